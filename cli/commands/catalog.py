@@ -19,11 +19,13 @@ from trainplan.cli.render.catalog import (
     reading_page,
 )
 from trainplan.cli.render.hosts import host_entry, hosts_page
+from trainplan.cli.render.methods import method_entry, methods_page
 from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names
 from trainplan.costmodel.catalog import hosts as known_hosts
 from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.lanes.methods import METHODS
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.spec import ClusterSpec
 
@@ -69,6 +71,14 @@ def hosts(*, as_json: bool) -> None:
         show_json({"hosts": {name: host_entry(name) for name in known_hosts()}})
     else:
         show(*hosts_page())
+
+
+def methods(*, as_json: bool) -> None:
+    """Print all methods of offload."""
+    if as_json:
+        show_json({"methods": {name: method_entry(name) for name in METHODS}})
+    else:
+        show(*methods_page())
 
 
 def optimizers(*, as_json: bool) -> None:

@@ -133,6 +133,13 @@ RESERVE = click.option(
     metavar="SIZE",
     help="Memory of every GPU left to another tenant, such as a rollout engine (30GiB, 500MiB).",
 )
+RESERVE_HOST = click.option(
+    "--reserve-host",
+    "reserve_host_bytes",
+    callback=byte_count,
+    metavar="SIZE",
+    help="Memory of the host of every node left to it (200GiB).",
+)
 TRAIN = click.option(
     "--train",
     metavar="WHAT",
@@ -218,6 +225,7 @@ def _job_options(*, length_required: bool) -> Decorator:
         RUNTIME_VERSION,
         RUNTIME_OPTION,
         RESERVE,
+        RESERVE_HOST,
         PROFILE,
     )
     return gathered("question", "trainplan.cli.options.stated:question", options)

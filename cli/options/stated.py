@@ -59,6 +59,7 @@ def question(
     runtime_version: str | None,
     runtime_options: RuntimeOptions,
     reserve_bytes: int,
+    reserve_host_bytes: int,
     profiles: tuple[Path, ...],
 ) -> Question:
     """The job of `--model` to `--profile`.
@@ -85,6 +86,7 @@ def question(
         runtime=chosen,
         options=runtime_options,
         reserve_bytes=reserve_bytes,
+        reserve_host_bytes=reserve_host_bytes,
     )
     notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
     return Question(job, notes, whole, seq_length is not None)

@@ -8,8 +8,9 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.chrome_trace import COMPUTE, NETWORK, Extra
+from trainplan.cli.render.parts.chrome_trace import COMPUTE, LANE, NETWORK, Extra
 from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.render.parts.lanes import lanes_text
 from trainplan.cli.render.parts.text import DOT, percent, seconds, seconds_like
 from trainplan.cli.render.parts.timeline import timeline_text
 from trainplan.cli.render.schedule import gap_text, proof_text
@@ -34,6 +35,8 @@ def simulation_page(simulation: Simulation, width: int) -> Iterator[RenderableTy
     )
     yield Group(Text(headline, style="bold"), proof_text(scored, seconds))
     yield timeline_text(scored.timeline, width)
+    if simulation.lanes:
+        yield lanes_text(simulation.lanes, width)
     yield _ranks(simulation)
     yield _sum(simulation)
 
@@ -101,6 +104,10 @@ def simulation_json(simulation: Simulation) -> Mapping[str, object]:
         "optimizer_s": simulation.optimizer,
         "overhead_s": simulation.overhead,
         "step_time_s": simulation.step_time_s,
+        "lanes": [
+            {"lane": s.lane.plain, "name": s.name, "start_s": s.start, "end_s": s.end}
+            for s in simulation.lanes
+        ],
     }
 
 
@@ -111,6 +118,7 @@ def step_end(simulation: Simulation) -> Sequence[Extra]:
     start = max(simulation.traffic_end, float(np.max(simulation.ends)))
     updates = [Extra(r, COMPUTE, "optimizer", start, simulation.optimizer) for r in ranks]
     return [
+        *(Extra(0, LANE + s.lane, s.name, s.start, s.end - s.start) for s in simulation.lanes),
         *(Extra(rank, NETWORK, "gradients and weights", end, t) for rank, end, t in sent if t),
         *(update for update in updates if update.seconds),
     ]

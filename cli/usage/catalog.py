@@ -10,7 +10,7 @@ from trainplan.cli.options.shared import JSON
 
 @click.group("catalog", epilog=epilog("plan catalog models llama3-70b"))
 def command() -> None:
-    """Show known GPUs, hosts, models, optimizers and clusters."""
+    """Show known GPUs, hosts, models, optimizers, methods of offload and clusters."""
 
 
 @page("gpus", "plan catalog gpus h100-sxm", group=command)
@@ -32,6 +32,12 @@ def models() -> None:
 @JSON
 def hosts() -> None:
     """List hosts of usual nodes: memory, links and drives, each figure with its source."""
+
+
+@page("methods", "plan catalog methods", group=command)
+@JSON
+def methods() -> None:
+    """List published methods of offload: what they keep where, and who has them."""
 
 
 @page("optimizers", "plan catalog optimizers", group=command)

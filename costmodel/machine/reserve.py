@@ -12,20 +12,32 @@ from trainplan.costmodel.base import GIB, SpecError
 from trainplan.costmodel.machine.constants import Machine
 
 
-def with_reserve(machine: Machine, reserve_bytes: int) -> Machine:
-    """The machine with so much less memory on every GPU.
+def with_reserve(machine: Machine, reserve_bytes: int, reserve_host_bytes: int = 0) -> Machine:
+    """The machine with so much less memory on every GPU, and on the host of every node.
 
     Source: derived; both tenants hold memory at the same time, so what one keeps the other lacks.
 
     Raises:
-        SpecError: Nothing would be left.
+        SpecError: Nothing would be left, or nobody knows of how much.
     """
-    if not reserve_bytes:
+    if reserve_bytes:
+        left = _left("--reserve", reserve_bytes, machine.memory_bytes, "a GPU")
+        machine = replace(machine, memory_bytes=left)
+    if not reserve_host_bytes:
         return machine
-    left = machine.memory_bytes - reserve_bytes
-    if left <= 0:
+    if machine.host_memory_bytes is None:
         raise SpecError(
-            f"--reserve {reserve_bytes / GIB:.6g}GiB: a GPU has {machine.memory_bytes / GIB:.6g} "
-            "GiB, so nothing is left for the job: reserve less"
+            f"--reserve-host {reserve_host_bytes / GIB:.6g}GiB: the memory of the hosts is not "
+            "known: give `host: {memory_gib: ...}` in the cluster file"
         )
-    return replace(machine, memory_bytes=left)
+    left = _left("--reserve-host", reserve_host_bytes, machine.host_memory_bytes, "a host")
+    return replace(machine, host_memory_bytes=left)
+
+
+def _left(option: str, size: int, memory_bytes: float, owner: str) -> float:
+    if size >= memory_bytes:
+        raise SpecError(
+            f"{option} {size / GIB:.6g}GiB: {owner} has {memory_bytes / GIB:.6g} GiB, so nothing "
+            "is left for the job: reserve less"
+        )
+    return memory_bytes - size

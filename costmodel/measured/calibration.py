@@ -103,7 +103,7 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
         )
     machine = measured_machine(job.cluster, job.training.precision, measured.profile)
     machine = calibrated(machine, measured.calibration, job) if measured.calibration else machine
-    machine = with_reserve(machine, job.reserve_bytes)
+    machine = with_reserve(machine, job.reserve_bytes, job.reserve_host_bytes)
     if len(job.cluster.groups) == 1:
         return machine
     alone = (machine_for(one, measured) for one in group_jobs(job))

@@ -157,8 +157,8 @@ def host_memory_bytes(hosts: Sequence[Host]) -> float | None:
 def drive_free_bytes(hosts: Sequence[Host]) -> float | None:
     """Room on the drive that was measured, of the host with least; null where one has none.
 
-    Source: derived; files of a training add up to no more than `statvfs` says is free, since what
-    is taken already is others'.
+    Source: derived; states can be written to space that is free alone, and every node keeps its own
+    share of them, so the host with least room decides.
     """
     return _least([host.drive_free_bytes for host in hosts])
 

@@ -238,13 +238,17 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
 
 
 def kept_in_transit(candidates: Candidates, blocks: RowBlocks, away: ClassRows) -> ClassRows:
-    """Kept activations off the device that are on it all the same. Source: LAYERS_IN_TRANSIT."""
+    """Kept activations off the device that are on it all the same.
+
+    Source: LAYERS_IN_TRANSIT; of inputs alone that of the running layer, deepspeedai/DeepSpeed
+    runtime/activation_checkpointing/offload_activations.py, _restore_tensor: none comes ahead.
+    """
     if not candidates.table.offload_checkpoints.any():
         return np.zeros((1, 1))
     kept = blocks.largest(lambda layer: layer.saved_bytes)
     full = candidates.table.recompute == FULL
-    layer = np.where(full, blocks.kinds.layer_input_bytes[blocks.key], kept)
-    return np.asarray(np.minimum(away, LAYERS_IN_TRANSIT * layer))
+    inputs = blocks.kinds.layer_input_bytes[blocks.key]
+    return np.asarray(np.minimum(away, np.where(full, inputs, LAYERS_IN_TRANSIT * kept)))
 
 
 LAYERS_IN_TRANSIT = 2
@@ -303,6 +307,18 @@ def backward_bytes(
     return layer + ranks.layers_at_once * kept
 
 
+def gathered_ends(traits: RuntimeTraits, embedding: ClassRows, head: ClassRows) -> ClassRows:
+    """Parameters of embedding and head that are gathered at once.
+
+    Both where they are units of FSDP; one of them where every weight goes by itself and is freed
+    behind its use.
+    Source: `sharded_unit_bytes`; deepspeedai/DeepSpeed
+    runtime/zero/partitioned_param_coordinator.py, __params_to_release.
+    """
+    one_by_one = traits.sharding.fetches.weights > 1
+    return np.maximum(embedding, head) if one_by_one else embedding + head
+
+
 def weight_buffer_bytes(
     candidates: Candidates,
     *,
@@ -327,7 +343,9 @@ def weight_buffer_bytes(
     rows = np.flatnonzero(~whole)
     if len(rows):
         some = params.take(rows)
-        ends = ranks.embedding[:, rows] * some.embedding + ranks.head[:, rows] * some.head
+        ends = gathered_ends(
+            traits, ranks.embedding[:, rows] * some.embedding, ranks.head[:, rows] * some.head
+        )
         buffers[:, rows] += sharded_unit_bytes(
             candidates.take(rows), some, held=held.take(rows), ends=ends
         )

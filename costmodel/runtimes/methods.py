@@ -85,11 +85,19 @@ def _zero3(stage: int, place: Place) -> Habits:
     return deepspeed_habits(stage, pipelined=place is Place.DRIVE)
 
 
+def _interleaved(stage: int, place: Place) -> Habits:
+    return deepspeed_habits(stage, pipelined=True)
+
+
+def _zero_offload(stage: int, place: Place) -> Habits:
+    return HABITS
+
+
 WHOLE = Offloading(optimizer_step=1.0, gradients=True, habits=_zero3)
 """The whole optimizer on the host."""
 _DELAYED = _method(
     "zero-offload-delayed",
-    replace(WHOLE, delays=True, habits=lambda stage, place: HABITS),
+    replace(WHOLE, delays=True, habits=_zero_offload),
     method_offloads_all,
 )
 ZERO_OFFLOAD_DELAYED = replace(
@@ -103,7 +111,7 @@ DEEP_OPTIMIZER_STATES = _method(
         WHOLE,
         strides=STRIDES,
         subgroup_params=float(SUBGROUP_PARAMS),
-        habits=lambda stage, place: deepspeed_habits(stage, pipelined=True),
+        habits=_interleaved,
     ),
     method_offloads_all,
 )

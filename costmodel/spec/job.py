@@ -169,7 +169,14 @@ class Job(Spec):
     options: RuntimeOptions = RuntimeOptions()
     reserve_bytes: NonNegativeInt = Field(default=0, le=1 << 50)
     """Memory of every GPU that is left to another tenant, such as a rollout engine."""
+    reserve_host_bytes: NonNegativeInt = Field(default=0, le=1 << 60)
+    """Memory of the host of every node that is left to it."""
     may_offload_activations: bool = False
     """A search tries `offload_modules`, too."""
     may_replicate_shards: bool = False
     """A search tries `dp_replicate` under ZeRO-1, too."""
+
+    @property
+    def reserves(self) -> bool:
+        """Is any memory left to another tenant?"""
+        return bool(self.reserve_bytes or self.reserve_host_bytes)

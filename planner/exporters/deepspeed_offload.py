@@ -65,7 +65,8 @@ def offload_sections(job: Job, layout: Layout) -> dict[str, object]:
 
 
 def _optimizer(job: Job, layout: Layout) -> dict[str, object]:
-    told = {"device": layout.offload.tier, "pin_memory": True, "ratio": layout.offload.optimizer}
+    share = layout.offload.optimizer
+    told: dict[str, object] = {"device": layout.offload.tier, "pin_memory": True, "ratio": share}
     if layout.offload.tier == "cpu":
         return told
     updated = np.array(num_parameters(job.model) / (layout.tp * _shards(layout)))

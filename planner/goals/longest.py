@@ -17,11 +17,13 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec.codecs import Flag
 from trainplan.costmodel.spec.job import LARGEST_SIZE
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import limit_of
 from trainplan.planner.plan.target import Rung
+from trainplan.planner.space.choices import Choice
 from trainplan.planner.tree import SearchResult
 
 CLOSE = 1 / 128
@@ -60,6 +62,11 @@ class Longest:
     too_long: int
     """The shortest length tried that does not train."""
 
+    @property
+    def tokens(self) -> int:
+        """The length; 0 where none trains."""
+        return self.job.training.seq_length if self.found else 0
+
 
 def ladder(context: SearchContext, job: Job) -> tuple[Longest, tuple[Rung, ...]]:
     """The longest sequence with all techniques, and with ever more of them.
@@ -77,18 +84,18 @@ def ladder(context: SearchContext, job: Job) -> tuple[Longest, tuple[Rung, ...]]
         held_off = tuple(map(_held_off, held))
         one = replace(context, only=(*context.only, *held_off))
         asked = _own_sequences(job) if "cp" in held else job
-        best = longest(one, asked, best)
-        tokens = best.job.training.seq_length if best.found else 0
-        limit = limit_of(one, best.job, best.found, best.too_long)
         batch = asked.training.global_batch_size
-        rungs.append(Rung(adds=name, tokens=tokens, limit=limit, global_batch_size=batch))
+        same = best is not None and best.job.training.global_batch_size == batch
+        best = longest(one, asked, best if same else None)
+        limit = limit_of(one, best.job, best.found, best.too_long)
+        rungs.append(Rung(adds=name, tokens=best.tokens, limit=limit, global_batch_size=batch))
     assert best is not None
     return best, tuple(rungs)
 
 
 def _steps(context: SearchContext, job: Job) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every step of the ladder with the columns that are still off."""
-    fixed = {choice.field for choice in context.options.fix}
+    fixed = {choice.field for choice in context.options.choices if _settles(choice)}
     free = [
         (one.name, tuple(c for c in one.columns if c not in fixed and _is_tried(job, c)))
         for one in TECHNIQUES
@@ -97,6 +104,12 @@ def _steps(context: SearchContext, job: Job) -> Iterator[tuple[str, tuple[str, .
     names = (NOTHING, *(name for name, _ in free))
     for step, name in enumerate(names):
         yield name, tuple(column for _, columns in free[step:] for column in columns)
+
+
+def _settles(choice: Choice) -> bool:
+    """Is only one value of its column left?"""
+    flag = isinstance(AXIS_OF_COLUMN[choice.field].codec, Flag)
+    return not choice.excluded or flag
 
 
 def _is_tried(job: Job, column: str) -> bool:
@@ -136,30 +149,48 @@ def _with(job: Job, **training: int) -> Job:
 
 
 def longest(context: SearchContext, job: Job, known: Longest | None = None) -> Longest:
-    """The longest sequence of a job; `known` has fewer layouts and is where it begins."""
-    unit = 2 * job.cluster.num_gpus
-    cutoff = np.nextafter(longest_step(context, job), np.inf)
+    """The longest sequence of a job; `known` has fewer layouts and is where it begins.
 
-    def rounded(tokens: float) -> int:
-        return max(unit, min(int(tokens) // unit * unit, LARGEST_SIZE // unit * unit))
-
-    def answer(tokens: int) -> SearchResult | None:
-        one = _with(job, seq_length=tokens)
-        found = context.any(context.search(one), cutoff)
-        return found if found.finalists is not None and found.value < cutoff else None
-
-    fits, found, too_long = 0, None, LARGEST_SIZE + 1
-    tried = rounded(max(job.training.seq_length, FIRST))
+    Steps of short sequences may be too many for a deadline, so lengths are then tried downwards
+    from the longest that fits.
+    """
+    begin = _length(job, max(job.training.seq_length, FIRST))
+    nothing = Longest(_with(job, seq_length=_length(job, 0)), None, LARGEST_SIZE + 1)
     if known is not None and known.found is not None:
-        fits, found = known.job.training.seq_length, known.found
-        tried = rounded(fits * (1 + CLOSE) + unit)
-    while too_long - fits > max(unit, CLOSE * fits) and tried not in (fits, too_long):
-        now = answer(tried)
-        fits, found, too_long = (tried, now, too_long) if now else (fits, found, tried)
-        if too_long > LARGEST_SIZE:
-            tried = rounded(2 * fits)
-        elif not fits:
-            tried = rounded(too_long / 2)
+        nothing = replace(known, job=_with(job, seq_length=known.tokens), too_long=LARGEST_SIZE + 1)
+        begin = _length(job, known.tokens * (1 + CLOSE) + _length(job, 0))
+    most = _halved(context, nothing, begin, in_time=False)
+    if most.found is None or np.isinf(longest_step(context, job)):
+        return most
+    if _answer(context, most.job, in_time=True):
+        return most
+    slow = replace(most, found=None, too_long=most.tokens)
+    return _halved(context, slow, _length(job, most.tokens / 2), in_time=True)
+
+
+def _length(job: Job, tokens: float) -> int:
+    """The longest length tried that is no longer; the shortest one where none is."""
+    unit = 2 * job.cluster.num_gpus
+    return max(unit, min(int(tokens), LARGEST_SIZE) // unit * unit)
+
+
+def _answer(context: SearchContext, job: Job, *, in_time: bool) -> SearchResult | None:
+    cutoff = np.nextafter(longest_step(context, job), np.inf) if in_time else np.inf
+    found = context.any(context.search(job), cutoff)
+    return found if found.finalists is not None and found.value < cutoff else None
+
+
+def _halved(context: SearchContext, known: Longest, tried: int, *, in_time: bool) -> Longest:
+    """From what is known to lengths that are close: doubled, then halfway between both ends."""
+    while tried not in (known.tokens, known.too_long):
+        job = _with(known.job, seq_length=tried)
+        if found := _answer(context, job, in_time=in_time):
+            known = Longest(job, found, known.too_long)
         else:
-            tried = rounded((fits + too_long) / 2)
-    return Longest(_with(job, seq_length=fits or unit), found, too_long)
+            known = replace(known, too_long=tried)
+        if known.too_long - known.tokens <= CLOSE * known.tokens:
+            break
+        unbounded = known.too_long > LARGEST_SIZE
+        middle = 2 * known.tokens if unbounded else (known.tokens + known.too_long) / 2
+        tried = _length(job, middle)
+    return known

@@ -192,6 +192,7 @@ def job_json(job: Job) -> Json:
         "runtime": job.runtime,
         "options": job.options.stated(),
         "reserve_bytes": job.reserve_bytes,
+        "reserve_host_bytes": job.reserve_host_bytes,
     }
 
 
@@ -255,6 +256,7 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
                 "runtime": document["runtime"],
                 "options": document.get("options", {}),
                 "reserve_bytes": document.get("reserve_bytes", 0),
+                "reserve_host_bytes": document.get("reserve_host_bytes", 0),
             }
         )
         layout = layout_from_json(best)

@@ -94,6 +94,7 @@ class Reserve(Spec):
     """What the memory left to another tenant costs."""
 
     reserve_bytes: int
+    reserve_host_bytes: int = 0
     """Of every GPU."""
     value_without: float
     """The objective that a second search without the reserve reached."""

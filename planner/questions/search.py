@@ -71,7 +71,7 @@ def search(
     check_model(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
-    limit = time_for_answer(options, budget, reserve=bool(job.reserve_bytes))
+    limit = time_for_answer(options, budget, reserve=job.reserves)
     context = SearchContext(options, measured, limit, workers)
     asked = job
     apart: Apart | None = None
@@ -110,7 +110,10 @@ def search(
 
 def _priced(context: SearchContext, asked: Job, certificate: Certificate) -> Certificate:
     """The certificate with what `--trusted` and `--reserve` cost."""
-    target, both = certificate.objective, context.options.trusted and asked.reserve_bytes
+    target, both = (
+        certificate.objective,
+        context.options.trusted and (asked.reserve_bytes or asked.reserve_host_bytes),
+    )
     first = replace(context, budget=part_of(context.budget, 1 / 2)) if both else context
     prices = {
         "trusted": price_of_trust(first, asked, target),

@@ -8,6 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.lanes.timeline import Span, timeline
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups
@@ -17,6 +18,8 @@ from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import explicit, price
+from trainplan.costmodel.step.estimate import with_lanes_run
+from trainplan.costmodel.step.offloaded import row_work
 from trainplan.costmodel.step.timelines import busy_with_messages, virtual_stage_seconds
 from trainplan.planner.questions.search import check
 from trainplan.planner.schedules.pipelines import require_size
@@ -35,6 +38,9 @@ class Simulation:
     """Optimizer step of all ranks, with what is offloaded."""
     step_time_s: float
     """What `plan estimate` says of the step."""
+    lanes: tuple[Span, ...] = ()
+    """What every lane of the slowest rank does, where something is off the GPU: seconds from the
+    start of the step, before what no term explains."""
 
     @property
     def ends(self) -> FloatColumn:
@@ -79,7 +85,8 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
             "stages in unlike node groups have messages of unlike length, which the timeline does "
             "not draw: simulate the layout without its groups, or read the terms of `plan estimate`"
         )
-    priced = price(candidates, merged=False)
+    priced = with_lanes_run(price(candidates, merged=False))
+    work = row_work(priced, 0)
     shape = require_size(Shape(layout.pp, layout.vpp, int(priced.microbatches[0])))
     seconds = virtual_stage_seconds(priced, np.array([0]))
     relative = relative_seconds(seconds, priced.seconds.p2p[:1], units_of(layout.schedule))[0]
@@ -93,4 +100,5 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
         traffic=tuple((np.broadcast_to(priced.traffic, (layout.pp, 1))[:, 0] / speed).tolist()),
         optimizer=float(priced.update[0]) / speed,
         step_time_s=explicit(candidates)[0].step_time_s,
+        lanes=tuple(timeline(work)) if work else (),
     )

@@ -43,12 +43,13 @@ def price_of_trust(context: SearchContext, job: Job, target: Target) -> Trusted 
 
 def price_of_reserve(context: SearchContext, job: Job, target: Target) -> Reserve | None:
     """The objective with the reserve beside that of a second search without it."""
-    if not job.reserve_bytes:
+    if not job.reserves:
         return None
-    whole = job.model_copy(update={"reserve_bytes": 0})
+    whole = job.model_copy(update={"reserve_bytes": 0, "reserve_host_bytes": 0})
     value, bound = _searched(context, whole, target)
     return Reserve(
         reserve_bytes=job.reserve_bytes,
+        reserve_host_bytes=job.reserve_host_bytes,
         value_without=value,
         lower_bound_without=bound,
         cost_fraction=target.value / value - 1 if value else 0.0,

@@ -12,6 +12,8 @@ from trainplan.costmodel.spec import Layout
 from trainplan.planner.questions.search import estimate
 
 SEEDS = range(3)
+HARDER = (0, 2, 3)
+"""Whose harder questions are answered in a second."""
 QUICK = (0, 2, 4, 8, *range(13, 19))
 """Of `KNOWN`, those that are searched in a second."""
 
@@ -40,7 +42,7 @@ def test_no_layout_or_split_of_a_small_space_is_faster(seed):
     assert not target or not exhaust(target)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", HARDER)
 def test_a_harder_question_has_no_better_answer(seed):
     random = Random(seed)
     target = target_of(random_case(random), random.choice(OBJECTIVES), Steps())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import LLAMA, TINY, Outcome, plan, plan_process, refused, with_value
+from tests.e2e.command import LLAMA, SMALLER, TINY, Outcome, plan, plan_process, refused, with_value
 from trainplan.costmodel.spec import Job, RuntimeOptions
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
@@ -18,9 +18,9 @@ from trainplan.planner.questions.search import SearchOptions, search
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
-    """What is printed of the job of the README, and the file of its plan."""
+    """What is printed of a job, and the file of its plan."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    outcome = plan("search", *LLAMA, "--json", "--output", path)
+    outcome = plan("search", *SMALLER, "--json", "--output", path)
     assert outcome.code == 0, outcome.err
     return outcome, path
 
@@ -34,10 +34,10 @@ def made(answered: tuple[Outcome, Path]) -> Path:
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What is printed of the same job on priced GPUs, beside a baseline."""
     path = tmp_path_factory.mktemp("page") / "cluster.yaml"
-    group = "{gpu: h100-sxm, num_nodes: 8, gpus_per_node: 8, price_per_gpu_hour: 2.0}"
+    group = "{gpu: h100-sxm, num_nodes: 2, gpus_per_node: 8, price_per_gpu_hour: 2.0}"
     path.write_text(f"groups: [{group}]\ncurrency: EUR\n")
-    job = (*with_value(LLAMA, "--cluster", str(path)), "--tokens", "15T")
-    baseline = ("--baseline", "tp=8,pp=4,sp=true,recompute=full")
+    job = (*with_value(SMALLER, "--cluster", str(path)), "--tokens", "15T")
+    baseline = ("--baseline", "tp=8,pp=2,sp=true,recompute=full")
     outcome = plan("search", *job, *baseline, "--runtime-version", "v1")
     assert outcome.code == 0, outcome.err
     return outcome.out
@@ -117,7 +117,7 @@ def test_the_command_and_the_python_interface_agree():
 
 
 def test_a_baseline_is_compared(page: str):
-    assert "Baseline: tp 8 · pp 4" in page
+    assert "Baseline: tp 8 · pp 2" in page
     assert "times as fast" in page
 
 

@@ -47,7 +47,7 @@ CLUSTERS = {
     "1x12:h100-sxm": ("bf16", "fp16"),
 }
 """And number formats of their GPUs."""
-LAYOUTS = 60
+LAYOUTS = 24
 """Of each model."""
 
 

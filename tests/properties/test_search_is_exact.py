@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("quarters")
 JOBS = [
     ("small-dense", "1x8:h100-sxm", 16),
     ("small-moe", "1x8:h100-sxm", 16),
-    ("small-moe", "2x4:a100-sxm-40gb", 24),
+    ("small-moe", "2x4:a100-sxm-40gb", 12),
     ("small-seeing", "1x4:h100-sxm", 16),
     ("frozen-eyes", "1x4:h100-sxm", 8),
 ]
@@ -118,12 +118,12 @@ def test_a_host_that_is_small_is_shared_as_brute_force_shares_it(make_job, host,
     ],
 )
 def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
-    job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"options": options})
+    job = make_job("small-moe", "1x4:h100-sxm", 8).model_copy(update={"options": options})
     assert_best_of_all(job, memory_gib)
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("memory_gib", [80, 2.2])
+@pytest.mark.parametrize("memory_gib", [80, 3.6])
 @pytest.mark.parametrize(
     "training",
     [
@@ -137,7 +137,7 @@ def test_options_of_the_runtime_change_no_proof(make_job, options, memory_gib):
     ],
 )
 def test_another_optimizer_changes_no_proof(make_job, training, memory_gib):
-    assert_best_of_all(make_job("small-moe", "1x8:h100-sxm", 16, **training), memory_gib)
+    assert_best_of_all(make_job("small-moe", "1x4:h100-sxm", 8, **training), memory_gib)
 
 
 @lru_cache(maxsize=1)

@@ -72,7 +72,9 @@ def _price_lines(plan: Plan) -> Iterator[str]:
     if trusted is not None:
         yield _price_line(plan, OPTION, trusted)
     if reserve is not None:
-        yield _price_line(plan, f"--reserve {gib(reserve.reserve_bytes)}GiB", reserve)
+        sizes = {"": reserve.reserve_bytes, "-host": reserve.reserve_host_bytes}
+        said = " ".join(f"--reserve{of} {gib(size)}GiB" for of, size in sizes.items() if size)
+        yield _price_line(plan, said, reserve)
 
 
 def _price_line(plan: Plan, option: str, price: Trusted | Reserve) -> str:

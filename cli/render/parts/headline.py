@@ -134,8 +134,11 @@ def job_line(job: Job) -> str:
         batch += f", sequences of {mean_length(training):,.0f} in the mean, {filled}"
     stated = " ".join(job.options.arguments().values())
     with_options = (job.runtime, stated) if stated else (job.runtime,)
-    left = f"{gib(job.reserve_bytes)} GiB of every GPU reserved"
-    reserve = (left,) if job.reserve_bytes else ()
+    reserve = tuple(
+        f"{gib(size)} GiB of every {of} reserved"
+        for size, of in ((job.reserve_bytes, "GPU"), (job.reserve_host_bytes, "host"))
+        if size
+    )
     trained = (model.trained.text,) if model.trained else ()
     parts = (batch, training.precision, *trained, *_states(job), *with_options, *reserve)
     line = DOT.join(parts)

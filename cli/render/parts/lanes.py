@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import gib, percent, seconds
 from trainplan.costmodel.base.units import SECONDS_PER_DAY
+from trainplan.costmodel.lanes.loads import Lane
+from trainplan.costmodel.lanes.timeline import Span
 from trainplan.costmodel.step import Estimate
 
 DAYS_PER_YEAR = 365.25
@@ -55,3 +57,33 @@ def drive_life_lines(estimate: Estimate) -> Iterator[str]:
         return
     years = node.drive_life_s / SECONDS_PER_DAY / DAYS_PER_YEAR
     yield f"{written}: they last {years:.2g} years of training, by what their maker warrants."
+
+
+def lanes_text(spans: Sequence[Span], width: int) -> RenderableType:
+    """One row for each lane of the slowest rank, time from left to right: where it works."""
+    end = max(span.end for span in spans)
+    used = [
+        lane for lane in Lane if any(span.lane is lane and span.end > span.start for span in spans)
+    ]
+    margin = max(len(lane.plain) for lane in used) + 1
+    columns = max(1, width - margin)
+    rows = []
+    for lane in used:
+        busy = [0.0] * columns
+        for span in spans:
+            if span.lane is lane:
+                _add(busy, span.start / end * columns, span.end / end * columns)
+        rows.append(
+            f"{lane.plain:<{margin}}{''.join(SHADES[round(3 * min(1.0, b))] for b in busy)}"
+        )
+    return Group(f"Lanes of the slowest rank, {seconds(end)}", *rows)
+
+
+SHADES = " ░▒█"
+"""Of a column: idle, a third, two thirds, all of its time at work."""
+
+
+def _add(busy: list[float], start: float, end: float) -> None:
+    """Add a span to the columns that it covers, by the part of each."""
+    for column in range(int(start), min(len(busy), int(end) + 1)):
+        busy[column] += max(0.0, min(end, column + 1) - max(start, column))

@@ -13,6 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from trainplan.costmodel.lanes.habits import megatron_habits
+from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, num_microbatches, rule
 from trainplan.costmodel.layouts.table import UNIFORM
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -156,6 +157,11 @@ def offload_needs_distributed_optimizer(job: Job, table: LayoutTable) -> BoolCol
     return np.asarray((table.offload_optimizer > 0) & (table.zero_stage != 1))
 
 
+def habits(stage: int, place: Place) -> Habits:
+    """Without --overlap-cpu-optimizer-d2h-h2d."""
+    return megatron_habits(overlap=False)
+
+
 MEGATRON_CORE = RuntimeTraits(
     name="Megatron Core",
     family="Megatron Core",
@@ -190,7 +196,7 @@ MEGATRON_CORE = RuntimeTraits(
     ),
     recompute=Recompute(subsets=recompute_subsets),
     offloading=Offloading(
-        habits=lambda stage, place: megatron_habits(overlap=False),
+        habits=habits,
         in_series=True,
         # --optimizer-offload-fraction: training/arguments.py:2922, any float; the parameters of a
         # rank go to the host one by one until they hold as much (cpu_offloading/hybrid_optimizer.py

@@ -18,6 +18,7 @@ from trainplan.planner.questions.changes.variations import (
     with_sequence,
     with_setting,
     without_choice,
+    without_host_reserve,
     without_margin,
     without_reserve,
     without_trust,
@@ -109,6 +110,9 @@ def _changes(case: Case) -> Iterator[_Change]:
         lambda _: "use --memory-margin 0 (no safety margin)",
         without_margin,
     )
+    if case.job.reserve_host_bytes:
+        host = f"drop --reserve-host {case.job.reserve_host_bytes / GIB:.4g}GiB"
+        yield _Change("reserve-host", lambda _: host, without_host_reserve)
     if case.job.reserve_bytes:
         reserve = f"drop --reserve {case.job.reserve_bytes / GIB:.4g}GiB"
         yield _Change("reserve", lambda _: reserve, without_reserve)

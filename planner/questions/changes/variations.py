@@ -167,6 +167,11 @@ def with_all_settings(case: Case) -> Case:
     return replace(case, options=case.options.model_copy(update={"search_options": "all"}))
 
 
+def without_host_reserve(case: Case) -> Case:
+    """The question with the whole memory of every host."""
+    return case.with_job(replaced(case.job, reserve_host_bytes=0))
+
+
 def without_reserve(case: Case) -> Case:
     """No memory is left to another tenant."""
     return case.with_job(replaced(case.job, reserve_bytes=0))

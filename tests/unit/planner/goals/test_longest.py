@@ -1,0 +1,132 @@
+"""The longest sequence that trains, and the ladder of what each technique adds."""
+
+import pytest
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.measured import NOTHING
+from trainplan.costmodel.spec.host import HostSpec
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.longest import CLOSE, ladder, longest
+from trainplan.planner.goals.longest import NOTHING as ALONE
+from trainplan.planner.plan import Infeasible
+from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.space import parse_choice
+from trainplan.planner.work.budget import Unlimited
+
+
+def job_of(make_job, cluster="1x8:h100-sxm", runtime="deepspeed", model="llama3.1-8b"):
+    return make_job(model, cluster, 1, 16).model_copy(update={"runtime": runtime})
+
+
+def context_of(**options):
+    return SearchContext(SearchOptions(objective="context", **options), NOTHING, Unlimited())
+
+
+class Counted:
+    """A search context that counts its searches."""
+
+    def __init__(self, monkeypatch):
+        self.lengths = []
+        whole = SearchContext.search
+
+        def counting(context, job, *some, **others):
+            self.lengths.append(job.training.seq_length)
+            return whole(context, job, *some, **others)
+
+        monkeypatch.setattr(SearchContext, "search", counting)
+
+
+def test_a_length_takes_fewer_than_twenty_searches(make_job, monkeypatch):
+    counted = Counted(monkeypatch)
+    found = longest(context_of(), job_of(make_job))
+    assert len(counted.lengths) < 20
+    assert all(length % 16 == 0 for length in counted.lengths)
+    tokens = found.job.training.seq_length
+    assert tokens in counted.lengths
+    assert tokens < found.too_long <= tokens * (1 + CLOSE) + 16
+    assert found.too_long in counted.lengths
+
+
+def test_what_is_too_long_has_no_layout_and_what_trains_has_one(make_job):
+    found = longest(context_of(), job_of(make_job))
+    for tokens, trains in ((found.job.training.seq_length, True), (found.too_long, False)):
+        training = found.job.training.model_copy(update={"seq_length": tokens})
+        job = found.job.model_copy(update={"training": training})
+        answer = search(job, SearchOptions(only_answer=True))
+        assert isinstance(answer, Infeasible) != trains
+
+
+def test_each_step_of_the_ladder_is_as_long_as_that_before(make_job):
+    best, rungs = ladder(context_of(), job_of(make_job))
+    tokens = [rung.tokens for rung in rungs]
+    assert tokens == sorted(tokens)
+    assert len(set(tokens)) == len(tokens)
+    assert tokens[-1] == best.job.training.seq_length
+    assert [rung.adds for rung in rungs] == [
+        ALONE,
+        "tiled loss",
+        "sequence, tensor and pipeline parallelism",
+        "tiled MLPs",
+        "checkpoints in host memory",
+        "optimizer and weights off the GPU",
+    ]
+    assert [rung.global_batch_size for rung in rungs] == [8, 8, 1, 1, 1, 1]
+    assert {rung.limit for rung in rungs} == {"GPU memory"}
+
+
+def test_techniques_that_are_fixed_or_that_a_runtime_lacks_are_no_steps(make_job):
+    fix = (parse_choice("tiled_mlp=true", excluded=False),)
+    _, rungs = ladder(context_of(fix=fix), job_of(make_job))
+    assert "tiled MLPs" not in {rung.adds for rung in rungs}
+    exclude = (parse_choice("tiled_mlp=true", excluded=True),)
+    _, rungs = ladder(context_of(exclude=exclude), job_of(make_job))
+    assert "tiled MLPs" not in {rung.adds for rung in rungs}
+    _, rungs = ladder(context_of(), job_of(make_job, "1x2:h100-sxm", "fms-fsdp", "small-dense"))
+    assert not {rung.adds for rung in rungs} & {"tiled loss", "tiled MLPs"}
+
+
+def test_host_memory_is_named_where_checkpoints_fill_it(make_job):
+    job = job_of(make_job)
+    host = {"memory_gib": 400.0, "memory_gb_per_s": 200.0, "adam_params_per_s": 1e9}
+    group = job.cluster.groups[0].model_copy(update={"host": HostSpec(**host)})
+    cluster = job.cluster.model_copy(update={"groups": (group,)})
+    rich, (*_, last) = ladder(context_of(), job.model_copy(update={"cluster": cluster}))
+    assert last.limit == "host memory"
+    checkpoints = 32 * 2 * 4096 * rich.job.training.seq_length
+    assert checkpoints < 400 * 2**30
+
+
+def test_a_search_for_the_longest_sequence_plans_it(make_job):
+    plan = search(job_of(make_job), SearchOptions(objective="context"))
+    target = plan.certificate.objective
+    assert (target.name, target.unit, target.limit) == ("context", "tokens", "GPU memory")
+    assert target.value == plan.job.training.seq_length == target.ladder[-1].tokens
+    assert plan.best.layout.cp == 8
+
+
+def test_where_no_sequence_trains_the_answer_is_why(make_job):
+    job = job_of(make_job, "1x1:h100-sxm", "megatron-lm", "llama3-70b")
+    answer = search(job, SearchOptions(objective="context", only_answer=True))
+    assert isinstance(answer, Infeasible)
+    assert answer.refused["memory"] > 0
+
+
+def test_given_lengths_are_refused(make_job):
+    job = job_of(make_job)
+    with pytest.raises(SpecError, match="leave out --lengths"):
+        ladder(context_of(), with_lengths(job))
+
+
+def with_lengths(job):
+    training = job.training.model_construct(**{**dict(job.training), "lengths": object()})
+    return job.model_copy(update={"training": training})
+
+
+def test_a_deadline_stops_sequences_that_take_too_long(make_job):
+    job = job_of(make_job)
+    training = job.training.model_copy(update={"tokens": 10**8})
+    job = job.model_copy(update={"training": training})
+    free, _ = ladder(context_of(), job)
+    bound, (*_, last) = ladder(context_of(deadline_days=1.0), job)
+    assert bound.job.training.seq_length < free.job.training.seq_length
+    assert last.limit == "time"
