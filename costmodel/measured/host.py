@@ -156,7 +156,7 @@ def _drives(known: Drives | None, profile: Profile) -> Drives | None:
     if speeds is None or (known is None and not space):
         return known
     room, life = (known.space_bytes, known.written_bytes) if known else (space or 0.0, None)
-    return Drives(room, *speeds, life)
+    return Drives(room, *speeds, life, drive_both_bytes_per_second(profile.points))
 
 
 def cpu_adam_params_per_second(processes: int, points: Sequence[Point]) -> float | None:
@@ -188,14 +188,19 @@ def host_copy_bytes_per_second(way: Direction, points: Sequence[Point]) -> float
 def drive_bytes_per_second(way: Direction, points: Sequence[Point]) -> float | None:
     """Of the drive that was measured, past the file system's cache, with most requests in flight.
 
-    Where it was measured while it does both, each way has that speed: most of what moves are
-    states, which are read and written back at the same time.
-    Source: derived; as `host_copy_bytes_per_second`. Two drives behind a virtual machine took as
-    long for both ways at once as for one after the other (1.7 and 2.9 GB/s alone, 1.0 together).
+    Source: derived; as `host_copy_bytes_per_second`.
     """
-    direct = [p for p in points if isinstance(p, CopyPoint) and not p.cached]
-    both = [p for p in direct if p.both_ways and p.direction in DRIVE_WAYS]
-    return _of_the_largest(both or [p for p in direct if p.direction == way])
+    return _of_the_largest([p for p in _copies(way, points) if not (p.cached or p.both_ways)])
+
+
+def drive_both_bytes_per_second(points: Sequence[Point]) -> float | None:
+    """Of the drive each way, while it reads and writes as much at the same time.
+
+    Source: derived; as `host_copy_bytes_per_second`. Two drives behind virtual machines took as
+    long for both ways at once as for one after the other (tests/replay/host_h200.json).
+    """
+    both = [p for way in DRIVE_WAYS for p in _copies(way, points) if p.both_ways]
+    return _of_the_largest([p for p in both if not p.cached])
 
 
 def host_memory_bytes(hosts: Sequence[Host]) -> float | None:

@@ -13,7 +13,7 @@ PROFILE = Path(__file__).parents[3] / "replay" / "host_h200.json"
 def test_nodes_have_the_drive_that_the_profile_measured(cluster):
     found, _ = machines_of(cluster, load_measured([PROFILE], alone=False))
     (group,) = found.groups
-    assert group.host.drives.read_gb_per_s == pytest.approx(1.24, rel=0.01)
+    assert group.host.drives.read_gb_per_s == pytest.approx(2.41, rel=0.01)
     assert group.host.drives.tb == pytest.approx(0.0687, rel=0.01)
 
 

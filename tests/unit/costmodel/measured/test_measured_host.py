@@ -6,6 +6,7 @@ from tests.conftest import SMALL_DENSE
 from trainplan.costmodel.axes.grid import has_drives
 from trainplan.costmodel.measured.host import (
     cpu_adam_params_per_second,
+    drive_both_bytes_per_second,
     drive_bytes_per_second,
     drive_free_bytes,
     host_copy_bytes_per_second,
@@ -71,12 +72,14 @@ def test_a_drive_is_as_fast_as_past_its_cache_with_most_requests():
     assert drive_bytes_per_second("nvme_read", points[:1]) is None
 
 
-def test_a_drive_measured_while_it_does_both_has_that_speed_each_way():
+def test_what_a_drive_does_both_ways_at_once_is_a_speed_of_its_own():
     both = copy("nvme_read", 0.7, concurrent=8, both_ways=True)
-    for way in ("nvme_read", "nvme_write"):
-        assert drive_bytes_per_second(way, [*DRIVE, both]) == pytest.approx(GIB / 0.7)
-    cached = both.model_copy(update={"cached": True})
-    assert drive_bytes_per_second("nvme_read", [*DRIVE, cached]) == pytest.approx(GIB / 0.2)
+    assert drive_bytes_per_second("nvme_read", [*DRIVE, both]) == pytest.approx(GIB / 0.2)
+    assert drive_both_bytes_per_second([*DRIVE, both]) == pytest.approx(GIB / 0.7)
+    assert drive_both_bytes_per_second(DRIVE) is None
+    assert drive_both_bytes_per_second([both.model_copy(update={"cached": True})]) is None
+    found = machine(profile(*DRIVE, both, drive_free_bytes=GIB)).drives
+    assert found.both_bytes_per_second == pytest.approx(GIB / 0.7)
 
 
 def test_of_updates_in_host_memory_the_largest_counts_as_caches_hold_smaller_ones():
