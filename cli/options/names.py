@@ -82,6 +82,7 @@ RUNTIME_OPTIONS = (
     "moment_dtype=fp32|bf16|fp16|fp8",
     "offload_activation_layers=N",
     "cp_comm_type=p2p|a2a|all_gather",
+    "liger=0.5|0.6",
     "routing=balanced|random|zipf:ALPHA|FILE",
     "moe_capacity_factor=N",
     "moe_pad_to_capacity=true|false",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from trainplan.costmodel.axes.axis import Apart, Axis, Held, Least, Memory, Tried
-from trainplan.costmodel.axes.cp import CP
+from trainplan.costmodel.axes.cp import CP, CP_HEADS
 from trainplan.costmodel.axes.dp import DP, DP_REPLICATE, MICRO_BATCH_SIZE, ZERO_STAGE
 from trainplan.costmodel.axes.ep import EP
 from trainplan.costmodel.axes.etp import ETP
@@ -69,6 +69,7 @@ AXES: tuple[Axis, ...] = (
     STAGES,
     TILED_LOSS,
     TILED_MLP,
+    CP_HEADS,
 )
 """Every choice of a layout, as the certificate of a search lists them."""
 AXIS_OF_COLUMN = MappingProxyType({axis.column: axis for axis in AXES})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.axis import Axis, Held, Memory, Tried
 from trainplan.costmodel.axes.grid import degrees
+from trainplan.costmodel.axes.indices import kernel_index
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.spec import Job
 
@@ -33,10 +34,59 @@ def heads_exchange_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.cp > 1) & uneven & (job.options.cp_comm_type == "a2a"))
 
 
+@rule(
+    "cp_heads_divides_cp",
+    "cp cp_heads",
+    "cp_heads must divide cp, and leave a ring of two or more: lower it, or use cp_comm_type=a2a",
+    "Megatron-LM arguments.py:580; Fang and Zhao, USP, arXiv:2405.07719, section 3",
+)
+def cp_heads_divides_cp(job: Job, table: LayoutTable) -> BoolColumn:
+    """The ring has what the exchange of heads leaves of the context ranks."""
+    ring = table.cp // table.cp_heads
+    return np.asarray((table.cp_heads > 1) & ((table.cp % table.cp_heads != 0) | (ring < 2)))
+
+
+@rule(
+    "cp_heads_divides_heads",
+    "tp cp_heads",
+    "tp * cp_heads must divide num_key_value_heads: lower one",
+    "Transformer Engine @d0067d0d `context_parallel.py:4246`",
+)
+def cp_heads_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
+    """Each rank gets whole heads of keys and values; latent attention has as many as queries."""
+    model = job.model
+    heads = model.num_attention_heads if model.mla else model.num_key_value_heads
+    return np.asarray((table.cp_heads > 1) & (heads % (table.tp * table.cp_heads) != 0))
+
+
+@rule(
+    "cp_heads_is_in_a_ring",
+    "cp_heads",
+    "cp_heads > 1 is an exchange inside a ring, which has no windows or sinks: leave it out, with "
+    "cp_comm_type=a2a or all_gather, too",
+    "Transformer Engine @d0067d0d `context_parallel.py`, attn_forward_func_with_cp",
+)
+def cp_heads_is_in_a_ring(job: Job, table: LayoutTable) -> BoolColumn:
+    """Another exchange of all context ranks has no ring to be inside of."""
+    other = job.options.cp_comm_type not in (None, "p2p")
+    no_ring = job.model.attention_sinks or job.model.num_sliding_window_layers > 0
+    return np.asarray((table.cp_heads > 1) & (other or no_ring))
+
+
+CP_HEADS = Axis(
+    name="cp_heads",
+    off=1,
+    search=Held(
+        says="the search does not try cp_heads > 1",
+        why="no published run says what it gains over one way of exchange",
+    ),
+    memory=Memory("neither", (), "pieces and heads of attention are as large together"),
+    rules=(cp_heads_divides_cp, cp_heads_divides_heads, cp_heads_is_in_a_ring),
+)
 CP = Axis(
     name="cp",
     off=1,
     search=Tried(degrees),
     memory=Memory("falls", ("activations",), "each rank has its piece of the sequence"),
-    rules=(cp_divides_sequence, heads_exchange_divides_heads),
+    rules=(cp_divides_sequence, heads_exchange_divides_heads, kernel_index),
 )

@@ -65,7 +65,7 @@ from trainplan.costmodel.spec.trained import trains_embedding, trains_head
 
 KEY = (
     *("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size"),
-    *("tiled_loss", "tiled_mlp"),
+    *("tiled_loss", "tiled_mlp", "cp_heads"),
 )
 """Columns a block depends on, with the micro batches of a step where their number changes it, and
 with whether the pipeline makes gradients tensors of their own; packed rows also on who waits for

@@ -105,6 +105,7 @@ class LayoutTable:
     stages: Annotated[ObjectColumn, Stages()]
     tiled_loss: Annotated[IntColumn, Flag()]
     tiled_mlp: Annotated[IntColumn, Flag()]
+    cp_heads: Annotated[IntColumn, Count()]
 
     def __len__(self) -> int:
         return len(self.tp)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
@@ -63,11 +65,14 @@ def tiled_mlp_columns(candidates: Candidates, width: int) -> FloatColumn:
 
     They are beside its input and the gradient of its output.
     Forward the outputs of all tiles and their concatenation; backward the gradient of the input,
-    and of one tile what the MLP keeps, the gradients of both branches and its output.
+    and of one tile what the MLP keeps, the gradients of both branches and its output. It is an
+    MLP of single operations, whatever other kernels there are.
     Source: derived from deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py, TiledMLP.
     """
     job, table, hidden = candidates.job, candidates.table, candidates.job.model.hidden_size
-    kept = activation_tensors(job.model, candidates.traits.autograd)
+    kept = activation_tensors(
+        job.model, replace(candidates.traits.autograd, activation_output=True)
+    )
     inside = (kept + 2) * width / table.tp + hidden
     return np.maximum(2.0 * hidden, hidden + mlp_share(job, table) * inside)
 
@@ -75,11 +80,15 @@ def tiled_mlp_columns(candidates: Candidates, width: int) -> FloatColumn:
 def tile_bytes_per_logit(candidates: Candidates) -> FloatColumn:
     """Peak bytes of each logit that exists: of a tile, nothing holds those in 16 bits.
 
-    Source: EAGER_HEAD_BYTES; snowflakedb/ArcticTraining trainer/sft_trainer.py,
+    Liger writes the gradient where the logits were.
+    Source: EAGER_HEAD_BYTES; `loss_tiles`; snowflakedb/ArcticTraining trainer/sft_trainer.py,
     fused_logits_loss_fn; tests/oracles/test_tiles.py counts them.
     """
     whole = candidates.traits.kernels.head_bytes_per_logit
-    return np.where(candidates.table.tiled_loss == 1, min(whole, EAGER_HEAD_BYTES), whole)
+    tile = min(whole, EAGER_HEAD_BYTES)
+    if candidates.job.options.liger:
+        tile = candidates.job.training.storage_bytes
+    return np.where(candidates.table.tiled_loss == 1, tile, whole)
 
 
 def hidden_gradient_columns(candidates: Candidates) -> FloatColumn:

@@ -183,6 +183,7 @@ def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatCo
     if traits.autograd.weight_gradients:
         return layer_gradient_bytes(job, table, tokens)
     ups, tiled = 2 if model.gated_mlp else 1, table.tiled_mlp == 1
+    ups = 1 if traits.autograd.gated_in_place else ups
     widest = ups * widest_mlp(model) / table.tp
     if tiled.any():
         widest = np.where(tiled, tiled_layer_columns(candidates, widest_mlp(model)), widest)

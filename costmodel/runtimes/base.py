@@ -56,6 +56,8 @@ class RuntimeTraits:
     adapting: Adapting = field(default_factory=Adapting)
     """What it can train beside every weight."""
     offloading: Offloading = field(default_factory=Offloading)
+    has_liger: bool = False
+    """Its layers may run on kernels of Liger."""
     tiling: Tiling = UNTILED
     autograd: Autograd = FUSED_KERNELS
     """What the graph of operations keeps and makes beyond that of fused kernels."""
@@ -93,5 +95,6 @@ class RuntimeTraits:
             sharding=self.sharding.with_options(options),
             communication=self.communication.with_options(options),
             experts=self.experts.with_options(options),
+            autograd=self.autograd.with_options(options),
             footprint=self.footprint.with_options(options),
         )

@@ -126,6 +126,7 @@ DEEPSPEED = RuntimeTraits(
     ),
     # runtime/sequence_parallel/ulysses_sp.py, TiledMLP and TiledFusedLogitsLoss
     tiling=Tiling(mlp=True, loss=True),
+    has_liger=True,  # a model of AutoLigerKernelForCausalLM, as any of transformers
     autograd=AUTOGRAD,
     footprint=Footprint(reduce_bucket_elements=REDUCE_BUCKET_ELEMENTS),
     rules=(

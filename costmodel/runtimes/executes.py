@@ -24,6 +24,8 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
         *recomputes_layers(traits),
         offloads_modules(traits),
         *tiles(traits),
+        *runs_liger(traits),
+        *nests_exchanges(traits),
         *offloads_states(traits),
     )
 
@@ -194,6 +196,40 @@ def offloads_modules(traits: RuntimeTraits) -> Rule:
         says=f"{traits.name} offloads {some if known else none}",
         source=f"{traits.name} {traits.version}",
     )
+
+
+def nests_exchanges(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rule that heads are exchanged inside a ring where the runtime can be told to."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without an option exchanges one way over all context ranks."""
+        return np.asarray(table.cp_heads > 1)
+
+    rule = Rule(
+        name="runtime_nests_exchanges",
+        columns=frozenset({"cp_heads"}),
+        broken=broken,
+        says=f"{traits.name} exchanges one way over all context ranks: leave cp_heads at 1",
+        source=f"{traits.name} {traits.version}",
+    )
+    return () if traits.communication.heads_in_ring else (rule,)
+
+
+def runs_liger(traits: RuntimeTraits) -> tuple[Rule, ...]:
+    """The rule that kernels of Liger run where models of transformers do."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """Layers of other runtimes have kernels of their own."""
+        return np.full(len(table), job.options.liger is not None)
+
+    rule = Rule(
+        name="runtime_runs_liger",
+        columns=frozenset({"tp"}),
+        broken=broken,
+        says=f"{traits.name} has kernels of its own: leave out the option liger, or use deepspeed",
+        source=f"{traits.name} {traits.version}",
+    )
+    return () if traits.has_liger else (rule,)
 
 
 def tiles(traits: RuntimeTraits) -> tuple[Rule, ...]:

@@ -22,6 +22,7 @@ GradientType = Literal["fp32", "bf16"]
 StateType = Literal["fp32", "bf16", "fp16", "fp8"]
 StatePrecision = Literal["o0", "o1", "o2", "o3"]
 """Levels of FP8-LM, arXiv:2310.18313: how weights, gradients and moments are stored."""
+Liger = Literal["0.5", "0.6"]
 ContextExchange = Literal["p2p", "a2a", "all_gather"]
 
 
@@ -52,6 +53,9 @@ class RuntimeOptions(Spec):
     """Layers of each rank whose activations wait in host memory for the backward pass."""
     cp_comm_type: ContextExchange | None = None
     """Context parallelism: keys and values round a ring or all gathered, or heads exchanged."""
+    liger: Liger | None = None
+    """Norms, rotations, activations and a tiled loss by kernels of Liger; before 0.6.1 they index
+    in 32 bits."""
     routing: RoutingSpec | None = None
     """Which experts tokens choose, which no runtime is told; null: all equally often."""
     moe_capacity_factor: Annotated[PositiveFloat, Field(le=1000)] | None = None

@@ -118,6 +118,9 @@ class Layout(Spec):
     """Virtual stages on one pipeline rank."""
     cp: PositiveInt = 1
     """Context parallelism: the sequence is cut in `cp` pieces."""
+    cp_heads: PositiveInt = 1
+    """Of the context ranks so many neighbours exchange heads for sequence, inside a ring of the
+    others; 1: one way of exchange for all."""
     dp: PositiveInt = 1
     """Data parallelism."""
     ep: PositiveInt = 1

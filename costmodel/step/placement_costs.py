@@ -197,10 +197,20 @@ def _kinds(job: Job, places: Places, rank: int) -> tuple[Pairs, ...]:
         ways.append((places.stage_ranks // (layout.etp * layout.ep), layout.etp * layout.ep))
     return (
         places.ring(rank, layout.tp, 1),
-        context(rank, layout.cp, layout.tp),
+        _nested(places, rank) if layout.cp_heads > 1 else context(rank, layout.cp, layout.tp),
         joined([*experts]),
         joined([pairs for way in ways for pairs in _states(places, rank, *way)]),
     )
+
+
+def _nested(places: Places, rank: int) -> Pairs:
+    """Context ranks that exchange heads, and the rings of those at their distance.
+
+    Source: as `costmodel.blocks.attention.context`.
+    """
+    inner, tp = places.layout.cp_heads, places.layout.tp
+    ring = places.ring(rank, places.layout.cp // inner, tp * inner)
+    return joined([places.everyone(rank, inner, tp), ring])
 
 
 def _states(places: Places, rank: int, size: int, stride: int) -> Iterator[Pairs]:

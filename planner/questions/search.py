@@ -71,9 +71,7 @@ def search(
     check_model(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
-    limit = time_for_answer(
-        options, budget, reserve=bool(job.reserve_bytes or job.reserve_host_bytes)
-    )
+    limit = time_for_answer(options, budget, reserve=job.reserves)
     context = SearchContext(options, measured, limit, workers)
     asked = job
     apart: Apart | None = None

@@ -2,15 +2,18 @@
 
 Source: snowflakedb/ArcticTraining projects/sequence-parallelism, run-h100-*.yml; Bekman et al.,
 Arctic Long Sequence Training, arXiv:2506.13996. Their lengths are round and below the true limit.
-Theirs run norms, loss and activations of Liger; these are priced with the kernels of transformers.
+Theirs run norms, loss and activations of Liger; the ladder is priced with those of transformers,
+and with Liger's own below.
 """
 
 import pytest
 
 from trainplan.costmodel.measured import NOTHING
+from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.longest import ladder
-from trainplan.planner.questions.search import SearchOptions
+from trainplan.planner.questions.search import SearchOptions, estimate
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
@@ -27,8 +30,8 @@ ALONE = "sharded data parallelism alone"
 def _rungs(make_job):
     """Longest sequences and their limits, by technique."""
 
-    def make(cluster, *fixed, exclude=()):
-        job = make_job("llama3.1-8b", cluster, 1, 16).model_copy(update={"runtime": "deepspeed"})
+    def make(cluster, *fixed, exclude=(), liger=None):
+        job = long_job(make_job, cluster, 16, liger)
         options = SearchOptions(
             objective="context",
             fix=tuple(parse_choice(text, excluded=False) for text in fixed),
@@ -40,10 +43,16 @@ def _rungs(make_job):
     return make
 
 
-def check(found, published):
+def long_job(make_job, cluster, seq_length, liger):
+    job = make_job("llama3.1-8b", cluster, 1, seq_length)
+    update = {"runtime": "deepspeed", "options": RuntimeOptions(liger=liger)}
+    return job.model_copy(update=update)
+
+
+def check(found, published, limit="GPU memory"):
     for name, tokens in published.items():
         assert found[name][0] == pytest.approx(tokens, rel=TOLERANCE), name
-        assert found[name][1] == "GPU memory"
+        assert found[name][1] == limit
 
 
 def test_the_ladder_of_llama_8b_on_eight_h100(rungs):
@@ -68,3 +77,36 @@ def test_checkpoints_in_host_memory_without_tiled_mlps(rungs):
 @pytest.mark.parametrize(("cluster", "tokens"), [("1x1:h100-sxm", 500_000), ("4x8:h100-sxm", 15e6)])
 def test_one_gpu_and_four_nodes_train_as_long_sequences_for_each_gpu(rungs, cluster, tokens):
     check(rungs(cluster), {ALL: tokens})
+
+
+@pytest.mark.parametrize(
+    ("cluster", "tokens"),
+    [("1x1:h100-sxm", 500_000), ("1x8:h100-sxm", 3_700_000), ("4x8:h100-sxm", 15_000_000)],
+)
+def test_kernels_of_old_liger_stop_before_memory_does(rungs, cluster, tokens):
+    """On one GPU 555,000 tokens end in an illegal memory access."""
+    check(rungs(cluster, liger="0.5"), {ALL: tokens}, "kernel index")
+
+
+FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+LIGER = {"tiled_loss": True}
+AWAY = {**LIGER, "checkpoints": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("seq_length", "gigabytes", "options"),
+    [
+        (65_000, 137.36, {}),
+        (300_000, 134.96, LIGER),
+        (650_000, 126.81, AWAY),
+        (1_200_000, 136.15, {**AWAY, "tiled_mlp": True}),
+    ],
+)
+def test_memory_of_one_h200(make_job, seq_length, gigabytes, options):
+    """Source: run-h200-sp1-llama-8b-*.yml, lengths with the GB beside them."""
+    layout = dict(options)
+    states = {"optimizer": 1.0, "parameters": "cpu", "checkpoints": layout.pop("checkpoints", 0.0)}
+    offload = OffloadSpec.model_validate(states)
+    job = long_job(make_job, "1x1:h200-sxm", seq_length, "0.6" if options else None)
+    found = estimate(job, Layout(**FULL, **layout, zero_stage=3, offload=offload))
+    assert found.memory.peak_reserved_bytes / 1e9 == pytest.approx(gigabytes, rel=0.06)

@@ -31,6 +31,7 @@ JOBS = [
         ("llama3-8b", "2x8:h100-sxm", 64, 4096, "torchtitan"),
         ("deepseek-v3", "4x8:h100-sxm", 64, 4096, "torchtitan"),
         ("small-moe", "2x4:a100-sxm-40gb", 24, 2048, "megatron-zero-bubble"),
+        ("llama3-8b", "1x8:h100-sxm", 8, 1 << 17, "deepspeed"),
     ],
 )
 def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):

@@ -78,6 +78,16 @@ def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     assert_best_of_all(job, memory_gib)
 
 
+@pytest.mark.parametrize("memory_gib", [80, 6, 3, 2.2])
+@pytest.mark.parametrize("liger", [None, "0.6"])
+def test_long_sequences_are_tiled_where_brute_force_tiles_them(make_job, liger, memory_gib):
+    job = make_job("small-dense", "1x4:h100-sxm", 4, 1 << 15)
+    options = RuntimeOptions(liger=liger)
+    assert_best_of_all(
+        job.model_copy(update={"runtime": "deepspeed", "options": options}), memory_gib
+    )
+
+
 DRIVES = DriveSpec(count=2, tb=1, read_gb_per_s=3, write_gb_per_s=2)
 
 

@@ -46,7 +46,9 @@ def context_exchange(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
     exchange = shapes.traits.communication.context_exchange
     heads, gathered = context_ways(shapes.job.model, exchange, shapes.table)
     gather = _gathered if shapes.traits.communication.gathers_query_heads else _gathered_groups
-    ways = [(heads, _heads_for_sequence), (gathered, gather), (~heads & ~gathered, _ring)]
+    ring, nested = ~heads & ~gathered, shapes.table.cp_heads > 1
+    ways = [(heads, _heads_for_sequence), (gathered, gather), (ring & ~nested, _ring)]
+    ways.append((nested, _heads_in_ring))
     forward, backward = np.zeros((2, shapes.size))
     for rows, way in ways:
         if rows.any():
@@ -67,8 +69,8 @@ def core_pieces(shapes: Shapes) -> tuple[IntColumn, IntColumn]:
     table, exchange = shapes.table, shapes.traits.communication.context_exchange
     heads, gathered = context_ways(shapes.job.model, exchange, table)
     twice = gathered & (not shapes.traits.communication.gathers_query_heads)
-    calls = np.where(heads, 1, np.where(twice, 2, table.cp))
-    return calls, np.where(heads, table.cp, 1)
+    calls = np.where(heads, 1, np.where(twice, 2, table.cp // table.cp_heads))
+    return calls, np.where(heads, table.cp, table.cp_heads)
 
 
 def _heads_for_sequence(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
@@ -79,14 +81,38 @@ def _heads_for_sequence(shapes: Shapes, core: ForwardBackward) -> ForwardBackwar
     gradients of the same tensors; Transformer Engine @d0067d0d `context_parallel.py`,
     flash_attn_a2a_communicate.
     """
+    seconds = _exchanged(shapes, shapes.table.cp)
+    return ForwardBackward(seconds, seconds, np.zeros(shapes.size))
+
+
+def _exchanged(shapes: Shapes, ranks: IntColumn) -> FloatColumn:
+    """Seconds of both exchanges over so many neighbouring context ranks.
+
+    Source: as `_heads_for_sequence`.
+    """
     model, table = shapes.job.model, shapes.table
-    links = group(shapes.machine, table.cp, table.tp)
+    links = group(shapes.machine, ranks, table.tp)
     seconds = np.zeros(shapes.size)
     before = query_columns(model) / table.tp + key_value_width(shapes)
     for columns in (before, value_columns(model) / table.tp):
         sent = shapes.storage * shapes.tokens * columns
         seconds += collective_seconds(shapes.machine, "alltoall", sent, links)
-    return ForwardBackward(seconds, seconds, np.zeros(shapes.size))
+    return seconds
+
+
+def _heads_in_ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
+    """Heads exchanged for sequence among neighbours, and a ring of the ranks at their distance.
+
+    Behind the exchange a rank has a longer piece of fewer heads, so as many bytes travel the ring
+    in each of its fewer steps.
+    Source: Fang and Zhao, USP, arXiv:2405.07719, section 3; Megatron-LM `parallel_state.py`,
+    create_hierarchical_groups: the first level has neighbours; Transformer Engine @d0067d0d
+    `context_parallel.py`, AttnFuncWithCPAndKVP2P with cp_group_a2a.
+    """
+    table = shapes.table
+    exchange = _exchanged(shapes, table.cp_heads)
+    ring = _rotated(shapes, core, table.cp // table.cp_heads, table.tp * table.cp_heads)
+    return ForwardBackward(exchange + ring.forward, exchange + ring.backward, ring.weight)
 
 
 def _ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
@@ -94,13 +120,19 @@ def _ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
 
     Source: Liu et al., Ring Attention, arXiv:2310.01889, section 3; backward also sends gradients.
     """
-    table = shapes.table
-    ring = group(shapes.machine, table.cp, table.tp)
+    return _rotated(shapes, core, shapes.table.cp, shapes.table.tp)
+
+
+def _rotated(
+    shapes: Shapes, core: ForwardBackward, ranks: IntColumn, stride: IntColumn
+) -> ForwardBackward:
+    """A ring of so many ranks at a distance. Source: as `_ring`."""
+    ring = group(shapes.machine, ranks, stride)
     step = _step_seconds(shapes, ring, shapes.storage * key_value_width(shapes))
-    rounds = table.cp.astype(np.float64) - 1
+    rounds = ranks.astype(np.float64) - 1
     return ForwardBackward(
-        rounds * np.maximum(0.0, step - core.forward / table.cp),
-        rounds * np.maximum(0.0, 2 * step - core.backward / table.cp),
+        rounds * np.maximum(0.0, step - core.forward / ranks),
+        rounds * np.maximum(0.0, 2 * step - core.backward / ranks),
         np.zeros(shapes.size),
     )
 

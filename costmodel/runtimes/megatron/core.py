@@ -187,7 +187,10 @@ MEGATRON_CORE = RuntimeTraits(
         whole_stages=True,
     ),
     # --tp-comm-overlap needs user buffers: only where asked
-    communication=Communication(gathers_shared_heads=True),  # transformer/attention.py:1851
+    communication=Communication(
+        gathers_shared_heads=True,  # transformer/attention.py:1851
+        heads_in_ring=True,  # extensions/transformer_engine.py:2143, a2a+p2p
+    ),
     # --overlap-moe-expert-parallel-comm: only where asked
     experts=Experts(routing_weight_bytes=4),  # --moe-router-dtype fp32
     pipeline=Pipeline(

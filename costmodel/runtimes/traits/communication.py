@@ -25,6 +25,8 @@ class Communication:
     context_exchange: ContextExchange = "p2p"
     """Keys and values travel a ring, heads are exchanged for sequence, or keys and values are
     gathered."""
+    heads_in_ring: bool = False
+    """Some context ranks may exchange heads inside the ring of the others (`cp_heads`)."""
     gathers_query_heads: bool = False
     """Gathered keys and values have as many heads as the queries, and the gradients of both go
     round a ring in fp32 (torch.distributed); else they go as they are."""

@@ -111,9 +111,21 @@ class Autograd:
     """The input of the final norm is kept until the loss has run backward."""
     shared_layer_input: bool = True
     """A layer that full recomputation repeats keeps the very input that was held for it."""
+    gated_in_place: bool = False
+    """The gradients of both branches of a gated unit are written where the branches were."""
     weight_gradients: bool = False
     """A weight gradient is a tensor of its own until it is added to the accumulated ones; one of
     a tied table lives from the head to the embedding."""
+
+    def with_options(self, options: RuntimeOptions) -> Autograd:
+        """That of a run on kernels of Liger, where it states so.
+
+        Source: linkedin/Liger-Kernel src/liger_kernel/ops/rms_norm.py and swiglu.py: saved for
+        backward are the input and one number a token, and both branches, which take the gradients.
+        """
+        if options.liger is None:
+            return self
+        return replace(self, norm_fp32_copies=0, activation_output=False, gated_in_place=True)
 
 
 FUSED_KERNELS = Autograd()

@@ -34,11 +34,12 @@ class Kernels:
     def with_options(self, options: RuntimeOptions) -> Kernels:
         """Those of a run: attention core, masks, compiler and loss."""
         compiled, loss = options.compile, options.cross_entropy
+        elementwise = self.elementwise if compiled is None else "fused" if compiled else "eager"
         return replace(
             self,
             attention=attention_with(self.attention, options.attention),
             dropout=stated_or(options.dropout, self.dropout),
-            elementwise=self.elementwise if compiled is None else "fused" if compiled else "eager",
+            elementwise="fused" if options.liger else elementwise,
             head_bytes_per_logit=HEAD_BYTES[loss] if loss else self.head_bytes_per_logit,
         )
 

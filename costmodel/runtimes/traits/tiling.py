@@ -32,9 +32,15 @@ UNTILED = Tiling()
 
 
 def loss_tiles(job: Job, table: LayoutTable) -> FloatColumn:
-    """Tiles of the loss: as many as leave a tile `LOSS_TILE_BYTES`.
+    """Tiles of the loss: as many as leave a tile `LOSS_TILE_BYTES`, or by the rule of Liger.
 
-    Source: LOSS_TILE_BYTES; that of the number of shards beside it, with the vocabulary unpadded.
+    Its tiles have a power of two of tokens, so many that logits take about as many elements as all
+    hidden states.
+    Source: LOSS_TILE_BYTES; that of the number of shards beside it, with the vocabulary unpadded;
+    linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py, chunk_size.
     """
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    if job.options.liger:
+        wider = np.ceil(job.model.vocab_size / job.model.hidden_size)
+        return np.asarray(np.ceil(tokens / 2 ** np.ceil(np.log2(np.ceil(tokens / wider)))))
     return np.ceil(BYTES_FP32 * tokens * job.model.vocab_size / LOSS_TILE_BYTES)

@@ -90,6 +90,7 @@ MEGATRON_LM = Exporter(
         {
             "tp",
             "cp",
+            "cp_heads",
             "pp",
             "dp",  # what the other degrees leave of the ranks
             "ep",

@@ -22,7 +22,11 @@ def layout_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
         yield switch("layout", "--sequence-parallel")
     yield from pipeline_arguments(model, layout)
     yield option("layout", "--context-parallel-size", layout.cp)
-    if layout.cp > 1:
+    if layout.cp_heads > 1:
+        sizes = layout.cp_heads, layout.cp // layout.cp_heads
+        yield option("layout", "--cp-comm-type", "a2a+p2p")
+        yield option("layout", "--hierarchical-context-parallel-sizes", *sizes)
+    elif layout.cp > 1:
         yield option("layout", "--cp-comm-type", context_exchange(job, layout))
     if model.moe:
         # Said even where it is 1: the runtime would otherwise cut experts like dense layers.

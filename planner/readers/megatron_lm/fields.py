@@ -12,6 +12,7 @@ LAYOUT = {
     "tp": "tensor_model_parallel_size",
     "pp": "pipeline_model_parallel_size",
     "cp": "context_parallel_size",
+    "cp_heads": "hierarchical_context_parallel_sizes",
     "dp": "",
     "ep": "expert_model_parallel_size",
     "etp": "expert_tensor_parallel_size",

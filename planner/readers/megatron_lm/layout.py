@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
 from trainplan.costmodel.runtimes.executes import model_modules
@@ -58,6 +60,7 @@ def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layo
             "tp": tp,
             "pp": pp,
             "cp": degree(arguments, "context"),
+            "cp_heads": nested_heads(arguments),
             "dp": dp,
             "vpp": vpp,
             "schedule": "interleaved" if vpp > 1 else "1f1b",
@@ -73,6 +76,13 @@ def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layo
             **_recompute(arguments, model, max(counts)),
         }
     )
+
+
+def nested_heads(arguments: Arguments) -> int:
+    """Context ranks that exchange heads inside a ring; 1: there are not two levels of both."""
+    sizes = arguments.integers("hierarchical_context_parallel_sizes")
+    nested = set(arguments.texts("cp_comm_type")) == {"a2a+p2p"} and len(sizes) == 2
+    return sizes[0] if nested and prod(sizes) == degree(arguments, "context") else 1
 
 
 def zero_stage(arguments: Arguments) -> int:

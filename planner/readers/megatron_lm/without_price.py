@@ -13,7 +13,11 @@ from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
 from trainplan.planner.readers.megatron_lm.facts import Facts, holds, words
-from trainplan.planner.readers.megatron_lm.layout import offload_modules, recompute_modules
+from trainplan.planner.readers.megatron_lm.layout import (
+    nested_heads,
+    offload_modules,
+    recompute_modules,
+)
 from trainplan.planner.readers.megatron_lm.options import (
     EXCHANGES,
     OPTIMIZERS,
@@ -67,7 +71,6 @@ UNMODELLED = {
     "heterogeneous_layers_config_path": "layers that differ: priced as all alike",
     "experimental_attention_variant": "another attention: priced as softmax attention",
     "tensor_parallel_num_weight_shards": "weights sharded beyond tp: priced as cut by tp alone",
-    "hierarchical_context_parallel_sizes": "an exchange in two levels: priced as in one",
     "microbatch_group_size_per_vp_stage": "priced with groups of pp micro batches",
     "step_batch_size_schedule": "a batch that grows: priced at one size, micro batch * dp",
     "rampup_batch_size": "a batch that grows: priced at its last size",
@@ -146,8 +149,8 @@ def _dispatch(facts: Facts) -> Iterator[Problem]:
 
 def _kinds(facts: Facts) -> Iterator[Problem]:
     """Values of an option of which the cost model knows some."""
-    exchanges = facts.arguments.texts("cp_comm_type")
-    if facts.cp > 1 and (len(set(exchanges)) > 1 or set(exchanges) - set(EXCHANGES)):
+    exchanges, nested = facts.arguments.texts("cp_comm_type"), nested_heads(facts.arguments) > 1
+    if facts.cp > 1 and not nested and (len(set(exchanges)) > 1 or set(exchanges) - set(EXCHANGES)):
         yield _other(
             facts, "cp_comm_type", "exchanges of context ranks that differ or nest: priced as one"
         )

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.launches import launch_of
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group
@@ -14,6 +15,9 @@ from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step import explicit
 from trainplan.planner.exporters.megatron_lm import export_megatron_lm
+from trainplan.planner.readers import Asked
+from trainplan.planner.readers.megatron_lm import MEGATRON_LM
+from trainplan.planner.space.choices import broken_rules
 
 NODES = "4x8:h100-sxm"
 MACHINE = machine_of(parse_cluster(NODES), "bf16")
@@ -145,3 +149,75 @@ def test_deepspeed_exchanges_heads_and_cuts_no_head(cp, refused):
     assert terms(job, cp=cp, dp=32 // cp) == terms(
         job_of("llama3-8b", "megatron-deepspeed", cp_comm_type="a2a"), cp=cp, dp=32 // cp
     )
+
+
+NESTED = {"cp": 16, "cp_heads": 8, "dp": 2}
+
+
+def exchanged_seconds(ranks, stride=1):
+    """Both exchanges of one layer and micro batch over so many neighbours, one pass."""
+    links = group(MACHINE, np.array([ranks]), np.array([stride]))
+    sent = (2.0 * SEQ_LENGTH / 16 * heads * 128 for heads in (32 + 8 + 8, 32))
+    return sum(collective_seconds(MACHINE, "alltoall", np.array([b]), links)[0] for b in sent)
+
+
+def test_heads_are_exchanged_inside_a_node_and_one_step_of_a_ring_between_two_is_hidden():
+    """Four micro batches of 32 layers, two passes each."""
+    assert terms(job_of(), **NESTED).cp_comm == pytest.approx(4 * 32 * 2 * exchanged_seconds(8))
+
+
+def test_what_a_short_ring_cannot_hide_is_that_of_its_messages():
+    """Two heads exchanged, a ring of 8 at distance 2 over 16 GPUs: 7 steps, 14 in the other pass.
+
+    A message has the keys and values of 2,048 tokens, 2 x 8 x 128 wide, and leaves by one NIC.
+    """
+    found = terms(job_of(), cp=16, cp_heads=2, dp=2).cp_comm - 4 * 32 * 2 * exchanged_seconds(2)
+    nic = MACHINE.nic_bytes_per_second * MACHINE.constants.nic_efficiency
+    message = 2 * SEQ_LENGTH / 16 * 2 * 8 * 128
+    assert 0 < found < 4 * 32 * (7 + 14) * (message / nic + MACHINE.constants.p2p_alpha)
+
+
+def test_an_exchange_inside_a_ring_waits_less_than_either_over_nodes():
+    ways = {
+        "nested": terms(job_of(), **NESTED).cp_comm,
+        "ring": terms(job_of(), cp=16, dp=2).cp_comm,
+        "heads": terms(job_of(cp_comm_type="a2a"), cp=16, dp=2).cp_comm,
+    }
+    assert ways["nested"] < min(ways["ring"], ways["heads"])
+
+
+def test_no_exchange_inside_a_ring_is_a_ring():
+    assert terms(job_of(), cp=16, dp=2, cp_heads=1) == terms(job_of(), cp=16, dp=2)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "layout", "rule"),
+    [
+        ("megatron-lm", {"cp": 8, "cp_heads": 3}, "cp_heads_divides_cp"),
+        ("megatron-lm", {"cp": 8, "cp_heads": 8}, "cp_heads_divides_cp"),
+        ("megatron-lm", {"cp": 32, "cp_heads": 16}, "cp_heads_divides_heads"),
+        ("deepspeed", {"cp": 8, "cp_heads": 2}, "runtime_nests_exchanges"),
+        ("torchtitan", {"cp": 8, "cp_heads": 2}, "runtime_nests_exchanges"),
+    ],
+)
+def test_an_exchange_that_nests_badly_is_refused_by_name(runtime, layout, rule):
+    job = job_of(runtime=runtime)
+    asked = LayoutTable.of([Layout(**layout, dp=32 // layout["cp"])])
+    assert rule in [one.name for one in broken_rules(job, asked)[0]]
+
+
+def test_another_exchange_of_all_context_ranks_has_no_ring_to_be_inside_of():
+    job = job_of(cp_comm_type="a2a")
+    asked = LayoutTable.of([Layout(cp=8, cp_heads=2, dp=4)])
+    assert "cp_heads_is_in_a_ring" in [one.name for one in broken_rules(job, asked)[0]]
+
+
+def test_an_exchange_inside_a_ring_is_written_for_megatron_and_read_back():
+    job, layout = job_of(), Layout(cp=8, cp_heads=4, dp=4)
+    config = export_megatron_lm(job, layout)
+    said = {one.flag: one.values for one in config.arguments}
+    assert said["--cp-comm-type"] == ("a2a+p2p",)
+    assert said["--hierarchical-context-parallel-sizes"] == ("4", "2")
+    reading = MEGATRON_LM.read(launch_of(config), Asked(cluster=job.cluster, model=job.model))
+    assert reading.layout == layout
+    assert not [one for one in reading.problems if "hierarchical" in one.says]

@@ -11,7 +11,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules
@@ -129,5 +129,43 @@ def test_experts_are_not_tiled(make_job):
 
 def broken(job, layout):
     """Names of the rules that a layout breaks."""
-    found = broken_rules(job, LayoutTable.of([Layout(dp=8, **layout)]))
+    found = broken_rules(job, LayoutTable.of([Layout(**{"dp": 8, **layout})]))
     return [rule.name for rule in found[0]]
+
+
+def test_liger_has_tiles_of_a_power_of_two(make_job):
+    """Of 131072 tokens, of which each has 32 times as many logits as hidden states."""
+    job = with_liger(long_job(make_job, 1 << 20), "0.6")
+    table = LayoutTable.of([Layout(cp=8), Layout(cp=4)])
+    assert loss_tiles(job, table).tolist() == [32, 32]
+    uneven = with_liger(long_job(make_job, 8 * 100_000), "0.6")
+    assert loss_tiles(uneven, table).tolist() == [-(-100_000 // 4096), -(-200_000 // 8192)]
+
+
+def test_kernels_of_liger_keep_less_and_take_no_more_time(make_job):
+    job = long_job(make_job, 1 << 19)
+    plain, fused = rows(job, UNTILED), rows(with_liger(job, "0.6"), UNTILED)
+    tokens, width = (1 << 19) / 8, 14_336
+    kept = [one.gathered.layers[0].saved_bytes[0] for one in (plain, fused)]
+    norms, activation = 2 * 2 * H, 2 * width
+    assert kept[0] - kept[1] == pytest.approx((norms + activation) * tokens)
+    assert fused.step_seconds[0] < plain.step_seconds[0]
+
+
+def with_liger(job, version):
+    return job.model_copy(update={"options": RuntimeOptions(liger=version)})
+
+
+@pytest.mark.parametrize("tokens", [1 << 19, (1 << 19) - 16])
+def test_old_liger_indexes_fewer_than_two_to_the_31_elements(make_job, tokens):
+    """2^31 elements are 524,288 tokens of 4096."""
+    old, new = (with_liger(long_job(make_job, 8 * tokens), v) for v in ("0.5", "0.6"))
+    layout = {"cp": 8, "dp": 1}
+    assert ("kernel_index" in broken(old, layout)) == (tokens == 1 << 19)
+    assert "kernel_index" not in broken(new, layout)
+    assert "kernel_index" in broken(old, {"cp": 4, "dp": 2})
+
+
+def test_runtimes_without_kernels_of_liger_refuse_them(make_job):
+    job = with_liger(long_job(make_job, 4096, "megatron-lm"), "0.6")
+    assert "runtime_runs_liger" in broken(job, {})

@@ -16,6 +16,7 @@ from trainplan.costmodel.lanes.offloaded_step import (
 )
 from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.timeline import binding, timeline
+from trainplan.costmodel.lanes.update import update_load
 from trainplan.costmodel.lanes.work import Work
 
 ROWS = 60
@@ -174,10 +175,10 @@ def test_a_delayed_update_costs_only_what_outlasts_the_passes():
 def test_megatron_runs_gradients_update_and_weights_in_a_chain_or_tensor_by_tensor():
     speeds, placement = Speeds(h2d=10.0, d2h=40.0, cpu_params=5.0), Placement(optimizer=1.0)
     chain = seconds_of_step(one(), speeds, placement, megatron_habits(overlap=False))
-    assert chain == pytest.approx([12 + 1 + 2 + 2])
+    assert chain == pytest.approx([12 + 1 + 2 + 4])
     beside = megatron_habits(overlap=True, subgroups=10)
     found = seconds_of_step(one(), speeds, placement, beside)
-    assert found == pytest.approx([12 + 0.1 + 0.2 + 2.0])
+    assert found == pytest.approx([12 + 0.1 + 0.2 + 4.0])
 
 
 def test_the_share_that_stays_is_updated_beside_the_cpus():
@@ -293,3 +294,14 @@ def test_copies_in_step_hold_up_the_next_pass_and_layers_that_keep_nothing_hold_
     placement = Placement(checkpoints=1.0)
     found = seconds_of_step(quantities, Speeds(2.0, 2.0), placement, habits)
     assert found[0] == pytest.approx(2 + 2 + 3 + 2 + 4 + 3 + 4 + 4)
+
+
+def test_an_update_beside_itself_reads_and_writes_at_the_speed_of_both_ways():
+    """16 B read and 12 written of each of 10 parameters, at 4 B/s beside each other, 10 apart."""
+    speeds = Speeds(h2d=np.inf, d2h=np.inf, drive_read=10.0, drive_write=10.0, drive_both=4.0)
+    placement = Placement(optimizer=1.0, optimizer_place=Place.DRIVE, parameters=Place.DEVICE)
+    for pipelined, rate in ((True, 4.0), (False, 10.0)):
+        load = update_load(one(), speeds, placement, deepspeed_habits(3), pipelined=pipelined)
+        seconds = load.total[:, 0]
+        assert seconds[Lane.DRIVE_READ] == pytest.approx(160 / rate)
+        assert seconds[Lane.DRIVE_WRITE] == pytest.approx(120 / rate)
