@@ -62,7 +62,7 @@ def export_arctic_training(job: Job, layout: Layout) -> LaunchConfig:
     """
     if feature := TRAITS.refuses(job.model):
         raise UnsupportedError(f"arctic-training does not train {feature}: use another runtime")
-    refuse(job, layout, WRITTEN)
+    refuse(job, layout, {**WRITTEN, "liger": ("0.6",)})
     refuse_types(job, layout)
     if job.training.precision == "tf32":
         raise UnsupportedError("arctic-training: tf32 is no dtype of its models: use bf16 or fp16")
@@ -98,7 +98,7 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
         **{name: True for name, on in switches.items() if on},
         "train_iters": steps_of(job),
         "model": {
-            "type": "liger" if layout.tiled_loss else "huggingface",
+            "type": "liger" if job.options.liger else "huggingface",
             "name_or_path": _Quoted(MODEL),
             "dtype": job.training.precision,
             "attn_implementation": "flash_attention_2",
@@ -174,11 +174,10 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
     )
     if not job.training.tokens:
         yield f"the job has no number of tokens: train_iters {steps_of(job)} is a placeholder"
-    if layout.tiled_loss:
+    if layout.tiled_loss and not job.options.liger:
         yield (
-            "the loss is tiled by liger-kernel, whose norms and rotations are fused as well, which "
-            "is not priced; with type huggingface the trainer tiles it by TiledFusedLogitsLoss, "
-            "which leaves the gradient of the output projection undivided by the tokens"
+            "the trainer tiles the loss by TiledFusedLogitsLoss, which leaves the gradient of the "
+            "output projection undivided by the tokens: --option liger=0.6 does not"
         )
 
 

@@ -75,6 +75,9 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
     job, layout = job_of(keys, _script(config, path), launch, asked, RUNTIME)
     if job is None or layout is None:
         return job, layout
+    if _section(config, "model").get("type") == "liger":
+        job = job.model_copy(update={"options": job.options.model_copy(update={"liger": "0.6"})})
+        notes.note("options.liger", Said("0.6", "derived", "model.type: liger"))
     return job, _tiled(notes, config, job, layout)
 
 
@@ -152,12 +155,11 @@ def _script(config: Mapping[str, object], path: Word) -> Script:
 
 def _tiled(notes: Notes, config: Mapping[str, object], job: Job, layout: Layout) -> Layout:
     """With sequence ranks the loss is tiled whatever is said, if there are several tiles."""
-    kind = _section(config, "model").get("type", "huggingface")
     several = bool(loss_tiles(job, LayoutTable.of([layout]))[0] > 1)
-    loss = several and (kind == "liger" or layout.cp > 1)
+    loss = several and (job.options.liger is not None or layout.cp > 1)
     mlp = config.get("tiled_mlp_compute") is True
     notes.fields = [one for one in notes.fields if not one.name.startswith("layout.tiled_")]
-    notes.note("layout.tiled_loss", Said(loss, "derived", f"model.type: {kind}"))
+    notes.note("layout.tiled_loss", Said(loss, "derived", "model.type, sequence_parallel_size"))
     notes.note("layout.tiled_mlp", Said(mlp, "stated" if mlp else "default", "tiled_mlp_compute"))
     return layout.model_copy(update={"tiled_loss": loss, "tiled_mlp": mlp})
 

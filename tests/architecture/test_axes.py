@@ -123,6 +123,9 @@ SAMPLES_OF |= {
     for (runtime, name), sample in SAMPLES_OF.items()
     if runtime == "deepspeed"
 }
+SAMPLES_OF["arctic-training", "tiled_loss"] = Sample(  # its trainer tiles it with sequence ranks
+    on={"tiled_loss": True, "cp": 2, "dp": 2, "micro_batch_size": 16}, off={"dp": 4}
+)
 """As above, where a runtime has no layout with such a value."""
 SHARDED = {name: {"dp": 4, "zero_stage": 3} for name in ("torchtitan", "accelerate")}
 """What layouts without a pipeline have in common: these runtimes shard gradients after every micro

@@ -59,7 +59,7 @@ def job_of(seq=1 << 19, batch=16, **options):
         (LONG | {"cp": 2, "dp": 4}, job_of(1 << 16, 64)),
         ({"dp": 8, "zero_stage": 2, **FULL}, job_of(4096, 64)),
         ({"dp": 8, "zero_stage": 1, "micro_batch_size": 2}, job_of(4096, 64)),
-        ({"dp": 8, "zero_stage": 3, "tiled_loss": True, **FULL}, job_of(1 << 15)),
+        ({"dp": 8, "zero_stage": 3, "tiled_loss": True, **FULL}, job_of(1 << 15, liger="0.6")),
         (LONG, job_of(overlap_grad_reduce=False, gradient_dtype="fp32")),
     ],
 )
