@@ -31,6 +31,12 @@ from trainplan.planner.exporters.deepspeed_offload import (
     other_sections,
     recompute_switch,
 )
+from trainplan.planner.exporters.deepspeed_tiles import (
+    SWITCHES,
+    tile_file,
+    tile_notes,
+    tile_switches,
+)
 from trainplan.planner.exporters.trained import trained_file, trained_notes
 from trainplan.planner.exporters.training_script import (
     CHECKPOINTING,
@@ -102,14 +108,21 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
         arguments=(
             option("layout", "--deepspeed_config", file),
             *recompute_switch(layout, CHECKPOINTING),
+            *tile_switches(layout),
         ),
         notes=(
             *notes(job, layout),
             *_notes(layout),
             *offload_notes(layout),
+            *tile_notes(layout),
             *trained_notes(job, layout),
         ),
-        files=(file, *((module,) if module else ()), *checkpoint_file(layout)),
+        files=(
+            file,
+            *((module,) if module else ()),
+            *checkpoint_file(layout),
+            *tile_file(job, layout),
+        ),
         read_back=module is None,
         keys=tuple(flat(config)),
     )
@@ -248,6 +261,8 @@ DEEPSPEED = Exporter(
             "offload.tier",
             "offload.parameters",
             "offload.checkpoints",
+            "tiled_loss",
+            "tiled_mlp",
         }
     ),
     optimizers=frozenset(OPTIMIZER_PARAMS),
@@ -268,6 +283,7 @@ DEEPSPEED = Exporter(
         {
             CHECKPOINTING,
             SWITCH,
+            *SWITCHES.values(),
             *(f"--optimizer.params.{name}" for one in OPTIMIZER_PARAMS.values() for name in one),
         }
     ),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.planner.exporters.deepspeed import COMMIT
+from trainplan.planner.exporters.deepspeed_tiles import SWITCHES
 from trainplan.planner.readers.deepspeed_json import (
     OFFLOAD,
     Keys,
@@ -246,6 +247,7 @@ def _precision(keys: Keys, script: Script) -> str:
 def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layout:
     stage = keys.count(f"{ZERO}.stage", 0, least=0, most=3)
     recompute = check_checkpoints(keys, script)
+    tiles = {name: script.switch(flag.removeprefix("--")) for name, flag in SWITCHES.items()}
     layout = Layout.model_validate(
         {
             "tp": degrees.tp,
@@ -254,6 +256,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
             "zero_stage": stage,
             "micro_batch_size": batch.micro,
             "offload": offload_of(keys, stage, script),
+            **{name: bool(said and said.value) for name, said in tiles.items()},
             **(FULL if recompute and recompute.value else {}),
         }
     )
@@ -264,6 +267,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
         "zero_stage": keys.said(None, f"{ZERO}.stage"),
         "micro_batch_size": keys.said(None, EACH, WHOLE),
         "offload": keys.said(None, *(f"{OFFLOAD}.{one}" for one in ("ratio", "device"))),
+        **{name: one for name, one in tiles.items() if one is not None},
         "recompute": recompute or Said(None, "default", f"--{CHECKPOINTING}"),
     }
     note_layout(keys.notes, layout, said)

@@ -50,10 +50,12 @@ def drawn(rng, runtime):
         zero_stage=rng.choice([0, 1, 2, 3, 3]),
         micro_batch_size=rng.choice([1, 2, 4]),
         offload=offload,
+        tiled_loss=rng.random() < 0.3,
+        tiled_mlp=rng.random() < 0.3,
         **rng.choice([{}, full]),
     )
     training = TrainingSpec(
-        seq_length=rng.choice([1024, 4096]),
+        seq_length=rng.choice([1024, 4096, 65536]),
         global_batch_size=rng.choice([32, 64, 128]),
         precision=rng.choice(["bf16", "bf16", "fp16", "tf32"]),
     )

@@ -230,3 +230,21 @@ def test_a_hostile_name_stays_data(runtime, launcher, tmp_path):
     (tmp_path / "run.sh").write_text(script)
     subprocess.run(["bash", "run.sh"], cwd=tmp_path, capture_output=True, check=False)
     assert [*tmp_path.iterdir()] == [tmp_path / "run.sh"]
+
+
+def test_tiles_are_a_module_that_the_script_calls():
+    job = job_of("deepspeed")
+    job = job.model_copy(
+        update={"training": job.training.model_copy(update={"seq_length": 1 << 15})}
+    )
+    layout = {"cp": 2, "dp": 4, "zero_stage": 3, "tiled_loss": True, "tiled_mlp": True}
+    config = export("deepspeed", job, **layout, **FULL)
+    (module,) = [file for file in config.files if file.name == "tiled.py"]
+    compile(module.text, module.name, "exec")
+    assert "ACCUMULATED = 16  #" in module.text
+    assert {"--tiled_loss", "--tiled_mlp"} <= {one.flag for one in config.arguments}
+    scaled = job.model_copy(
+        update={"training": job.training.model_copy(update={"precision": "fp16"})}
+    )
+    with pytest.raises(UnsupportedError, match="not written for scaled losses"):
+        export("deepspeed", scaled, **layout, **FULL)
