@@ -99,11 +99,18 @@ def test_parts_of_ranges_hold_every_step_once():
 
 
 def test_a_runtime_that_offloads_nothing_has_one_fraction(make_job):
-    assert fractions_of(RUNTIMES["torchtitan"], ()) == (Fractions(0.0, 0.0),)
-    job = make_job("small-dense", "1x8:h100-sxm").model_copy(update={"runtime": "torchtitan"})
+    assert fractions_of(RUNTIMES["accelerate"], ()) == (Fractions(0.0, 0.0),)
+    job = make_job("small-dense", "1x8:h100-sxm").model_copy(update={"runtime": "accelerate"})
     (told,) = values_outside_grid(Space(job), [parse_choice("offload=0.5", excluded=False)])
     assert told == "--fix offload=0.5: the search tries 0 only"
     assert Space(job).axis_values()["offload.optimizer"] == [0.0]
+
+
+def test_a_runtime_that_offloads_all_or_nothing_has_two(make_job):
+    assert fractions_of(RUNTIMES["torchtitan"], ()) == (
+        Fractions(0.0, 0.0, step=1.0),
+        Fractions(1.0, 1.0, step=1.0),
+    )
 
 
 def test_a_fraction_counts_as_one_choice(make_job):
