@@ -45,6 +45,25 @@ def deepspeed_habits(
     )
 
 
+def fsdp2_habits() -> Habits:
+    """FSDP2 of PyTorch with CPUOffloadPolicy: weights, gradients and optimizer on the host.
+
+    Shards are copied in front of their gather, beside the passes; reduced gradients leave behind
+    every micro batch and are added on the host. What the copies of all but the first wait for,
+    since the add reads them, is not priced.
+    Source: PyTorch 2.14, torch/distributed/fsdp/_fully_shard/_fsdp_param.py, all_gather_inputs;
+    _fsdp_collectives.py, foreach_reduce; _fsdp_param_group.py, finalize_backward.
+    """
+    return Habits(
+        accumulation=Accumulation.ADDED_OFF,
+        overlaps=True,
+        checkpoints_beside=True,
+        keeps_last=False,
+        gradients_with_update=False,
+        pipelines_update=False,
+    )
+
+
 def megatron_habits(*, overlap: bool, subgroups: int = 1) -> Habits:
     """Megatron-LM with `--optimizer-cpu-offload`: nothing moves before the passes have ended.
 

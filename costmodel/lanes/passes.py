@@ -40,8 +40,11 @@ def micro_batches(
 
     Source: DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py, copy_grads_in_partition and
     async_accumulate_grad_in_cpu_via_gpu (stages 1 and 2: those after the first come back, none is
-    moved if there is one); runtime/zero/stage3.py, partition_grads (out and back in each).
+    moved if there is one); runtime/zero/stage3.py, partition_grads (out and back in each). PyTorch
+    2.14, fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce (out in each, added there).
     """
+    if habits.accumulation is Accumulation.ADDED_OFF:
+        return [(Gradients(off & False, off, off & False), count)]
     always = off & (habits.accumulation is Accumulation.OFF)
     if_several = habits.accumulation is Accumulation.OFF_IF_SEVERAL
     moves = always | (off & if_several & (count > 1))

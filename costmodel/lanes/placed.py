@@ -134,6 +134,8 @@ class Accumulation(StrEnum):
     """Each leaves the GPU; those of earlier ones come back before, to be added to."""
     OFF = "off the GPU"
     """So even for one micro batch, whose gradients leave and come back."""
+    ADDED_OFF = "off the GPU, by the processors"
+    """Each leaves the GPU and none comes back; nothing is left to leave for the update."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class RowItems:
         if not one.forward:
             seconds = self.quantities.backward
             after += [f"return {one.layer}"] if kept else []
-        elif kept and index and not self.habits.checkpoints_beside:
+        elif index and not self.habits.checkpoints_beside and self._kept(self.passes[index - 1]):
             after.append(f"keep {self.passes[index - 1].layer}")
         yield Item(one.name, Lane.GPU, seconds[one.kind], tuple(after))
         if one.forward and kept:

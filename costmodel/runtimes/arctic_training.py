@@ -32,13 +32,15 @@ def trainer_cuts_no_matrices(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "trainer_tiles_the_loss",
     "cp micro_batch_size tiled_loss",
-    "with sequence ranks its trainer always tiles the loss: use tiled_loss=true",
+    "its trainer tiles the loss with sequence ranks or kernels of Liger, then always, and else "
+    "never: use tiled_loss=true there, or add the option liger=0.6",
     "trainer/sft_trainer.py, loss",
 )
 def trainer_tiles_the_loss(job: Job, table: LayoutTable) -> BoolColumn:
     """There is no key for it; one tile is the whole."""
+    tiles = (table.cp > 1) | (job.options.liger is not None)
     whole = (table.tiled_loss == 0) & (loss_tiles(job, table) > 1)
-    return np.asarray((table.cp > 1) & whole)
+    return np.asarray(np.where(tiles, whole, table.tiled_loss == 1))
 
 
 def unsupported_feature(model: ModelSpec) -> str | None:

@@ -10,10 +10,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainplan.costmodel.base import BYTES_BF16
+from trainplan.costmodel.lanes.habits import fsdp2_habits
+from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
 from trainplan.costmodel.runtimes.torchtitan_rules import RULES
-from trainplan.costmodel.runtimes.traits import Communication, Pipeline, Recipe, Recompute
+from trainplan.costmodel.runtimes.traits import (
+    Communication,
+    Offloading,
+    Pipeline,
+    Recipe,
+    Recompute,
+)
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layout import Schedule
@@ -52,6 +60,11 @@ def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
     return () if model.mla else (("torchtitan_selective_op",),)
 
 
+def habits(stage: int, place: Place) -> Habits:
+    """Source: `torchtitan/distributed/fsdp.py`, CPUOffloadPolicy."""
+    return fsdp2_habits()
+
+
 TORCHTITAN = replace(
     FSDP2,
     name="torchtitan",
@@ -73,6 +86,12 @@ TORCHTITAN = replace(
         subsets=recompute_subsets,
         layers="every_kth",  # the same function: counts the layers of all parts of a rank
         stops_early=True,  # ptd_checkpoint_wrapper; its compiler drops that product too
+    ),
+    offloading=Offloading(  # training.enable_cpu_offload
+        optimizer_step=1.0,
+        gradients=True,
+        parameters=(None, "cpu"),
+        habits=habits,
     ),
     footprint=replace(
         FSDP2.footprint,

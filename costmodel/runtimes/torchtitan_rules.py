@@ -108,6 +108,23 @@ def predictions_need_whole_sequences(job: Job, table: LayoutTable) -> BoolColumn
     return np.asarray((table.pp * table.cp > 1) & (job.model.num_nextn_predict_layers > 0))
 
 
+@rule(
+    "policy_offloads_all",
+    "offload_optimizer offload_parameters zero_stage pp cp dp dp_replicate",
+    "torchtitan keeps weights, gradients and the whole optimizer on the host or nothing: use "
+    "offload.parameters=cpu with offload.optimizer=1, zero_stage=3 and pp=1, or neither",
+    "pytorch/torchtitan config/configs.py, enable_cpu_offload; distributed/fsdp.py, "
+    "CPUOffloadPolicy; that it runs with stages, or keeps weights gathered, is not priced",
+    values=(1.0,),
+)
+def policy_offloads_all(job: Job, table: LayoutTable) -> BoolColumn:
+    """One key moves everything."""
+    weights, states = table.offload_parameters > 0, table.offload_optimizer
+    alone = np.where(weights, states < 1, states > 0)
+    sharded = (table.zero_stage == 3) & (table.cp * table.dp > table.dp_replicate)
+    return np.asarray(alone | (weights & (~sharded | (table.pp > 1))))
+
+
 RULES = (
     tp_divides_key_value_heads,
     shards_every_gradient,
@@ -116,4 +133,5 @@ RULES = (
     pipeline_is_filled,
     ends_share_no_weight,
     predictions_need_whole_sequences,
+    policy_offloads_all,
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.offloaded_step import floor_of_step, seconds_of_step, step_work
@@ -234,12 +235,22 @@ def quantities_of(priced: Priced, number: int, *, least: bool = False) -> Quanti
         layers=_in_order([one[number] for one in priced.ranks.by_kind]),
         forward=_in_order([one.forward for one in priced.seconds.by_kind]),
         backward=_in_order(backward),
-        weight_bytes=float(storage) * _sharded(priced, priced.params),
+        weight_bytes=_fetched_bytes(priced) * _sharded(priced, priced.params),
         gradient_bytes=gradient * _sharded(priced, priced.params.with_gradients),
         checkpoint_bytes=_in_order([*kept, *[nothing] * 3]),
         updated=updated[number],
         update_seconds=priced.optimizer,
     )
+
+
+def _fetched_bytes(priced: Priced) -> float:
+    """Bytes of a weight that lies off the GPU: as stored, or its master copy where that is it.
+
+    Source: PyTorch 2.14, torch/distributed/fsdp/_fully_shard/_fsdp_param.py, all_gather_inputs: a
+    shard is copied as it is and cast on the GPU.
+    """
+    cast = priced.traits.footprint.sharded_weights_are_master
+    return float(BYTES_FP32 if cast else priced.job.training.storage_bytes)
 
 
 def _in_order(by_kind: list[FloatColumn]) -> KindRankRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainplan.planner.readers.accelerate import ACCELERATE
+from trainplan.planner.readers.arctic_training import ARCTIC_TRAINING
 from trainplan.planner.readers.deepspeed import DEEPSPEED
 from trainplan.planner.readers.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.planner.readers.megatron_lm import MEGATRON_LM
@@ -38,6 +39,7 @@ READERS: tuple[Reader, ...] = (
     MEGATRON_LM,
     MEGATRON_BRIDGE,
     TORCHTITAN,
+    ARCTIC_TRAINING,
     DEEPSPEED,
     ACCELERATE,
 )

@@ -7,6 +7,7 @@ and `accelerator.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
@@ -15,6 +16,7 @@ from trainplan.planner.readers.accelerate_checks import kind_is_read
 from trainplan.planner.readers.accelerate_keys import (
     BACKEND,
     CP,
+    ENGINE_FILE,
     EXCHANGE,
     PARTS,
     POLICY,
@@ -29,8 +31,17 @@ from trainplan.planner.readers.accelerate_keys import (
     Keys,
     keys_of,
 )
+from trainplan.planner.readers.deepspeed import DEEPSPEED
 from trainplan.planner.readers.ranks import ranks_of
-from trainplan.planner.readers.reading import Asked, Launch, Origin, Reader, Reading
+from trainplan.planner.readers.reading import (
+    COMMAND_LINE,
+    Asked,
+    Launch,
+    Origin,
+    Reader,
+    Reading,
+    Word,
+)
 from trainplan.planner.readers.training_script import (
     ACCUMULATED,
     CHECKPOINTING,
@@ -64,10 +75,36 @@ def recognises(launch: Launch) -> bool:
 
 
 def read(launch: Launch, asked: Asked) -> Reading:
-    """The job and the layout of a launch, as far as its keys and its arguments say them."""
+    """The job and the layout of a launch, as far as its keys and its arguments say them.
+
+    Where its YAML names a JSON of DeepSpeed, these are what that engine takes.
+    """
     notes = Notes(problems=list(launch.problems))
+    if (engine := _engine(launch, asked)) is not None:
+        return DEEPSPEED.read(engine, asked)
     job, layout = _read(notes, launch, asked)
     return Reading(RUNTIME, COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems))
+
+
+def _engine(launch: Launch, asked: Asked) -> Launch | None:
+    """The launch with the options of `accelerate launch` that its YAML stands for.
+
+    Source: commands/launch.py, _validate_launch_command, deepspeed_config_file.
+    """
+    keys = keys_of(Notes(), launch, asked)
+    if keys is None or ENGINE_FILE not in keys.told:
+        return None
+    file = keys.told[ENGINE_FILE]
+    words = (Word("--deepspeed_config_file", COMMAND_LINE), Word(str(file.value), COMMAND_LINE))
+    counts = (keys.told.get("num_processes"), keys.told.get("num_machines"))
+    ranks, nodes = (one and Word(str(one.value), COMMAND_LINE) for one in counts)
+    return replace(
+        launch,
+        starter="accelerate",
+        starter_arguments=(*launch.starter_arguments, *words),
+        ranks=launch.ranks or ranks,
+        nodes=launch.nodes or nodes,
+    )
 
 
 def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layout | None]:

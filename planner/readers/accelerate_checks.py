@@ -11,7 +11,10 @@ def kind_is_read(keys: Keys) -> bool:
     """Is it FSDP, or close to it? Else a problem."""
     kind = keys.text("distributed_type", "NO").replace("False", "NO")  # YAML: NO is false
     if kind == "DEEPSPEED":
-        says = "DeepSpeed under Accelerate is not read: give the JSON of the engine alone"
+        says = (
+            "DeepSpeed under Accelerate is read from the JSON that deepspeed_config_file names, "
+            "not from keys of Accelerate: write one, or give it alone"
+        )
         keys.problem("distributed_type", "unread", says, "distributed_type")
         return False
     if kind not in ("FSDP", "MULTI_GPU"):

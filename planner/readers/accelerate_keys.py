@@ -33,6 +33,8 @@ from trainplan.planner.readers.training_script import (
 
 RUNTIME = "accelerate"
 LOCAL = "LOCAL_MACHINE"
+ENGINE = "deepspeed_config"
+ENGINE_FILE = f"{ENGINE}.deepspeed_config_file"
 VERSION, POLICY = f"{FSDP}.fsdp_version", f"{FSDP}.fsdp_reshard_after_forward"
 STRATEGY = f"{FSDP}.fsdp_sharding_strategy"
 PARTS = f"{FSDP}.fsdp_activation_checkpointing"
@@ -156,6 +158,10 @@ def _of_mapping(keys: Keys, config: Mapping[object, object], file: str, lines: l
                     says = f"{top} has no key {str(inner)[:60]}, never read: correct or delete it"
                     keys.notes.problem("unknown_key", "ignored", says, where)
                 keys.told[key] = _said(key, one, where)
+        elif top == ENGINE and isinstance(value, dict):
+            for inner, one in value.items():
+                key = f"{top}.{inner}"
+                keys.told[key] = _said(key, one, Place(file, _line(lines, str(inner))))
         elif top not in SECTIONS:
             keys.told[top] = _said(top, value, place)
 

@@ -12,11 +12,12 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.planner.exporters.deepspeed import COMMIT, SEQUENCE_MESSAGES
+from trainplan.planner.exporters.deepspeed import COMMIT
 from trainplan.planner.readers.deepspeed_json import (
     OFFLOAD,
     Keys,
     check_keys,
+    check_messages,
     keys_of,
     optimizer_of,
 )
@@ -58,7 +59,7 @@ WHOLE, EACH, STEPS = (
 )
 ZERO = "zero_optimization"
 TP, SP = "tensor_parallel.autotp_size", "sequence_parallel_size"
-GRADIENTS, MESSAGES = "data_types.grad_accum_dtype", "communication_data_type"
+GRADIENTS = "data_types.grad_accum_dtype"
 
 
 def recognises(launch: Launch) -> bool:
@@ -92,8 +93,15 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
     keys = _keys(notes, launch, asked)
     if keys is None:
         return None, None
+    return job_of(keys, script_of(launch.arguments), launch, asked, RUNTIME)
+
+
+def job_of(
+    keys: Keys, script: Script, launch: Launch, asked: Asked, runtime: str
+) -> tuple[Job | None, Layout | None]:
+    """What keys of the engine and arguments of a script say, for a runtime that has this engine."""
+    notes = keys.notes
     check_keys(keys)
-    script = script_of(launch.arguments)
     degrees = _degrees(keys, ranks_of(launch, asked), script)
     model, length = model_of(notes, asked), sequence_of(notes, asked, script)
     if degrees is None or model is None or length is None:
@@ -118,7 +126,7 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
             }
         ),
         cluster=cluster,
-        runtime=RUNTIME,
+        runtime=runtime,
         options=_options(keys, layout, precision),
     )
     return job, layout
@@ -273,7 +281,7 @@ def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
     gradients = keys.text(GRADIENTS, "")
     if gradients in ("fp32", "bf16"):
         told["gradient_dtype"] = gradients
-    _check_messages(keys, layout, gradients, precision)
+    check_messages(keys, layout.cp, gradients, precision)
     places = {
         "overlap_grad_reduce": f"{ZERO}.overlap_comm",
         "overlap_tp_comm": "tensor_parallel.tp_overlap_comm",
@@ -282,20 +290,6 @@ def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
     for name, value in told.items():
         keys.notes.note(f"options.{name}", keys.said(value, places[name]))
     return RuntimeOptions.model_validate(told)
-
-
-def _check_messages(keys: Keys, layout: Layout, gradients: str, precision: str) -> None:
-    """Gradients travel as they are kept? Where sequences are cut the engine has a key apart."""
-    kept, key, messages = gradients, MESSAGES, keys.text(MESSAGES, "")
-    if layout.cp > 1:
-        kept = gradients or {"tf32": "fp32"}.get(precision, precision)
-        key, messages = SEQUENCE_MESSAGES, keys.text(SEQUENCE_MESSAGES, "fp32")
-    if messages != kept:
-        says = (
-            f"gradients kept in {kept or 'their own type'} travel as "
-            f"{messages or 'the weights'}, which is priced as kept"
-        )
-        keys.problem("message_type", "unmodelled", f"{says}: set {key} alike", key)
 
 
 DEEPSPEED = Reader(RUNTIME, recognises, read)

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.exporters.compare import recorded_flags
-from trainplan.planner.exporters.deepspeed import DEEPSPEED
+from trainplan.planner.exporters.deepspeed import DEEPSPEED, SEQUENCE_MESSAGES
 from trainplan.planner.readers.ranks import LARGEST_WORLD
 from trainplan.planner.readers.reading import Place, Verdict
 from trainplan.planner.readers.training_script import Notes, Said, Script
 
 OFFLOAD = "zero_optimization.offload_optimizer"
+MESSAGES = "communication_data_type"
 SECTIONS = (
     "zero_optimization",
     "zero_optimization.offload_optimizer",
@@ -235,3 +236,17 @@ def optimizer_of(keys: Keys) -> str:
         keys.problem("optimizer", "unmodelled", f"optimizer {word} is priced as AdamW", OPTIMIZER)
     keys.notes.note("training.optimizer", keys.said(name, OPTIMIZER))
     return name
+
+
+def check_messages(keys: Keys, cp: int, gradients: str, precision: str) -> None:
+    """Gradients travel as they are kept? Where sequences are cut the engine has a key apart."""
+    kept, key, messages = gradients, MESSAGES, keys.text(MESSAGES, "")
+    if cp > 1:
+        kept = gradients or {"tf32": "fp32"}.get(precision, precision)
+        key, messages = SEQUENCE_MESSAGES, keys.text(SEQUENCE_MESSAGES, "fp32")
+    if messages != kept:
+        says = (
+            f"gradients kept in {kept or 'their own type'} travel as "
+            f"{messages or 'the weights'}, which is priced as kept"
+        )
+        keys.problem("message_type", "unmodelled", f"{says}: set {key} alike", key)

@@ -83,6 +83,7 @@ SAMPLES = {
     "tiled_loss": Sample(on={"tiled_loss": True}, same={"dp": 4, "micro_batch_size": 8}),
 }
 """Where a value alone makes no layout; else it is varied beside four replicas."""
+WITH_WEIGHTS = OffloadSpec(optimizer=1, parameters="cpu")
 SELECTED = {"recompute": "selective", "recompute_modules": ("torchtitan_selective_op",)}
 BLOCK = {"recompute": "full", "recompute_method": "block"}
 SAMPLES_OF = {
@@ -96,6 +97,8 @@ SAMPLES_OF = {
         model="small-moe",
     ),
     ("torchtitan", "zero_stage"): Sample(on={"zero_stage": 3}, off={"zero_stage": 2}),
+    ("torchtitan", "offload.optimizer"): Sample(on={"offload": WITH_WEIGHTS}, same={"dp": 2}),
+    ("torchtitan", "offload.parameters"): Sample(on={"offload": WITH_WEIGHTS}, same={"dp": 2}),
     ("torchtitan", "recompute_modules"): Sample(on=SELECTED),
     ("torchtitan", "recompute_method"): Sample(on=UNIFORM),
     ("torchtitan", "recompute_num_layers"): Sample(
@@ -120,6 +123,9 @@ SAMPLES_OF |= {
     for (runtime, name), sample in SAMPLES_OF.items()
     if runtime == "deepspeed"
 }
+SAMPLES_OF["arctic-training", "tiled_loss"] = Sample(  # its trainer tiles it with sequence ranks
+    on={"tiled_loss": True, "cp": 2, "dp": 2, "micro_batch_size": 16}, off={"dp": 4}
+)
 """As above, where a runtime has no layout with such a value."""
 SHARDED = {name: {"dp": 4, "zero_stage": 3} for name in ("torchtitan", "accelerate")}
 """What layouts without a pipeline have in common: these runtimes shard gradients after every micro

@@ -9,7 +9,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.spec.layout import OffloadSpec, stage_specs
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.torchtitan.schedule import stage_layers
 from trainplan.planner.questions.search import check
@@ -71,6 +71,7 @@ def drawn(rng):
         micro_batch_size=rng.choice([1, 1, 2]),
         schedule=rng.choice(SCHEDULES) if pp > 1 else "1f1b",
         stages=stages,
+        offload=OffloadSpec(optimizer=1, parameters="cpu") if rng.random() < 0.2 else OffloadSpec(),
         **recompute,
     )
     training = TrainingSpec(

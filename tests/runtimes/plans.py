@@ -152,6 +152,8 @@ TORCHTITAN = (
     plan("mla", "deepseek-v2-lite", 2, {"pp": 2, "dp": 8, "ep": 8, **Z1, **FULL}),
     plan("attention sinks", "gpt-oss-20b", 1, {"dp": 8, "ep": 4, **Z3, **FULL}),
     plan("cp", "llama3-8b", 1, {"dp": 2, "cp": 4, **Z3, **BY_OPERATION}),
+    plan("weights on the host", "llama3-8b", 1,
+         {"dp": 8, "offload": OffloadSpec(optimizer=1.0, parameters="cpu"), **Z3}),
 )  # fmt: skip
 
 LLAMA, QWEN, MIXTRAL = "llama3.1-8b", "qwen3-8b", "mixtral-8x7b"
@@ -230,10 +232,10 @@ ARCTIC_TRAINING = (
     long("plain", 4 * K, ALONE),
     long("nothing recomputed", 4 * K, ALONE | {"recompute": "none", "recompute_method": None,
          "recompute_num_layers": None}),
-    long("liger tiles the loss", 32 * K, LIGER),
-    long("tiled mlp", 32 * K, LIGER | MLPS),
-    long("stage 1", 32 * K, LIGER | Z1),
-    long("stage 2", 32 * K, LIGER | Z2),
+    long("liger tiles the loss", 32 * K, LIGER, liger="0.6"),
+    long("tiled mlp", 32 * K, LIGER | MLPS, liger="0.6"),
+    long("stage 1", 32 * K, ALONE | Z1),
+    long("stage 2", 32 * K, ALONE | Z2),
     long("ulysses over 2", 64 * K, {"cp": 2}),
     long("ulysses over 4 in fp16", 64 * K, {"cp": 4}, precision="fp16"),
     long("ulysses, tiled mlp", 512 * K, MLPS),

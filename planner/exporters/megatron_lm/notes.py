@@ -61,6 +61,10 @@ def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
         yield "sequence_parallel has no effect with tp = 1 and is left out"
     if layout.offload.optimizer:
         yield "OMP_NUM_THREADS should be the number of CPU cores per GPU"
+        yield (
+            "--overlap-cpu-optimizer-d2h-h2d runs the offloaded update beside its copies; the plan "
+            "counts them one after the other, which is no less"
+        )
     if layout.offload_modules:
         yield (
             "offloaded activations take pinned host memory, which is not checked, and no published "

@@ -45,7 +45,7 @@ from trainplan.planner.exporters.torchtitan.sections import (
 COMMIT = "b5bcd76c66d0acb1a08b176d9639425bc55e0b2a"
 """torchtitan commit whose keys are written."""
 CHECKED = (
-    "20 plans were taken by this commit's own ConfigManager, ParallelDims and Trainer, up to "
+    "21 plans were taken by this commit's own ConfigManager, ParallelDims and Trainer, up to "
     "the allocation of weights (torch 2.14, no GPU)"
 )
 MODULE = "trainplan_config"
@@ -159,6 +159,8 @@ TORCHTITAN = Exporter(
             "recompute_num_layers",
             "dp_replicate",
             "stages",
+            "offload.optimizer",
+            "offload.parameters",
         }
     ),
     source_patterns=(

@@ -45,6 +45,8 @@ def training(job: Job, layout: Layout) -> dict[str, Expression]:
         "steps": steps_of(job),
         "disable_cuda_graphs": job.options.cuda_graph != "full_iteration",
     }
+    if layout.offload.parameters:
+        told["enable_cpu_offload"] = True
     if job.training.precision == "fp32":
         told["mixed_precision_param"] = "float32"
     return told

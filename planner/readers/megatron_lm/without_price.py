@@ -35,6 +35,12 @@ IGNORED: tuple[tuple[str, str], ...] = (
     ("offload_modules", "fine_grained_activation_offloading"),
     ("optimizer_offload_fraction", "optimizer_cpu_offload"),
     ("overlap_cpu_optimizer_d2h_h2d", "optimizer_cpu_offload"),
+    ("use_torch_optimizer_for_cpu_offload", "optimizer_cpu_offload"),
+    ("pin_cpu_grads", "optimizer_cpu_offload"),
+    ("pin_cpu_params", "optimizer_cpu_offload"),
+    ("activation_offload_fraction", "fine_grained_activation_offloading"),
+    ("delta_offload_bytes_across_pp_ranks", "fine_grained_activation_offloading"),
+    ("fine_grained_offloading_max_inflight_offloads", "fine_grained_activation_offloading"),
     ("data_parallel_sharding_strategy", "use_megatron_fsdp"),
     ("cp_comm_type", "cp"),
     ("microbatch_group_size_per_vp_stage", "vpp"),
@@ -83,6 +89,10 @@ UNMODELLED = {
     "outer_dp_sharding_strategy=optim": "states sharded over replicas, too: priced as repeated",
     "transformer_impl=local": "kernels of the runtime's own: priced as Transformer Engine's",
     "!gradient_accumulation_fusion": "gradients added apart: priced as added in the product",
+    "use_torch_optimizer_for_cpu_offload": "an update by torch on the processors: priced as fused",
+    "!pin_cpu_grads": "gradients copied to pageable memory: priced as pinned",
+    "!pin_cpu_params": "weights copied from pageable memory: priced as pinned",
+    "delta_offload_bytes_across_pp_ranks": "later stages offload less: priced as all alike",
     "enable_mhc_connections": "several residual streams: priced as one",
 }
 """An option, and what it is priced as."""
@@ -183,3 +193,6 @@ def _modules(facts: Facts) -> Iterator[Problem]:
             yield _other(facts, "offload_modules", f"{', '.join(sorted(more))}: priced as kept")
         if (facts.arguments.number("activation_offload_fraction") or 0.0) < 1.0:
             yield _other(facts, "activation_offload_fraction", "a part of them: priced as all")
+        inflight = "fine_grained_offloading_max_inflight_offloads"
+        if inflight in facts.arguments and facts.arguments.number(inflight) != 1:
+            yield _other(facts, inflight, "several copies of a module under way: priced as one")

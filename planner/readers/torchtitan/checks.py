@@ -65,9 +65,6 @@ def check_beside(config: Config, degrees: Degrees, model: ModelSpec) -> None:
             config.problem(cause, "illegal", says, key)
     if degrees.ep > 1 and model.moe is None:
         config.problem("ep_needs_experts", "ignored", "a dense model has no experts: delete it", EP)
-    if config.of("training.enable_cpu_offload", bool):
-        says = "weights and their states on the host are not priced: the price is without"
-        config.problem("cpu_offload", "unmodelled", says, "training.enable_cpu_offload")
 
 
 def check_ranks(config: Config, degrees: Degrees, model: ModelSpec) -> None:

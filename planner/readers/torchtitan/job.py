@@ -13,7 +13,7 @@ from trainplan.costmodel.runtimes.torchtitan_rules import FILLED
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
-from trainplan.costmodel.spec.layout import Schedule
+from trainplan.costmodel.spec.layout import OffloadSpec, Schedule
 from trainplan.planner.readers.ranks import machines_of, ranks_of
 from trainplan.planner.readers.reading import Asked, Launch
 from trainplan.planner.readers.torchtitan.checks import check_beside, check_ranks
@@ -46,6 +46,10 @@ from trainplan.planner.readers.torchtitan.pipeline import (
 )
 from trainplan.planner.readers.torchtitan.source import Made
 from trainplan.planner.readers.torchtitan.told import Config
+
+OFFLOADS = "training.enable_cpu_offload"
+WITH_WEIGHTS = OffloadSpec(optimizer=1.0, parameters="cpu")
+"""Source: torchtitan/distributed/fsdp.py, CPUOffloadPolicy."""
 
 
 class Batch(NamedTuple):
@@ -221,6 +225,7 @@ def _layout(
         "micro_batch_size": batch.micro,
         "schedule": schedule,
         "stages": evenly_or(stages, layers) if stages else None,
+        "offload": _offload(config, degrees),
         **recompute_of(config, each.pop() if len(each) == 1 else None),
     }
     layout = Layout.model_validate(told)
@@ -230,6 +235,20 @@ def _layout(
         return by_table(config, job, layout, asked.text_of(str(csv.value)))
     _check_pipeline(config, layout)
     return layout
+
+
+def _offload(config: Config, degrees: Degrees) -> OffloadSpec:
+    """Weights, gradients and their optimizer, all or nothing."""
+    if not config.of(OFFLOADS, bool):
+        return OffloadSpec()
+    if degrees.pp > 1 or zero_stage_of(config, degrees) != 3:
+        says = (
+            "weights on the host are priced where they are sharded, freed between passes and not "
+            "cut into stages: the price is without"
+        )
+        config.problem("cpu_offload", "unmodelled", says, OFFLOADS)
+        return OffloadSpec()
+    return WITH_WEIGHTS
 
 
 def _check_pipeline(config: Config, layout: Layout) -> None:
@@ -252,6 +271,7 @@ def _note_layout(config: Config, layout: Layout) -> None:
         "dp_replicate": (REPLICATE,), "zero_stage": (POLICY,), "sequence_parallel": (SEQUENCE,),
         "micro_batch_size": (TOKENS,), "recompute": (CHECKPOINT,),
         "schedule": (f"{PARALLEL}.pipeline_parallel_schedule",),
+        "offload": (OFFLOADS,),
         "stages": (f"{PARALLEL}.module_fqns_per_model_part",),
     }  # fmt: skip
     for name, value in layout.model_dump(mode="json").items():

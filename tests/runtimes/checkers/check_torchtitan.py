@@ -66,6 +66,7 @@ def accept(launch):
         "dp": mesh.dp_replicate * mesh.dp_shard,
         "ep": mesh.ep,
         "micro_batches": batches,
+        "parameters": "cpu" if config.training.enable_cpu_offload else "none",
     }
 
 

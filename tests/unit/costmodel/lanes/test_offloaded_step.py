@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.lanes.habits import deepspeed_habits, megatron_habits
+from trainplan.costmodel.lanes.habits import deepspeed_habits, fsdp2_habits, megatron_habits
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.offloaded_step import (
     floor_of_step,
@@ -27,6 +27,8 @@ HABITS = {
     "zero-3": deepspeed_habits(3, subgroups=4),
     "zero-3 pipelined": deepspeed_habits(3, pipelined=True, subgroups=7, prefetch=2),
     "zero-3 not overlapped": deepspeed_habits(3, overlap_comm=False),
+    "fsdp2": fsdp2_habits(),
+    "checkpoints in step": replace(deepspeed_habits(3), checkpoints_beside=False, keeps_last=False),
     "megatron": megatron_habits(overlap=False),
     "megatron overlapped": megatron_habits(overlap=True, subgroups=9),
 }
@@ -270,6 +272,28 @@ def test_every_item_of_a_step_can_be_drawn():
     assert names.count("forward 0") == names.count("sum back 0") == 2
     assert names.count("gradient 0") == names.count("Adam") == names.count("weights") == 1
     assert max(span.end for span in spans) == pytest.approx(work.makespan[0])
+
+
+def test_copies_in_step_hold_up_the_next_pass_and_layers_that_keep_nothing_hold_up_none():
+    """Embedding, layer, head, each 2 s forward and 4 s backward; 6 bytes at 2 a second each way.
+
+    Forward 2, 2, 3 out, 2; backward 4, 3 in, 4, 4.
+    """
+    column = lambda *values: np.array(values, dtype=float)[:, None]  # noqa: E731
+    quantities = one(
+        micro_batches=np.array([1]),
+        layers=column(1, 1, 1),
+        forward=column(2, 2, 2),
+        backward=column(4, 4, 4),
+        weight_bytes=column(0, 0, 0),
+        gradient_bytes=column(0, 0, 0),
+        checkpoint_bytes=column(0, 6, 0),
+        update_seconds=np.array([0.0]),
+    )
+    habits = replace(deepspeed_habits(3), checkpoints_beside=False, keeps_last=False)
+    placement = Placement(checkpoints=1.0)
+    found = seconds_of_step(quantities, Speeds(2.0, 2.0), placement, habits)
+    assert found[0] == pytest.approx(2 + 2 + 3 + 2 + 4 + 3 + 4 + 4)
 
 
 def test_an_update_beside_itself_reads_and_writes_at_the_speed_of_both_ways():

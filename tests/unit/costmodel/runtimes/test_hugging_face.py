@@ -83,3 +83,30 @@ def test_the_optimizer_waits_on_the_host_by_the_ratio(job_of):
     whole = priced(job_of("deepspeed"), **told).optimizer
     half = priced(job_of("deepspeed"), **told, offload=OffloadSpec(optimizer=0.5)).optimizer
     assert half == pytest.approx(whole / 2)
+
+
+BOTH = (
+    {"dp": 8, "zero_stage": 1},
+    {"dp": 8, "zero_stage": 3},
+    {"dp": 8, "zero_stage": 2},
+    {"cp": 2, "dp": 4, "zero_stage": 3},
+)
+MEGATRON = (
+    {"dp": 4, "pp": 2, "zero_stage": 1},
+    {"dp": 2, "tp": 2, "pp": 2, "zero_stage": 1},
+    {"dp": 8, "zero_stage": 0},
+)
+
+
+@pytest.mark.parametrize("layout", BOTH)
+@pytest.mark.parametrize("runtime", ["deepspeed", "megatron-deepspeed", "arctic-training"])
+def test_each_name_of_the_engine_runs_what_it_shards(job_of, runtime, layout):
+    job = job_of(runtime)
+    assert not broken(job, **layout)
+    table = LayoutTable.of([Layout(**layout)])
+    assert price(context_of(job, machine_for(job)).with_table(table)).step_seconds[0] > 0
+
+
+@pytest.mark.parametrize("layout", MEGATRON)
+def test_megatron_deepspeed_keeps_its_pipelines_and_tensor_ranks(job_of, layout):
+    assert not broken(job_of("megatron-deepspeed"), **layout)

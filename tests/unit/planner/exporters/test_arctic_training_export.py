@@ -47,13 +47,22 @@ def test_techniques_of_long_sequences_have_keys():
     assert "activation_checkpoint_cpu_offload" not in plain
 
 
-def test_the_loss_is_tiled_by_the_trainer_with_sequence_ranks_and_by_liger_without():
+def test_the_loss_is_tiled_with_sequence_ranks_or_by_liger():
+    liger, alone = {"liger": "0.6"}, {"cp": 1, "dp": 8, "tiled_mlp": False, "seq": 1 << 15}
+    assert told(options=liger)["model"]["type"] == "liger"
+    assert told(options=liger, **alone)["model"]["type"] == "liger"
     assert told()["model"]["type"] == "huggingface"
-    alone = {"cp": 1, "dp": 8, "tiled_mlp": False, "seq": 1 << 15}
-    assert told(**alone)["model"]["type"] == "liger"
     assert told(**alone, tiled_loss=False)["model"]["type"] == "huggingface"
-    with pytest.raises(UnsupportedError, match="always tiles the loss"):
-        export(tiled_loss=False)
+    for layout in ({"tiled_loss": False}, alone, alone | {"tiled_loss": False, "options": liger}):
+        with pytest.raises(UnsupportedError, match="tiles the loss with sequence ranks or kernels"):
+            export(**layout)
+
+
+def test_it_is_said_whose_gradients_are_not_divided():
+    assert any("undivided" in note for note in export().notes)
+    assert not any("undivided" in note for note in export(options={"liger": "0.6"}).notes)
+    with pytest.raises(UnsupportedError, match=r"liger=0\.5 has no key"):
+        export(options={"liger": "0.5"})
 
 
 def test_an_offloaded_optimizer_is_one_for_processors():

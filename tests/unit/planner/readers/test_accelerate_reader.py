@@ -1,5 +1,7 @@
 """Launches of Accelerate as people write them: what is read, from where, and what is wrong."""
 
+import json
+
 import pytest
 import yaml
 
@@ -162,3 +164,35 @@ def test_gradients_that_are_accumulated_are_assumed_to_be_sharded():
     names = {field.name: field.origin for field in read(batch=64).fields}
     assert names["training.sync_each_batch"] == "assumed"
     assert "training.sync_each_batch" not in {field.name for field in read(batch=8).fields}
+
+
+def test_a_yaml_that_names_a_json_of_deepspeed_is_read_as_that():
+    engine = {
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": 4,
+        "bf16": {"enabled": True},
+        "zero_optimization": {
+            "stage": 3,
+            "offload_optimizer": {"device": "cpu", "ratio": 0.5},
+            "offload_param": {"device": "cpu"},
+        },
+    }
+    told = {"deepspeed_config_file": "ds.json", "zero3_init_flag": True}
+    text = yaml.safe_dump(
+        {"distributed_type": "DEEPSPEED", "num_processes": 8, "num_machines": 1}
+        | {"deepspeed_config": told}
+    )
+    asked = Asked(
+        model=preset("llama3.1-8b"),
+        seq_length=2048,
+        text_of={"a.yaml": text, "ds.json": json.dumps(engine)}.get,
+    )
+    words = ("--config_file", "a.yaml")
+    started = launch(starter="accelerate", nodes=None, gpus=None, starter_arguments=words)
+    for made in (FILE, started):
+        reading = ACCELERATE.read(made, asked)
+        assert reading.problems == ()
+        assert reading.runtime == "deepspeed"
+        assert (reading.layout.dp, reading.job.training.global_batch_size) == (8, 64)
+        offload = reading.layout.offload
+        assert (offload.optimizer, offload.parameters) == (0.5, "cpu")

@@ -297,3 +297,28 @@ def test_every_option_that_is_looked_at_is_one_of_the_release():
     looked = {*READ, *NO_EFFECT, *UNMODELLED, *(one for pair in IGNORED for one in pair)}
     looked |= {check.dest for check in CHECKS if not isinstance(check, str) and check.dest}
     assert {one.removeprefix("!").partition("=")[0] for one in looked} <= known
+
+
+OFFLOADED = "--use-distributed-optimizer --use-precision-aware-optimizer --optimizer-cpu-offload"
+MOVED = "--fine-grained-activation-offloading --offload-modules core_attn attn_proj"
+
+
+@pytest.mark.parametrize(
+    ("more", "dest"),
+    [
+        (f"{OFFLOADED} --no-pin-cpu-grads", "pin_cpu_grads"),
+        (f"{OFFLOADED} --no-pin-cpu-params", "pin_cpu_params"),
+        (f"{OFFLOADED} --use-torch-optimizer-for-cpu-offload",
+         "use_torch_optimizer_for_cpu_offload"),
+        (f"{MOVED} --activation-offload-fraction 0.5", "activation_offload_fraction"),
+        (f"{MOVED} --delta-offload-bytes-across-pp-ranks 1024",
+         "delta_offload_bytes_across_pp_ranks"),
+        (f"{MOVED} --fine-grained-offloading-max-inflight-offloads 4",
+         "fine_grained_offloading_max_inflight_offloads"),
+    ],
+)  # fmt: skip
+def test_ways_to_offload_without_a_price_are_named(more, dest):
+    reading = read(more)
+    assert f"unmodelled_{dest}" in causes(reading, "unmodelled")
+    idle = more.split("--")[-1]
+    assert f"ignored_{dest}" in causes(read(f"--{idle}"), "ignored")

@@ -7,6 +7,7 @@ import pytest
 from tests.torchtitan_jobs import launch, word
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.readers import Asked, Launch
 from trainplan.planner.readers.torchtitan import TORCHTITAN
 
@@ -184,7 +185,8 @@ def test_what_the_model_forbids_is_illegal(model, lines, cause):
 @pytest.mark.parametrize(
     ("lines", "cause"),
     [
-        (["config.training.enable_cpu_offload = True"], "cpu_offload"),
+        (["config.training.enable_cpu_offload = True",
+          "config.parallelism.fsdp_reshard_after_forward = 'never'"], "cpu_offload"),
         (["config.training.num_tokens_per_microbatch_per_dp_rank = 3000"], "packed_sequences"),
         (["config.activation_checkpoint = MemoryBudgetAC.Config(memory_budget=0.3)"],
          "activation_checkpoint"),
@@ -192,6 +194,12 @@ def test_what_the_model_forbids_is_illegal(model, lines, cause):
 )  # fmt: skip
 def test_what_is_not_priced_is_said(lines, cause):
     assert cause in causes(changed(*lines), "unmodelled")
+
+
+def test_one_key_keeps_weights_gradients_and_optimizer_on_the_host():
+    reading = changed("config.training.enable_cpu_offload = True")
+    assert "cpu_offload" not in causes(reading, "unmodelled")
+    assert reading.layout.offload == OffloadSpec(optimizer=1, parameters="cpu")
 
 
 def test_experts_of_a_dense_model_are_ignored():
