@@ -51,6 +51,7 @@ RUNTIMES = (
     "torchtitan",
     "accelerate",
     "deepspeed",
+    "arctic-training",
     "fsdp2",
     "llm-foundry-fsdp",
     "fms-fsdp",
@@ -138,6 +139,7 @@ EXPORTERS = (
     "megatron-zero-bubble",
     "torchtitan",
     "deepspeed",
+    "arctic-training",
     "accelerate",
     "fsdp2",
 )
@@ -147,6 +149,7 @@ CHECKOUTS = (
     "megatron-zero-bubble",
     "torchtitan",
     "deepspeed",
+    "arctic-training",
     "accelerate",
 )
 KEY_TABLES = (

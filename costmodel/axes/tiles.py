@@ -6,8 +6,9 @@ import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.grid import tiled_losses, tiled_mlps
-from trainplan.costmodel.blocks.tiles import loss_tiles, mlp_tiles
+from trainplan.costmodel.blocks.tiles import mlp_tiles
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 from trainplan.costmodel.spec import Job
 
 TILED = "deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
-from trainplan.costmodel.blocks.tiles import added_bytes, loss_tiles
+from trainplan.costmodel.blocks.tiles import added_bytes
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.machine.compute import (
     Product,
@@ -14,6 +14,7 @@ from trainplan.costmodel.machine.compute import (
     streaming_bytes_per_second,
 )
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 from trainplan.costmodel.spec import Job
 
 LOSS_PASSES = 5

@@ -50,7 +50,8 @@ def megatron_habits(*, overlap: bool, subgroups: int = 1) -> Habits:
 
     With `--overlap-cpu-optimizer-d2h-h2d` every parameter tensor is an optimizer of its own, whose
     gradients, update and weights run beside those of others (`subgroups` tensors); without, they
-    are a chain. The GPU updates its own share beside either.
+    are a chain. The GPU updates its own share beside either. Weights come back in fp32 and are
+    cast on the GPU, as copies with `non_blocking` are.
     Source: Megatron-LM d98e8a6, core/optimizer/cpu_offloading/hybrid_optimizer.py, step,
     build_cpu_optimizer_list, param_copy_back_gpu_hook.
     """
@@ -62,4 +63,5 @@ def megatron_habits(*, overlap: bool, subgroups: int = 1) -> Habits:
         gradients_with_update=True,
         pipelines_update=overlap,
         subgroups=subgroups,
+        weight_bytes=4.0,
     )

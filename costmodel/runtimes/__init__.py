@@ -12,6 +12,7 @@ from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes.accelerate import ACCELERATE
 from trainplan.costmodel.runtimes.adapters import refuse_training
+from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
@@ -46,6 +47,7 @@ RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
             TORCHTITAN,
             ACCELERATE,
             DEEPSPEED,
+            ARCTIC_TRAINING,
             FSDP2_MODULE,
             LLM_FOUNDRY_FSDP,
             FMS_FSDP,

@@ -119,6 +119,15 @@ Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, table 4 (1 B parameters in 0
 """
 
 
+OFFLOAD_WIRE_BYTES = 2 * BYTES_FP32
+"""Bytes between GPU and host of a parameter that the CPUs update: gradient out, weight back.
+
+Source: Megatron-LM core/optimizer/cpu_offloading/hybrid_optimizer.py at 0d41ecd8,
+param_copy_back_gpu_hook: the fp32 weight is copied with `non_blocking`, which torch casts on the
+GPU; tests/replay/offloaded_adam_h200.json: both ways take as long.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class StateGroups:
     """Communicators of one sort of states."""
@@ -287,7 +296,7 @@ def offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) 
 def rank_offload_seconds(machine: Machine, table: LayoutTable, updated: FloatColumn) -> FloatColumn:
     """As `offload_seconds`, of each rank class. Source: as there."""
     moved = updated * table.offload_optimizer
-    wire = (BYTES_FP32 + machine.storage_bytes) / machine.host_bytes_per_second
+    wire = OFFLOAD_WIRE_BYTES / machine.host_bytes_per_second
     update = machine.gpus_per_node / (
         machine.cpu_adam_params_per_second or CPU_ADAM_PARAMS_PER_SECOND
     )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from trainplan.planner.exporters.accelerate import ACCELERATE
+from trainplan.planner.exporters.arctic_training import ARCTIC_TRAINING
 from trainplan.planner.exporters.config import (
     Argument,
     ConfigFile,
@@ -46,6 +47,7 @@ EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
             MEGATRON_ZERO_BUBBLE,
             TORCHTITAN,
             DEEPSPEED,
+            ARCTIC_TRAINING,
             ACCELERATE,
             FSDP2,
         )

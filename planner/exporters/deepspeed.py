@@ -47,6 +47,7 @@ COMMIT = "edaa7221267243c7be7fb49c5d5f5c4fb97b4641"
 """DeepSpeed commit whose keys are written (0.19.6)."""
 CHECKED = "40 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
 FILE = "ds_config.json"
+SEQUENCE_MESSAGES = "seq_parallel_communication_data_type"
 WRITTEN: dict[str, tuple[object, ...]] = {
     "attention": ("flash",),
     "compile": (False,),
@@ -79,13 +80,13 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
     """
     refuse(job, layout, WRITTEN)
     module = trained_file(job, layout)
-    _refuse_types(job, layout)
+    refuse_types(job, layout)
     config = {
         **_batch(job, layout),
         "gradient_clipping": 1.0,
         **_optimizer(job),
         **_precision(job),
-        "zero_optimization": _zero(job, layout),
+        "zero_optimization": zero_section(job, layout),
         **_ranks(job, layout),
         **other_sections(layout),
     }
@@ -127,22 +128,29 @@ def _optimizer(job: Job) -> dict[str, object]:
     return told
 
 
-def _refuse_types(job: Job, layout: Layout) -> None:
-    """Source: runtime/engine.py, _do_optimizer_sanity_check and allreduce_gradients."""
+def refuse_types(job: Job, layout: Layout) -> None:
+    """Check types of gradients.
+
+    Source: runtime/engine.py, _do_optimizer_sanity_check and allreduce_gradients.
+
+    Raises:
+        UnsupportedError: The engine does not take them together.
+    """
     options = job.options
     stored = {"tf32": "fp32"}.get(job.training.precision, job.training.precision)
     if layout.zero_stage == 0 and options.overlap_grad_reduce is not False:
         raise UnsupportedError(
-            "deepspeed: zero_stage 0 reduces gradients after the backward pass: set the option "
-            "overlap_grad_reduce=false, or use zero_stage 1"
+            f"{job.runtime}: zero_stage 0 reduces gradients after the backward pass: set the "
+            "option overlap_grad_reduce=false, or use zero_stage 1"
         )
     if layout.zero_stage == 0 and options.gradient_dtype not in (None, stored):
         raise UnsupportedError(
-            f"deepspeed: zero_stage 0 keeps gradients in {stored}: leave gradient_dtype out"
+            f"{job.runtime}: zero_stage 0 keeps gradients in {stored}: leave gradient_dtype out"
         )
     if options.gradient_dtype == "bf16" and stored != "bf16":
         raise UnsupportedError(
-            f"deepspeed: gradients in bf16 beside {stored} are not taken: leave gradient_dtype out"
+            f"{job.runtime}: gradients in bf16 beside {stored} are not taken: leave gradient_dtype "
+            "out"
         )
 
 
@@ -161,16 +169,21 @@ def _batch(job: Job, layout: Layout) -> dict[str, object]:
 
 
 def _precision(job: Job) -> dict[str, object]:
-    told: dict[str, object] = {}
-    if job.training.precision != "tf32":
-        told[job.training.precision] = {"enabled": True}
-    if job.options.gradient_dtype is not None:
-        told["data_types"] = {"grad_accum_dtype": job.options.gradient_dtype}
-        told["communication_data_type"] = job.options.gradient_dtype
-    return told
+    precision = job.training.precision
+    told: dict[str, object] = {} if precision == "tf32" else {precision: {"enabled": True}}
+    return {**told, **gradient_types(job)}
 
 
-def _zero(job: Job, layout: Layout) -> dict[str, object]:
+def gradient_types(job: Job) -> dict[str, object]:
+    """Types in which gradients are kept and travel, where the job states them."""
+    kept = job.options.gradient_dtype
+    if kept is None:
+        return {}
+    return {"data_types": {"grad_accum_dtype": kept}, "communication_data_type": kept}
+
+
+def zero_section(job: Job, layout: Layout) -> dict[str, object]:
+    """What is sharded, and what leaves the GPU."""
     told: dict[str, object] = {"stage": layout.zero_stage}
     if layout.zero_stage:
         told["overlap_comm"] = job.options.overlap_grad_reduce is not False
@@ -184,7 +197,17 @@ def _ranks(job: Job, layout: Layout) -> dict[str, object]:
         told["tensor_parallel"] = {"autotp_size": layout.tp, **overlap}
     if layout.cp > 1:
         told["sequence_parallel_size"] = layout.cp
+        told[SEQUENCE_MESSAGES] = sequence_messages(job)
     return told
+
+
+def sequence_messages(job: Job) -> str:
+    """Type in which gradients travel where sequences are cut: it is fp32 unless told.
+
+    Source: runtime/engine.py, communication_data_type; runtime/constants.py.
+    """
+    stored = {"tf32": "fp32"}.get(job.training.precision, job.training.precision)
+    return job.options.gradient_dtype or stored
 
 
 def _notes(layout: Layout) -> Iterator[str]:

@@ -88,21 +88,24 @@ def _shards(layout: Layout) -> int:
     return layout.dp * layout.cp
 
 
+def aio_section(layout: Layout) -> dict[str, object]:
+    """How drives are read and written: the engine's own values, which ds_nvme_tune betters."""
+    if not uses_drives(layout):
+        return {}
+    values = {
+        "block_size": 1048576,
+        "queue_depth": 8,
+        "intra_op_parallelism": 1,
+        "single_submit": False,
+        "overlap_events": True,
+    }
+    return {"aio": values}
+
+
 def other_sections(layout: Layout) -> dict[str, object]:
     """Keys outside of `zero_optimization`."""
-    told: dict[str, object] = {}
-    if uses_drives(layout):
-        # the engine's own values, to be tuned with its ds_nvme_tune
-        told["aio"] = {
-            "block_size": 1048576,
-            "queue_depth": 8,
-            "intra_op_parallelism": 1,
-            "single_submit": False,
-            "overlap_events": True,
-        }
-    if layout.offload.checkpoints:
-        told["activation_checkpointing"] = {"cpu_checkpointing": True}
-    return told
+    own = {"activation_checkpointing": {"cpu_checkpointing": True}}
+    return {**aio_section(layout), **(own if layout.offload.checkpoints else {})}
 
 
 def uses_drives(layout: Layout) -> bool:

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.planner.exporters.deepspeed import COMMIT
+from trainplan.planner.exporters.deepspeed import COMMIT, SEQUENCE_MESSAGES
 from trainplan.planner.readers.deepspeed_json import (
     OFFLOAD,
     Keys,
@@ -106,19 +106,20 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
         return None, None
     layout = _layout(keys, script, degrees, batch)
     check_offload(keys, layout, model)
+    precision = _precision(keys, script)
     job = Job(
         model=model,
         training=TrainingSpec.model_validate(
             {
                 "seq_length": length,
                 "global_batch_size": batch.whole,
-                "precision": _precision(keys, script),
+                "precision": precision,
                 "optimizer": optimizer_of(keys),
             }
         ),
         cluster=cluster,
         runtime=RUNTIME,
-        options=_options(keys, layout),
+        options=_options(keys, layout, precision),
     )
     return job, layout
 
@@ -261,7 +262,7 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
     return layout
 
 
-def _options(keys: Keys, layout: Layout) -> RuntimeOptions:
+def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
     """Settings that differ from what the cost model takes of the runtime."""
     told: dict[str, object] = {}
     overlap = keys.flag(f"{ZERO}.overlap_comm", default=layout.zero_stage == 3)
@@ -269,15 +270,10 @@ def _options(keys: Keys, layout: Layout) -> RuntimeOptions:
         told["overlap_grad_reduce"] = False
     if keys.flag("tensor_parallel.tp_overlap_comm", default=False) and layout.tp > 1:
         told["overlap_tp_comm"] = True
-    gradients, messages = keys.text(GRADIENTS, ""), keys.text(MESSAGES, "")
+    gradients = keys.text(GRADIENTS, "")
     if gradients in ("fp32", "bf16"):
         told["gradient_dtype"] = gradients
-    if messages != gradients:
-        says = (
-            f"gradients kept in {gradients or 'their own type'} travel as "
-            f"{messages or 'the weights'}, which is priced as kept"
-        )
-        keys.problem("message_type", "unmodelled", f"{says}: set both alike", MESSAGES)
+    _check_messages(keys, layout, gradients, precision)
     places = {
         "overlap_grad_reduce": f"{ZERO}.overlap_comm",
         "overlap_tp_comm": "tensor_parallel.tp_overlap_comm",
@@ -286,6 +282,20 @@ def _options(keys: Keys, layout: Layout) -> RuntimeOptions:
     for name, value in told.items():
         keys.notes.note(f"options.{name}", keys.said(value, places[name]))
     return RuntimeOptions.model_validate(told)
+
+
+def _check_messages(keys: Keys, layout: Layout, gradients: str, precision: str) -> None:
+    """Gradients travel as they are kept? Where sequences are cut the engine has a key apart."""
+    kept, key, messages = gradients, MESSAGES, keys.text(MESSAGES, "")
+    if layout.cp > 1:
+        kept = gradients or {"tf32": "fp32"}.get(precision, precision)
+        key, messages = SEQUENCE_MESSAGES, keys.text(SEQUENCE_MESSAGES, "fp32")
+    if messages != kept:
+        says = (
+            f"gradients kept in {kept or 'their own type'} travel as "
+            f"{messages or 'the weights'}, which is priced as kept"
+        )
+        keys.problem("message_type", "unmodelled", f"{says}: set {key} alike", key)
 
 
 DEEPSPEED = Reader(RUNTIME, recognises, read)

@@ -28,10 +28,10 @@ from trainplan.profiler.bench.offload.step import Files, Step, step_of
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import torch
 
-SIZES = {"cuda": (8, 2048, 16384), "cpu": (8, 1024, 128)}
-QUICK_SIZES = {"cuda": (4, 2048, 8192), "cpu": (4, 512, 128)}
+SIZES = {"cuda": (4, 2048, 16384), "cpu": (8, 1024, 128)}
+QUICK_SIZES = {"cuda": (4, 1024, 16384), "cpu": (4, 512, 128)}
 """Layers, width and tokens: products last about as long as what is read for them on a drive of
-some GB/s, so that what is hidden behind what counts.
+some GB/s, so that what is hidden behind what counts; a step moves 1 GB at most, for slow drives.
 
 Source: derived; a layer of 2 x 1024^2 fp32 weights is 8 MiB, 5 ms at 1.6 GB/s; its forward pass of
 128 tokens is 0.5 GFLOP, 5 ms at 0.1 TFLOP/s. In bf16 with 2048^2: 16 MiB and 0.3 TFLOP.

@@ -115,6 +115,11 @@ SAMPLES_OF = {
         on={"recompute_num_layers": 3}, off={"recompute_num_layers": 2}, same=BLOCK
     ),
 }
+SAMPLES_OF |= {
+    ("arctic-training", name): sample
+    for (runtime, name), sample in SAMPLES_OF.items()
+    if runtime == "deepspeed"
+}
 """As above, where a runtime has no layout with such a value."""
 SHARDED = {name: {"dp": 4, "zero_stage": 3} for name in ("torchtitan", "accelerate")}
 """What layouts without a pipeline have in common: these runtimes shard gradients after every micro

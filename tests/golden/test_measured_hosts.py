@@ -3,15 +3,18 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.machine.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.machine.hosts import HOST_EFFICIENCY
 from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.spec import ClusterSpec, Layout
 from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
 from trainplan.costmodel.spec.evidence.profile import CopyPoint, OffloadedStepPoint, Profile
-from trainplan.costmodel.traffic.data_parallel import CPU_ADAM_PARAMS_PER_SECOND
+from trainplan.costmodel.traffic.data_parallel import CPU_ADAM_PARAMS_PER_SECOND, offload_seconds
 
 REPLAY = Path(__file__).parents[1] / "replay"
 STEPS = json.loads((REPLAY / "offloaded_adam_h200.json").read_text())
@@ -58,6 +61,17 @@ def test_gradients_leave_and_weights_come_back_as_fp32_at_the_speed_of_pinned_co
         for way in ("gradients_out_s", "weights_back_s"):
             rate = 4 * step["params"] / step[way]
             assert rate == pytest.approx(machine.host_bytes_per_second, rel=0.03)
+
+
+def test_the_price_of_an_offloaded_update_is_what_was_measured_within_a_tenth(machine):
+    """Of one GPU that would have updated by itself in what is added back here."""
+    table = LayoutTable.of([Layout(offload={"optimizer": 1.0})])
+    for step in STEPS:
+        measured = step["gradients_out_s"] + step["adam_s"] + step["weights_back_s"]
+        params = np.full((1, 1), float(step["params"]))
+        added = offload_seconds(machine, table, params)[0]
+        alone = step["params"] * ADAM_SHARD_BYTES / optimizer_bytes_per_second(machine)
+        assert added + alone == pytest.approx(measured, rel=0.1)
 
 
 def test_copies_both_ways_at_once_cost_a_tenth_and_pageable_ones_most_of_the_speed(profile):

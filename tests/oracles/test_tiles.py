@@ -7,7 +7,7 @@ import pytest
 
 from tests.oracles.live_bytes import LiveBytes
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.blocks.tiles import loss_tiles, mlp_tiles
+from trainplan.costmodel.blocks.tiles import mlp_tiles
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.memory.rank import backward_bytes
@@ -16,6 +16,7 @@ from trainplan.costmodel.memory.tiles import (
     tile_bytes_per_logit,
     tiled_mlp_columns,
 )
+from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import price
 

@@ -104,6 +104,12 @@ def test_a_split_that_fits_is_not_refused_by_its_memory(base, seed):
         assert ManySplits(one.row, one.layers).may_fit()[one.fits].all(), one
 
 
+def sorted_pairs(*asked):
+    """Splits listed as where there are many beginnings, however few there are."""
+    with patch("trainplan.planner.stages.solve.enumeration.MOST_UNSORTED", 0):
+        return shorter_splits(*asked).tolist()
+
+
 @exhaustive
 @given(seeds)
 def test_windows_hold_every_split_that_fits_and_is_faster(base, seed):
@@ -128,6 +134,7 @@ def test_windows_hold_every_split_that_fits_and_is_faster(base, seed):
                     for most in (np.inf, value)
                 )
                 assert every == set(map(tuple, one.layers[inside].tolist()))
+                assert shorter == set(map(tuple, sorted_pairs(one.row, known, value, window)))
                 assert set(map(tuple, one.layers[wins].tolist())) <= shorter <= every
 
 

@@ -36,6 +36,8 @@ def launch(plan, runtime: str, folder: Path) -> dict:
     if isinstance(config.entry_point, EntryPoint):  # the script looks whether it is there
         (folder / config.entry_point.file).touch()
         told[config.entry_point.folder.name] = str(folder)
+    elif config.entry_point.program is not None:
+        (folder / config.entry_point.program).touch(0o755)
     path = {"PATH": f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin"}
     subprocess.run(["bash", str(script)], cwd=folder, env=told | path, check=True)
     started = json.loads((folder / "launch.json").read_text("utf-8"))

@@ -211,6 +211,43 @@ DEEPSPEED_OFFLOADED = (
     moved("larger micro batch away", LLAMA, ALL | {"checkpoints": 1}, micro_batch_size=4, **FULL),
     moved("optimizer on drives over 4 nodes", "llama3.1-70b", DRIVEN, 4, gpu=DRIVES),
 )  # fmt: skip
+
+
+def long(name, seq, layout=None, offload=None, nodes=1, *, model=LLAMA, batch=16, **more):
+    """A plan of ArcticTraining, whose ranks share the sequences of a node unless told."""
+    ranks = 8 * nodes
+    layout = {"cp": ranks, "tiled_loss": True, **Z3, **FULL, **(layout or {})}
+    layout["dp"] = ranks // layout["cp"]
+    gpu = DRIVES if offload and "nvme" in offload.values() else H100
+    layout["offload"] = OffloadSpec(**(offload or {}))
+    return plan(name, model, nodes, layout, gpu=gpu, seq=seq, batch=batch, **more)
+
+
+K, MLPS = 1024, {"tiled_mlp": True}
+ALONE, LIGER = {"cp": 1, "tiled_loss": False}, {"cp": 1}
+ARCTIC_TRAINING = (
+    long("ulysses", 128 * K),
+    long("plain", 4 * K, ALONE),
+    long("nothing recomputed", 4 * K, ALONE | {"recompute": "none", "recompute_method": None,
+         "recompute_num_layers": None}),
+    long("liger tiles the loss", 32 * K, LIGER),
+    long("tiled mlp", 32 * K, LIGER | MLPS),
+    long("stage 1", 32 * K, LIGER | Z1),
+    long("stage 2", 32 * K, LIGER | Z2),
+    long("ulysses over 2", 64 * K, {"cp": 2}),
+    long("ulysses over 4 in fp16", 64 * K, {"cp": 4}, precision="fp16"),
+    long("ulysses, tiled mlp", 512 * K, MLPS),
+    long("ulysses over 16", 1024 * K, {"cp": 8} | MLPS, nodes=2),
+    long("checkpoints on the host", 1024 * K, MLPS, {"checkpoints": 1}),
+    long("optimizer on the host", 512 * K, MLPS, {"optimizer": 1.0}),
+    long("half the optimizer", 512 * K, MLPS, {"optimizer": 0.5, "checkpoints": 1}),
+    long("weights on the host", 1024 * K, MLPS, {"parameters": "cpu", "checkpoints": 1}),
+    long("all on the host", 3072 * K, MLPS, ALL | {"parameters": "cpu", "checkpoints": 1}),
+    long("on drives", 512 * K, MLPS, DRIVEN | {"parameters": "nvme"}),
+    long("70b over 8", 64 * K, MLPS, ALL | {"checkpoints": 1}, model="llama3.1-70b"),
+    long("qwen over 8", 256 * K, MLPS, {"checkpoints": 1}, model=QWEN),
+    long("no overlap", 128 * K, overlap_grad_reduce=False, gradient_dtype="fp32"),
+)  # fmt: skip
 ACCELERATE = (
     plan("zero-3", LLAMA, 1, {"dp": 8, **Z3}),
     plan("zero-2", LLAMA, 1, {"dp": 8, **Z2}),
@@ -240,5 +277,6 @@ PLANS = {
     "megatron-zero-bubble": ZERO_BUBBLE,
     "torchtitan": TORCHTITAN,
     "deepspeed": DEEPSPEED + DEEPSPEED_OFFLOADED,
+    "arctic-training": ARCTIC_TRAINING,
     "accelerate": ACCELERATE,
 }

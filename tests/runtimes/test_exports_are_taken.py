@@ -26,7 +26,7 @@ def planned(plan):
     """What a runtime should understand of a layout, as far as it says."""
     layout, batch = plan.layout, plan.training["global_batch_size"]
     names = ("tp", "pp", "vpp", "cp", "dp", "dp_replicate", "ep", "sequence_parallel", "zero_stage",
-             "micro_batch_size")  # fmt: skip
+             "micro_batch_size", "recompute", "tiled_mlp")  # fmt: skip
     return {name: getattr(layout, name) for name in names} | {
         "offload": layout.offload.optimizer,
         "tier": layout.offload.tier if layout.offload.optimizer else "none",

@@ -20,6 +20,7 @@ CHECKOUTS = {
     "megatron-zero-bubble": ("ZERO_BUBBLE_PATH",),
     "torchtitan": ("TORCHTITAN_PATH",),
     "deepspeed": ("DEEPSPEED_PATH",),
+    "arctic-training": ("ARCTIC_TRAINING_PATH", "DEEPSPEED_PATH"),
     "accelerate": ("ACCELERATE_PATH",),
 }
 """Variables that name the checkouts of a runtime: without one of them its tests are skipped."""

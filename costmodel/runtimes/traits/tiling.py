@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from trainplan.costmodel.base import BYTES_FP32, GIB
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.spec import Job
+
+LOSS_TILE_BYTES = GIB
+"""fp32 logits of one tile of the loss.
+
+Source: snowflakedb/ArcticTraining trainer/sft_trainer.py, slice_size_in_gb; deepspeedai/DeepSpeed
+runtime/sequence_parallel/ulysses_sp.py, the example of TiledLoss.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
@@ -16,3 +29,18 @@ class Tiling:
 
 
 UNTILED = Tiling()
+
+
+def loss_tiles(job: Job, table: LayoutTable) -> FloatColumn:
+    """Tiles of the loss: as many as leave a tile `LOSS_TILE_BYTES`, or by the rule of Liger.
+
+    Its tiles have a power of two of tokens, so many that logits take about as many elements as all
+    hidden states.
+    Source: LOSS_TILE_BYTES; that of the number of shards beside it, with the vocabulary unpadded;
+    linkedin/Liger-Kernel src/liger_kernel/ops/fused_linear_cross_entropy.py, chunk_size.
+    """
+    tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    if job.options.liger:
+        wider = np.ceil(job.model.vocab_size / job.model.hidden_size)
+        return np.asarray(np.ceil(tokens / 2 ** np.ceil(np.log2(np.ceil(tokens / wider)))))
+    return np.ceil(BYTES_FP32 * tokens * job.model.vocab_size / LOSS_TILE_BYTES)

@@ -76,7 +76,7 @@ def test_zero_offload_is_its_closed_form_but_for_gradients_behind_the_last_layer
 
 def test_gradients_update_and_weights_in_series_are_the_chain_of_megatron():
     moved = np.array([8e8])
-    added = serial_added_seconds(moved, 6 / 20e9, 1 / 1e9, 0.1 / 8e8)
+    added = serial_added_seconds(moved, 8 / 20e9, 1 / 1e9, 0.1 / 8e8)
     work = step_work(model(), SPEEDS, Placement(optimizer=1.0), megatron_habits(overlap=False))
     on_gpu = 8 * 0.15 + 0.1
     assert work.makespan == pytest.approx(on_gpu + added, rel=1e-12)

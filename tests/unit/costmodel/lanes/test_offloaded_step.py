@@ -172,10 +172,10 @@ def test_a_delayed_update_costs_only_what_outlasts_the_passes():
 def test_megatron_runs_gradients_update_and_weights_in_a_chain_or_tensor_by_tensor():
     speeds, placement = Speeds(h2d=10.0, d2h=40.0, cpu_params=5.0), Placement(optimizer=1.0)
     chain = seconds_of_step(one(), speeds, placement, megatron_habits(overlap=False))
-    assert chain == pytest.approx([12 + 1 + 2 + 2])
+    assert chain == pytest.approx([12 + 1 + 2 + 4])
     beside = megatron_habits(overlap=True, subgroups=10)
     found = seconds_of_step(one(), speeds, placement, beside)
-    assert found == pytest.approx([12 + 0.1 + 0.2 + 2.0])
+    assert found == pytest.approx([12 + 0.1 + 0.2 + 4.0])
 
 
 def test_the_share_that_stays_is_updated_beside_the_cpus():

@@ -11,7 +11,7 @@ FLAG = {
     "megatron-lm": ("--dataloader-inter-document-masking", ""),
     "megatron-bridge": ("dataset.inter_document_masking", "true"),
 }
-IN_SCRIPT = ("deepspeed", "accelerate")
+IN_SCRIPT = ("deepspeed", "arctic-training", "accelerate")
 LAYOUTS = {
     "accelerate": {"zero_stage": 3},
     "fsdp2": {"zero_stage": 3},
@@ -42,7 +42,7 @@ def test_documents_are_kept_apart_where_an_option_says_so(make_job, runtime):
 
 
 @pytest.mark.parametrize("runtime", IN_SCRIPT)
-def test_a_script_of_the_users_own_is_told_to_pack(make_job, runtime):
+def test_a_script_or_a_trainer_packs_and_says_so(make_job, runtime):
     launch = EXPORTERS[runtime](*asked(make_job, runtime, "greedy"))
     assert "position_ids that start anew" in packing_notes(launch)[0]
 

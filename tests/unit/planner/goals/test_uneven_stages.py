@@ -57,10 +57,11 @@ def test_two_groups_of_one_gpu_are_planned_as_one(job):
 
 
 def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_ones(job):
-    whole = search(job, SearchOptions(fix=PIPELINE))
+    asked = SearchOptions(fix=PIPELINE, search_options="none")
+    whole = search(job, asked)
     for calls in range(1, 400):
         try:
-            plan = search(job, SearchOptions(fix=PIPELINE), Steps(calls))
+            plan = search(job, asked, Steps(calls))
         except SpecError:  # too early for any answer
             continue
         assert plan.certificate.lower_bound_s <= whole.best.estimate.step_time_s * (1 + 1e-9)
@@ -79,10 +80,11 @@ class Asked(Steps):
 
 def test_the_answer_is_proved_before_the_alternatives_are_complete(make_job):
     job = make_job("llama3-8b", "2x8:h100-sxm", 32, 4096)
-    whole = search(job, SearchOptions())
+    held = SearchOptions(search_options="none")
+    whole = search(job, held)
     for calls in range(1, 400):
         try:
-            plan = search(job, SearchOptions(), Asked(calls))
+            plan = search(job, held, Asked(calls))
         except SpecError:  # too early for any answer
             continue
         if plan.certificate.optimal:
@@ -168,7 +170,8 @@ def moe_job():
 
 
 def test_the_number_of_alternatives_changes_neither_answer_nor_proof(moe_job):
-    ten, one, many = (search(moe_job, SearchOptions(top=top)) for top in (10, 1, 30))
+    held = SearchOptions(search_options="none")
+    ten, one, many = (search(moe_job, held.model_copy(update={"top": top})) for top in (10, 1, 30))
     assert ten.best.layout.stages is not None
     assert [len(plan.candidates) for plan in (ten, one, many)] == [10, 1, 30]
     assert one.best == ten.best == many.best

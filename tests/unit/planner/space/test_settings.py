@@ -104,6 +104,7 @@ def prices(one, table):
     return found
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge", "nemo"])
 @pytest.mark.parametrize("level", ["safe", "all"])
 @pytest.mark.parametrize("routing", ["balanced", "random", "zipf:1"])

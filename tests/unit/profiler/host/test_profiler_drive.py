@@ -6,6 +6,8 @@ import shutil
 import pytest
 
 from trainplan.profiler.host.drive import file_system, space_bytes
+from trainplan.profiler.host.machine import this_host
+from trainplan.profiler.task import Place
 
 LINE = "36 25 {device} / {point} rw,relatime shared:1 - {kind} /dev/x rw\n"
 
@@ -46,3 +48,14 @@ def test_a_system_that_does_not_say_leaves_it_open(tmp_path):
 
 def test_room_is_that_of_the_file_system(tmp_path):
     assert space_bytes(tmp_path)[0] == shutil.disk_usage(tmp_path).total
+
+
+def test_the_host_says_what_its_drive_is_where_one_is_asked_for(tmp_path):
+    pytest.importorskip("torch")
+    place = Place("cpu", 0, 1, 0, 1)
+    found = this_host(place, scratch=str(tmp_path))
+    assert found.drive_bytes == shutil.disk_usage(tmp_path).total
+    assert 0 < found.drive_free_bytes <= found.drive_bytes
+    assert found.drive_file_system == file_system(tmp_path) != ""
+    bare = this_host(place)
+    assert (bare.drive_bytes, bare.drive_free_bytes, bare.drive_file_system) == (None, None, "")

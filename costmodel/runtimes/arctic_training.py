@@ -1,0 +1,68 @@
+"""arctic-training: DeepSpeed's engine under Snowflake's trainer of long sequences.
+
+Files are those of snowflakedb/ArcticTraining at b28638e6 (0.8.1.dev0), below `arctic_training`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.lanes.placed import Habits, Place
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
+from trainplan.costmodel.runtimes.deepspeed import habits as deepspeed_habits
+from trainplan.costmodel.runtimes.traits import Adapting
+from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
+from trainplan.costmodel.spec import Job, ModelSpec
+
+
+@rule(
+    "trainer_cuts_no_matrices",
+    "tp",
+    "its trainer cuts sequences and no matrices: use tp=1",
+    "config/trainer.py: no key for tensor ranks",
+)
+def trainer_cuts_no_matrices(job: Job, table: LayoutTable) -> BoolColumn:
+    """Sequence parallelism alone is set up by the trainer."""
+    return np.asarray(table.tp > 1)
+
+
+@rule(
+    "trainer_tiles_the_loss",
+    "cp micro_batch_size tiled_loss",
+    "with sequence ranks its trainer always tiles the loss: use tiled_loss=true",
+    "trainer/sft_trainer.py, loss",
+)
+def trainer_tiles_the_loss(job: Job, table: LayoutTable) -> BoolColumn:
+    """There is no key for it; one tile is the whole."""
+    whole = (table.tiled_loss == 0) & (loss_tiles(job, table) > 1)
+    return np.asarray((table.cp > 1) & whole)
+
+
+def unsupported_feature(model: ModelSpec) -> str | None:
+    """A tower, which no model of its factories brings along. Source: model/hf_factory.py."""
+    return model.tower.called if model.tower else None
+
+
+def habits(stage: int, place: Place) -> Habits:
+    """The engine's, but checkpoints are copied by the stream that computes, the last one, too.
+
+    Source: monkey_patches.py, CheckpointFunctionWithCPUOffload.
+    """
+    own = deepspeed_habits(stage, place)
+    return replace(own, checkpoints_beside=False, keeps_last=False)
+
+
+ARCTIC_TRAINING = replace(
+    DEEPSPEED,
+    name="arctic-training",
+    version="0.8.1.dev0",
+    recompute=replace(DEEPSPEED.recompute, stops_early=False),  # transformers 4: reentrant
+    optimizers=(("adamw", "fused_adam"),),  # optimizer/adam_factory.py
+    offloading=replace(DEEPSPEED.offloading, habits=habits),
+    adapting=Adapting(),
+    refuses=unsupported_feature,
+    rules=(*DEEPSPEED.rules, trainer_cuts_no_matrices, trainer_tiles_the_loss),
+)
