@@ -60,7 +60,12 @@ def export_arctic_training(job: Job, layout: Layout) -> LaunchConfig:
     """
     if feature := TRAITS.refuses(job.model):
         raise UnsupportedError(f"arctic-training does not train {feature}: use another runtime")
-    refuse(job, layout, WRITTEN)
+    refuse(job, layout, {**WRITTEN, "liger": ("0.6",)})  # liger_factory.py, liger_version_min
+    if job.options.liger and not layout.tiled_loss:
+        raise UnsupportedError(
+            "arctic-training: models of Liger tile their loss: set tiled_loss to true, or leave "
+            "out the option liger"
+        )
     refuse_types(job, layout)
     if job.training.precision == "tf32":
         raise UnsupportedError("arctic-training: tf32 is no dtype of its models: use bf16 or fp16")
@@ -98,7 +103,7 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
         "train_iters": steps_of(job),
         "model": {
             # with sequence ranks the trainer tiles the loss of plain models by itself
-            "type": "liger" if layout.tiled_loss and layout.cp == 1 else "huggingface",
+            "type": "liger" if _is_liger(job, layout) else "huggingface",
             "name_or_path": _Quoted(MODEL),
             "dtype": job.training.precision,
             "attn_implementation": "flash_attention_2",
@@ -162,6 +167,11 @@ def _head(job: Job, layout: Layout) -> Iterator[str]:
     yield from summary(job, layout)
 
 
+def _is_liger(job: Job, layout: Layout) -> bool:
+    """Does Liger build the model? Without sequence ranks nothing else tiles the loss."""
+    return job.options.liger is not None or (layout.tiled_loss and layout.cp == 1)
+
+
 def _notes(job: Job, layout: Layout) -> Iterator[str]:
     yield (
         f"{MODEL} and {DATA} are written into the file; the shape of the model is not: it has to "
@@ -174,10 +184,10 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
     )
     if not job.training.tokens:
         yield f"the job has no number of tokens: train_iters {steps_of(job)} is a placeholder"
-    if layout.tiled_loss and layout.cp == 1:
+    if _is_liger(job, layout) and job.options.liger is None:
         yield (
             "without sequence ranks the loss is tiled by liger-kernel, whose norms, rotations and "
-            "MLPs are fused as well: priced without"
+            "MLPs are fused as well: priced without; --option liger=0.6 prices them"
         )
 
 
