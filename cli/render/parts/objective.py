@@ -26,7 +26,7 @@ WORDS: Mapping[str, str] = {
     "cost": "cheapest",
     "energy": "thriftiest",
     "gpus": "fastest on the fewest GPUs",
-    "context": "fastest with the longest sequence",
+    "context": "fastest at this length",
 }
 """What the answer is, in a sentence."""
 
