@@ -12,6 +12,7 @@ from trainplan.cli.files.inputs import load_cluster
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration import agreed
+from trainplan.costmodel.measured.host import with_measured_drives
 from trainplan.costmodel.measured.profile import measured_links
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.base import Sourced, Spec
@@ -114,12 +115,18 @@ def cluster_of(profile: Profile) -> ClusterSpec:
 def machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:
     """The cluster that `--cluster` names, and with a profile for a cluster what it measured.
 
-    A device the catalog does not have takes its numbers from `--profile`.
+    A device the catalog does not have takes its numbers from `--profile`, nodes whose drives nobody
+    states the drive that was measured.
 
     Raises:
         PlanError: As `load_cluster`, a second profile of another GPU, or a calibration of
             something else.
     """
+    cluster, whole = _machines_of(text, measured)
+    return with_measured_drives(cluster, whole.profile) if whole.profile else cluster, whole
+
+
+def _machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:
     path = Path(text)
     if path.suffix == ".json" and path.is_file():
         profile = profile_of(read_document(path))

@@ -81,6 +81,8 @@ class Speeds:
     drive_write: Column = np.inf
     cpu_params: Column = np.inf
     """Parameters a second that the CPUs update for one GPU: those of the node over its GPUs."""
+    drive_both: Column = np.inf
+    """Each way of the drives while as much goes the other way; infinite: ways are apart."""
 
     def take(self, rows: Indices, of: int) -> Speeds:
         """Some of so many rows alone."""

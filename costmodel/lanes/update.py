@@ -48,10 +48,17 @@ def serial_added_seconds(
 
 
 def _seconds(
-    quantities: Quantities, speeds: Speeds, placement: Placement, habits: Habits
+    quantities: Quantities,
+    speeds: Speeds,
+    placement: Placement,
+    habits: Habits,
+    *,
+    pipelined: bool,
 ) -> tuple[LaneRows, LaneRows, LaneRows]:
     """Seconds (lane, row) of a subgroup by the CPUs, by the GPU, and of what never left the GPU.
 
+    Where subgroups run beside each other, states of one are read while those of another are
+    written: drives then have the speed of both ways at once.
     Source: DeepSpeed 0.19.8, runtime/zero/stage3.py, step: states and gradients are read, updated,
     weights in 16 bits copied to where they lie, states written; Megatron-LM
     core/optimizer/cpu_offloading/hybrid_optimizer.py, step: gradients leave first.
@@ -65,13 +72,14 @@ def _seconds(
     drive = np.asarray(placement.parameters) == Place.DRIVE
     out = habits.gradient_bytes * habits.gradients_with_update
     written = habits.state_write_bytes * deep + habits.weight_bytes * drive
-    rows = quantities.rows
+    rows, both = quantities.rows, (speeds.drive_both if pipelined else np.inf)
+    read, write = np.minimum(speeds.drive_read, both), np.minimum(speeds.drive_write, both)
     by_cpu = {
         Lane.D2H: one * out / speeds.d2h,
-        Lane.DRIVE_READ: one * habits.state_read_bytes * deep / speeds.drive_read,
+        Lane.DRIVE_READ: one * habits.state_read_bytes * deep / read,
         Lane.CPU: one / speeds.cpu_params,
         Lane.H2D: one * habits.weight_bytes * home / speeds.h2d,
-        Lane.DRIVE_WRITE: one * written / speeds.drive_write,
+        Lane.DRIVE_WRITE: one * written / write,
     }
     by_gpu = {
         Lane.H2D: one * STATE_BYTES / speeds.h2d,
@@ -105,7 +113,7 @@ def update_load(
 
     Source: derived, subgroups on the GPU and on the CPUs times the seconds of one, `gpu_subgroups`.
     """
-    cpu, gpu, stays = _seconds(quantities, speeds, placement, habits)
+    cpu, gpu, stays = _seconds(quantities, speeds, placement, habits, pipelined=pipelined)
     count = subgroups(quantities.updated * placement.optimizer, habits)
     on_gpu = gpu_subgroups(count, np.asarray(placement.stride))
     moved = cpu * (count - on_gpu) + gpu * on_gpu
@@ -123,7 +131,7 @@ def update_part(
     pipelined: bool,
 ) -> Part:
     """The update of a single row."""
-    cpu, gpu, stays = _seconds(quantities, speeds, placement, habits)
+    cpu, gpu, stays = _seconds(quantities, speeds, placement, habits, pipelined=pipelined)
     count = int(subgroups(quantities.updated * placement.optimizer, habits)[0])
     stay = tuple(_chain(stays, ((Lane.GPU, "update what stays"),), ""))
     if not pipelined:

@@ -36,6 +36,8 @@ class Drives:
     """Null: not known, so nothing is kept there."""
     written_bytes: float | None
     """That may be written in their life; null: not known."""
+    both_bytes_per_second: float | None = None
+    """Each way while as much goes the other way; null: not known, ways are taken to be apart."""
 
 
 class HostFigures(TypedDict):
@@ -106,6 +108,7 @@ def least_host(machines: Sequence[Machine]) -> HostFigures:
             read_bytes_per_second=_least([one.read_bytes_per_second for one in drives]),
             write_bytes_per_second=_least([one.write_bytes_per_second for one in drives]),
             written_bytes=_least([one.written_bytes for one in drives]),
+            both_bytes_per_second=_least([one.both_bytes_per_second for one in drives]),
         )
     rates = [one.cpu_adam_params_per_second for one in machines]
     return {

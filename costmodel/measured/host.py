@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
+from trainplan.costmodel import catalog
+from trainplan.costmodel.base import GB, TERA
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.hardware import Provenance
 from trainplan.costmodel.machine.hosts import Drives
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec import ClusterSpec, Layout
+from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.profile import (
     HOST_COPIES,
     CopyPoint,
@@ -21,6 +24,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Point,
     Profile,
 )
+from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 
 DRIVE_WAYS: tuple[Direction, ...] = ("nvme_read", "nvme_write")
 NOT_OF_A_NODE = frozenset(
@@ -42,7 +46,7 @@ class MeasuredHost(TypedDict):
     provenance: tuple[Provenance, ...]
 
 
-def measured_host(machine: Machine, profile: Profile) -> MeasuredHost:
+def measured_host(machine: Machine, profile: Profile, cluster: ClusterSpec) -> MeasuredHost:
     """The host of a machine as a profile measured it; what it did not measure stays as it is.
 
     Source: derived; speeds of a profile come before those of a cluster file, as for the NIC in
@@ -57,14 +61,17 @@ def measured_host(machine: Machine, profile: Profile) -> MeasuredHost:
         "copies to the host": bool(copies),
         "Adam in host memory": adam is not None,
         "host memory": memory is not None and machine.host_memory_bytes is None,
-        "drive": drives != machine.drives,
+        "drive": drives is not None and _drive_speeds(profile) is not None,
     }
+    stated = [p for p in machine.provenance if p.quantity != f"{profile.gpu} host"]
+    only = HostSpec(drives=measured_drives(profile))
+    mine = all(group.host == only for group in cluster.groups if group.gpu == profile.gpu)
     return {
         "host_bytes_per_second": min(copies, default=machine.host_bytes_per_second),
         "cpu_adam_params_per_second": adam or machine.cpu_adam_params_per_second,
         "host_memory_bytes": memory,
         "drives": drives,
-        "provenance": (*machine.provenance, *_sources(profile, taken)),
+        "provenance": (*(stated if mine else machine.provenance), *_sources(profile, taken)),
     }
 
 
@@ -97,17 +104,59 @@ def _sources(profile: Profile, taken: dict[str, bool]) -> Iterator[Provenance]:
             yield Provenance(f"{profile.gpu} {quantity}", "measured", source)
 
 
-def _drives(known: Drives | None, profile: Profile) -> Drives | None:
-    """Drives with the speeds of the one that was measured; null where its room is not known.
-
-    Where the drive is one that several nodes share, those of the cluster stay.
-    """
+def _drive_speeds(profile: Profile) -> tuple[float, float] | None:
+    """Bytes per second read and written; null where a way is not known, or other nodes share it."""
     read, write = (drive_bytes_per_second(way, profile.points) for way in DRIVE_WAYS)
-    space = known.space_bytes if known else drive_free_bytes(profile.hosts)
     shared = any(host.drive_file_system in NOT_OF_A_NODE for host in profile.hosts)
-    if read is None or write is None or space is None or shared:
+    return None if read is None or write is None or shared else (read, write)
+
+
+def measured_drives(profile: Profile) -> DriveSpec | None:
+    """The drive of each node that was measured; null where its speed or its room is not known."""
+    speeds, space = _drive_speeds(profile), drive_free_bytes(profile.hosts)
+    if speeds is None or not space:
+        return None
+    read, write = speeds
+    return DriveSpec(tb=space / TERA, read_gb_per_s=read / GB, write_gb_per_s=write / GB)
+
+
+def with_measured_drives(cluster: ClusterSpec, profile: Profile) -> ClusterSpec:
+    """The cluster with the drive of the profile where it does not say how fast its own are.
+
+    What may lie on drives is asked of clusters.
+    """
+    drives = measured_drives(profile)
+    if drives is None:
+        return cluster
+    groups = (
+        _with_drives(group, drives) if group.gpu == profile.gpu else group
+        for group in cluster.groups
+    )
+    return cluster.model_copy(update={"groups": tuple(groups)})
+
+
+def _with_drives(group: NodeGroup, drives: DriveSpec) -> NodeGroup:
+    host = catalog.host_of(group)
+    known = host.drives if host else None
+    if known and known.read_gb_per_s:
+        return group
+    if known:
+        each = {
+            name: getattr(drives, name) / known.count
+            for name in ("read_gb_per_s", "write_gb_per_s")
+        }
+        drives = known.model_copy(update=each)
+    changed = (group.host or HostSpec()).model_copy(update={"drives": drives})
+    return group.model_copy(update={"host": changed})
+
+
+def _drives(known: Drives | None, profile: Profile) -> Drives | None:
+    """Drives of the cluster, else of the measured room, with the speeds that were measured."""
+    speeds, space = _drive_speeds(profile), drive_free_bytes(profile.hosts)
+    if speeds is None or (known is None and not space):
         return known
-    return Drives(space, read, write, known.written_bytes if known else None)
+    room, life = (known.space_bytes, known.written_bytes) if known else (space or 0.0, None)
+    return Drives(room, *speeds, life, drive_both_bytes_per_second(profile.points))
 
 
 def cpu_adam_params_per_second(processes: int, points: Sequence[Point]) -> float | None:
@@ -139,14 +188,19 @@ def host_copy_bytes_per_second(way: Direction, points: Sequence[Point]) -> float
 def drive_bytes_per_second(way: Direction, points: Sequence[Point]) -> float | None:
     """Of the drive that was measured, past the file system's cache, with most requests in flight.
 
-    Where it was measured while it does both, each way has that speed: most of what moves are
-    states, which are read and written back at the same time.
-    Source: derived; as `host_copy_bytes_per_second`. Two drives behind a virtual machine took as
-    long for both ways at once as for one after the other (1.7 and 2.9 GB/s alone, 1.0 together).
+    Source: derived; as `host_copy_bytes_per_second`.
     """
-    direct = [p for p in points if isinstance(p, CopyPoint) and not p.cached]
-    both = [p for p in direct if p.both_ways and p.direction in DRIVE_WAYS]
-    return _of_the_largest(both or [p for p in direct if p.direction == way])
+    return _of_the_largest([p for p in _copies(way, points) if not (p.cached or p.both_ways)])
+
+
+def drive_both_bytes_per_second(points: Sequence[Point]) -> float | None:
+    """Of the drive each way, while it reads and writes as much at the same time.
+
+    Source: derived; as `host_copy_bytes_per_second`. Two drives behind virtual machines took as
+    long for both ways at once as for one after the other (tests/replay/host_h200.json).
+    """
+    both = [p for way in DRIVE_WAYS for p in _copies(way, points) if p.both_ways]
+    return _of_the_largest([p for p in both if not p.cached])
 
 
 def host_memory_bytes(hosts: Sequence[Host]) -> float | None:

@@ -90,7 +90,7 @@ def measured_machine(
         permute_bytes_per_second=_stream_speed(points, PERMUTES),
         loss_bytes_per_second=_stream_speed(points, LOSSES),
         outside_bytes=outside,
-        **measured_host(machine, profile),
+        **measured_host(machine, profile, cluster),
     )
 
 

@@ -144,8 +144,12 @@ def lane_uses(priced: Priced, row: int) -> tuple[LaneUse, ...]:
 def written_bytes(priced: Priced, row: int) -> float:
     """Bytes that the drives of a node take in a step.
 
-    Source: derived; seconds of its lane times its speed, of all GPUs of the node.
+    Source: derived; seconds of its lane times its speed, of all GPUs of the node, as if reads did
+    not slow writes.
     """
+    drives = priced.machine.drives
+    apart = drives and replace(drives, both_bytes_per_second=None)
+    priced = replace(priced, machine=replace(priced.machine, drives=apart))
     work, speed = row_work(priced, row), float(speeds_of(priced.machine).drive_write)
     if work is None or not np.isfinite(speed):
         return 0.0
@@ -178,11 +182,13 @@ def speeds_of(machine: Machine) -> Speeds:
     adam = machine.cpu_adam_params_per_second or CPU_ADAM_PARAMS_PER_SECOND
     read = drives.read_bytes_per_second if drives else None
     write = drives.write_bytes_per_second if drives else None
+    both = drives.both_bytes_per_second if drives else None
     return Speeds(
         h2d=machine.host_bytes_per_second,
         d2h=machine.host_bytes_per_second,
         drive_read=read / gpus if read else np.inf,
         drive_write=write / gpus if write else np.inf,
+        drive_both=both / gpus if both else np.inf,
         cpu_params=adam / gpus,
     )
 

@@ -96,6 +96,9 @@ class NodeMemory:
         return self.drive_bytes <= (self.drive_capacity_bytes or 0.0)
 
 
+NOTHING_AWAY = NodeMemory(0.0, None, 0.0, None)
+
+
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Peak memory of a step."""
@@ -107,8 +110,8 @@ class Memory:
     capacity_bytes: float
     fits: bool
     """GPUs, host and drives."""
-    host: NodeMemory
     pipeline_ranks: tuple[RankMemory, ...]
+    host: NodeMemory = NOTHING_AWAY
 
     @property
     def headroom_bytes(self) -> float:

@@ -27,8 +27,19 @@ from trainplan.cli.main import plan
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.machine import uncertainty
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec import cluster, job, layers, layout, lengths, links, model, tower
+from trainplan.costmodel.spec import (
+    cluster,
+    host,
+    job,
+    layers,
+    layout,
+    lengths,
+    links,
+    model,
+    tower,
+)
 from trainplan.costmodel.spec.evidence import calibration
+from trainplan.costmodel.step import results
 from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.evidence import envelope, evidence
@@ -118,6 +129,9 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("estimate.terms", "They sum to `step_time_s`.", explicit.Terms),
     ("estimate.memory", "Peak memory of a step.", explicit.Memory),
     ("estimate.memory.pipeline_ranks[]", "One pipeline rank.", explicit.RankMemory),
+    ("estimate.memory.host", "What a node keeps off its GPUs.", results.NodeMemory),
+    ("estimate.lanes[]", "A lane of a step with something off the GPU.", results.LaneUse),
+    ("layout.offload", "What is kept off the GPU.", layout.OffloadSpec),
     ("estimate.uncertainty", "How far the step time may be off.", uncertainty.Interval),
     ("certificate", "What was searched and what is proven.", plans.Certificate),
     ("certificate.objective", "What the layout is best by.", target.Target),
@@ -134,6 +148,7 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         "A combination of settings and what is known of it.",
         settings.TriedSettings,
     ),
+    ("certificate.objective.ladder[]", "What one more technique adds.", target.Rung),
     ("certificate.objective.tried[]", "A size of the cluster that was tried.", target.Tried),
     ("evidence", "How far the best layout is from what was measured.", evidence.Evidence),
     ("evidence.nearest[]", "A published run near it, the nearest first.", evidence.NearRun),
@@ -162,6 +177,8 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("cluster", "One or more groups of equal nodes.", cluster.ClusterSpec),
     ("cluster.groups[]", "Equal nodes.", cluster.NodeGroup),
     ("cluster.groups[].nic", "Network adapters of one node.", cluster.NicSpec),
+    ("cluster.groups[].host", "Memory, processors and drives of one node.", host.HostSpec),
+    ("cluster.groups[].host.drives", "Drives of one node.", host.DriveSpec),
     ("cluster.fabric[]", "One level of the scale-out network.", cluster.FabricTier),
     ("cluster.between_groups", "How node groups are joined.", cluster.BetweenGroups),
     ("cluster.links", "Measured bandwidth between the nodes.", links.LinkSpec),

@@ -94,8 +94,9 @@ class Reserve(Spec):
     """What the memory left to another tenant costs."""
 
     reserve_bytes: int
-    reserve_host_bytes: int = 0
     """Of every GPU."""
+    reserve_host_bytes: int = 0
+    """Memory of every host that is left to another tenant."""
     value_without: float
     """The objective that a second search without the reserve reached."""
     lower_bound_without: float | None

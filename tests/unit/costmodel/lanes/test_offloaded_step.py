@@ -16,6 +16,7 @@ from trainplan.costmodel.lanes.offloaded_step import (
 )
 from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.timeline import binding, timeline
+from trainplan.costmodel.lanes.update import update_load
 from trainplan.costmodel.lanes.work import Work
 
 ROWS = 60
@@ -269,3 +270,14 @@ def test_every_item_of_a_step_can_be_drawn():
     assert names.count("forward 0") == names.count("sum back 0") == 2
     assert names.count("gradient 0") == names.count("Adam") == names.count("weights") == 1
     assert max(span.end for span in spans) == pytest.approx(work.makespan[0])
+
+
+def test_an_update_beside_itself_reads_and_writes_at_the_speed_of_both_ways():
+    """16 B read and 12 written of each of 10 parameters, at 4 B/s beside each other, 10 apart."""
+    speeds = Speeds(h2d=np.inf, d2h=np.inf, drive_read=10.0, drive_write=10.0, drive_both=4.0)
+    placement = Placement(optimizer=1.0, optimizer_place=Place.DRIVE, parameters=Place.DEVICE)
+    for pipelined, rate in ((True, 4.0), (False, 10.0)):
+        load = update_load(one(), speeds, placement, deepspeed_habits(3), pipelined=pipelined)
+        seconds = load.total[:, 0]
+        assert seconds[Lane.DRIVE_READ] == pytest.approx(160 / rate)
+        assert seconds[Lane.DRIVE_WRITE] == pytest.approx(120 / rate)

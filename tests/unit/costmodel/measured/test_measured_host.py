@@ -2,17 +2,21 @@
 
 import pytest
 
+from tests.conftest import SMALL_DENSE
+from trainplan.costmodel.axes.grid import has_drives
 from trainplan.costmodel.measured.host import (
     cpu_adam_params_per_second,
+    drive_both_bytes_per_second,
     drive_bytes_per_second,
     drive_free_bytes,
     host_copy_bytes_per_second,
     host_memory_bytes,
     host_notes,
+    with_measured_drives,
 )
 from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.spec import ClusterSpec, Layout
-from trainplan.costmodel.spec.cluster import NodeGroup
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout, TrainingSpec
+from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
 from trainplan.costmodel.spec.evidence.profile import (
     CopyPoint,
     Host,
@@ -68,12 +72,14 @@ def test_a_drive_is_as_fast_as_past_its_cache_with_most_requests():
     assert drive_bytes_per_second("nvme_read", points[:1]) is None
 
 
-def test_a_drive_measured_while_it_does_both_has_that_speed_each_way():
+def test_what_a_drive_does_both_ways_at_once_is_a_speed_of_its_own():
     both = copy("nvme_read", 0.7, concurrent=8, both_ways=True)
-    for way in ("nvme_read", "nvme_write"):
-        assert drive_bytes_per_second(way, [*DRIVE, both]) == pytest.approx(GIB / 0.7)
-    cached = both.model_copy(update={"cached": True})
-    assert drive_bytes_per_second("nvme_read", [*DRIVE, cached]) == pytest.approx(GIB / 0.2)
+    assert drive_bytes_per_second("nvme_read", [*DRIVE, both]) == pytest.approx(GIB / 0.2)
+    assert drive_both_bytes_per_second([*DRIVE, both]) == pytest.approx(GIB / 0.7)
+    assert drive_both_bytes_per_second(DRIVE) is None
+    assert drive_both_bytes_per_second([both.model_copy(update={"cached": True})]) is None
+    found = machine(profile(*DRIVE, both, drive_free_bytes=GIB)).drives
+    assert found.both_bytes_per_second == pytest.approx(GIB / 0.7)
 
 
 def test_of_updates_in_host_memory_the_largest_counts_as_caches_hold_smaller_ones():
@@ -181,6 +187,42 @@ def test_speeds_are_as_measured_and_sizes_as_the_cluster_states_them():
 )
 def test_a_drive_that_is_not_known_whole_is_not_known(points, fields):
     assert machine(profile(*points, **fields)).drives is None
+
+
+def test_nodes_whose_drives_nobody_states_have_the_one_that_was_measured():
+    mine = profile(*DRIVE, drive_free_bytes=7 * GIB)
+    plain, other = parse_cluster("1x8:h100-sxm"), parse_cluster("1x8:h200-sxm")
+    found = with_measured_drives(plain, mine)
+    (group,) = found.groups
+    assert group.host.drives.tb == pytest.approx(7 * GIB / 1e12)
+    assert group.host.drives.write_gb_per_s == pytest.approx(GIB / 0.5 / 1e9)
+    assert has_drives(job_on(found))
+    assert not has_drives(job_on(plain))
+    assert with_measured_drives(other, mine) == other
+    assert with_measured_drives(plain, profile(*DRIVE)) == plain
+    said = measured_machine(found, "bf16", mine).provenance
+    assert "h100-sxm host" not in {p.quantity for p in said}
+    assert ("h100-sxm drive", "measured") in {(p.quantity, p.kind) for p in said}
+
+
+def test_drives_of_known_number_and_unknown_speed_share_the_measured_one():
+    mine = profile(*DRIVE, drive_free_bytes=GIB)
+    (group,) = with_measured_drives(parse_cluster("1x8:h100-sxm@dgx-h100"), mine).groups
+    assert (group.host.drives.count, group.host.drives.tb) == (8, 3.84)
+    assert 8 * group.host.drives.read_gb_per_s == pytest.approx(GIB / 0.2 / 1e9)
+    stated = HostSpec(drives=DriveSpec(tb=1, read_gb_per_s=7, write_gb_per_s=5))
+    cluster = ClusterSpec(
+        name="mine",
+        groups=(NodeGroup(gpu="h100-sxm", num_nodes=1, gpus_per_node=8, host=stated),),
+    )
+    assert with_measured_drives(cluster, mine) == cluster
+    said = {p.quantity for p in measured_machine(cluster, "bf16", mine).provenance}
+    assert {"h100-sxm host", "h100-sxm drive"} <= said
+
+
+def job_on(cluster):
+    training = TrainingSpec(seq_length=32, global_batch_size=8, precision="bf16")
+    return Job(model=SMALL_DENSE, training=training, cluster=cluster)
 
 
 def test_an_offloaded_layout_says_what_was_not_measured():
