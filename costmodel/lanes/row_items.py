@@ -103,8 +103,9 @@ class RowItems:
         if not one.forward:
             seconds = self.quantities.backward
             after += [f"return {one.layer}"] if kept else []
-        elif kept and index and not self.habits.checkpoints_beside:
-            after.append(f"keep {self.passes[index - 1].layer}")
+        elif kept and not self.habits.checkpoints_beside:
+            before = self._at(index - 1)
+            after += [f"keep {before.layer}"] if before and self._kept(before) else []
         yield Item(one.name, Lane.GPU, seconds[one.kind], tuple(after))
         if one.forward and kept:
             yield Item(f"keep {one.layer}", Lane.D2H, kept / self.speeds.d2h, (one.name,))
