@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from math import isfinite
 
 from rich.console import Group, RenderableType
@@ -19,15 +20,18 @@ from trainplan.cli.render.parts.text import (
     gib,
     layout_line,
     no_plan_text,
+    parameters,
     percent,
     plural,
     seconds,
     seconds_like,
 )
+from trainplan.costmodel.spec import Job
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.explain import Explanation, Resource
 from trainplan.planner.questions.imbalance import Imbalance
+from trainplan.planner.questions.largest_model import LargestModel
 from trainplan.planner.questions.relaxed_recompute import RelaxedRule
 from trainplan.planner.questions.robustness import Robustness
 from trainplan.planner.questions.shadow_prices import Effect, ShadowPrice
@@ -58,6 +62,8 @@ def explain_page(found: Explanation) -> Iterator[RenderableType]:
     yield Group("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
     yield memory_line(found)
     yield from lanes_part(found.estimate)
+    if found.largest_model:
+        yield largest_line(found.job, found.largest_model)
     if found.imbalance:
         yield imbalance_line(found.imbalance)
     if found.lengths:
@@ -90,6 +96,16 @@ def memory_line(found: Explanation) -> str:
     if price is None or found.memory_binds is None:
         return line + "."
     return f"{line}; {price.text} {'would buy time' if found.memory_binds else 'buy no time'}."
+
+
+def largest_line(job: Job, found: LargestModel) -> str:
+    """How much deeper the model could be."""
+    size = f"{plural(found.num_hidden_layers, 'layer')}, {parameters(found.num_parameters)}"
+    if found.too_many_layers is None:
+        return f"Of this shape {size} and more train here."
+    extra = found.num_hidden_layers - job.model.num_hidden_layers
+    what = f"up to {size}, train" if extra else f"no more than its {size}, trains"
+    return f"Of this shape {what} here: of {found.too_many_layers} layers nothing fits."
 
 
 def imbalance_line(found: Imbalance) -> str:
@@ -237,6 +253,7 @@ def explain_document(found: Explanation) -> Mapping[str, object]:
             "headroom_bytes": memory.headroom_bytes,
             "binds": found.memory_binds,
         },
+        "largest_model": asdict(found.largest_model) if found.largest_model else None,
         "imbalance": found.imbalance.json() if found.imbalance else None,
         "lengths": lengths_json(found.lengths),
         "recompute_rule": _rule_json(found),

@@ -20,12 +20,16 @@ from trainplan.planner.tree import SearchResult
 
 RULES = {"kernel_index": "kernel index"}
 """Rules that a length alone breaks, as a limit is called."""
+TIME_LIMIT = "the time limit of this search"
+"""Longer sequences may train: nobody had the time to look."""
 NO_LAYOUT = "no layout"
 """Where not even the shortest sequence trains."""
 
 
 def limit_of(context: SearchContext, job: Job, found: SearchResult | None, too_long: int) -> str:
     """What stops the layout of an answer at a length that no layout holds."""
+    if context.budget.spent():
+        return TIME_LIMIT
     if too_long > LARGEST_SIZE:
         return "none met"
     if found is None or found.finalists is None:

@@ -85,6 +85,18 @@ def _written_stages(job: Job, layout: Layout, stages: StageLayers) -> Iterator[_
 
 
 ABSENT = "missing"
+LATER: Mapping[str, object] = {"cp_heads": 1, "tiled_mlp": False, "tiled_loss": False}
+LATER_OF_OFFLOAD: Mapping[str, object] = {"parameters_tier": None, "checkpoints": 0.0, "stride": 0}
+"""Keys that plans of earlier versions lack, off."""
+
+
+def with_later_keys(written: Json) -> Json:
+    """The layout of a plan with the keys that its version did not know yet."""
+    whole: dict[str, object] = {**LATER, **written}
+    offload = whole.get("offload")
+    if isinstance(offload, dict):
+        whole["offload"] = {**LATER_OF_OFFLOAD, **offload}
+    return whole
 
 
 def layout_from_json(text: Json) -> Layout:

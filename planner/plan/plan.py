@@ -22,7 +22,13 @@ from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.apart import Apart
 from trainplan.planner.plan.changes_training import changes_training
-from trainplan.planner.plan.layout_document import ABSENT, Json, layout_from_json, layout_json
+from trainplan.planner.plan.layout_document import (
+    ABSENT,
+    Json,
+    layout_from_json,
+    layout_json,
+    with_later_keys,
+)
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.target import Reserve, Target, Trusted
 
@@ -267,7 +273,7 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
         raise SpecError(f"field {error} is missing: make the plan again") from error
     except (AttributeError, TypeError) as error:
         raise SpecError("a part of the plan is of the wrong kind: make it again") from error
-    _require_equal(best, layout_json(job, layout), "best.layout")
+    _require_equal(with_later_keys(best), layout_json(job, layout), "best.layout")
     meant = model_json(job.model)
     for key, count in counts.items():
         _require_equal(count, meant[key], f"model.{key}")

@@ -12,6 +12,7 @@ from trainplan.costmodel.step.results import RankMemory
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.imbalance import Imbalance, imbalance
+from trainplan.planner.questions.largest_model import LargestModel, largest_model
 from trainplan.planner.questions.outcome import ANSWERED, Status
 from trainplan.planner.questions.relaxed_recompute import RecomputeRule, recompute_rule
 from trainplan.planner.questions.robustness import Robustness, robustness
@@ -79,6 +80,8 @@ class Explanation:
     """What unequal experts cost; None where they are equal."""
     lengths: SequenceLengths | None = None
     """What unequal lengths cost; None where all sequences have one length."""
+    largest_model: LargestModel | None = None
+    """The most layers that train; None where that was not found."""
 
     @property
     def best_price(self) -> ShadowPrice | None:
@@ -153,6 +156,7 @@ def explain(
         robustness=robustness(candidates),
         imbalance=imbalance(case.job, layout, chosen.step_time_s, case.measured),
         lengths=sequence_lengths(case.job, layout, case.measured),
+        largest_model=largest_model(case, budget),
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.spec.host import HostSpec
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.longest import ladder
@@ -43,8 +44,8 @@ def _rungs(make_job):
     return make
 
 
-def long_job(make_job, cluster, seq_length, liger):
-    job = make_job("llama3.1-8b", cluster, 1, seq_length)
+def long_job(make_job, cluster, seq_length, liger, model="llama3.1-8b"):
+    job = make_job(model, cluster, 1, seq_length)
     update = {"runtime": "deepspeed", "options": RuntimeOptions(liger=liger)}
     return job.model_copy(update=update)
 
@@ -110,3 +111,21 @@ def test_memory_of_one_h200(make_job, seq_length, gigabytes, options):
     job = long_job(make_job, "1x1:h200-sxm", seq_length, "0.6" if options else None)
     found = estimate(job, Layout(**FULL, **layout, zero_stage=3, offload=offload))
     assert found.memory.peak_reserved_bytes / 1e9 == pytest.approx(gigabytes, rel=0.06)
+
+
+@pytest.mark.parametrize(("terabytes", "fits"), [(1.5, False), (1.9, True)])
+def test_llama_70b_at_4m_tokens_fills_the_host_memory_of_four_nodes(make_job, terabytes, fits):
+    """At the brink of host memory: 1,311 GB of checkpoints and 282 GB of states a node of 1.9 TB.
+
+    Source: run-h100-sp32-llama-70b.yml; 2 x 8192 x 80 bytes a token, 16 a parameter.
+    """
+    job = long_job(make_job, "4x8:h100-sxm", 4_000_000, "0.6", "llama3-70b")
+    host = HostSpec(memory_gib=terabytes * 1e12 / 2**30)
+    group = job.cluster.groups[0].model_copy(update={"host": host})
+    cluster = job.cluster.model_copy(update={"groups": (group,)})
+    offload = OffloadSpec(optimizer=1.0, checkpoints=1.0)
+    layout = Layout(**FULL, **LIGER, tiled_mlp=True, cp=32, zero_stage=3, offload=offload)
+    found = estimate(job.model_copy(update={"cluster": cluster}), layout).memory
+    assert found.host.host_bytes / 1e9 == pytest.approx(1311 + 282, rel=0.02)
+    assert found.fits == fits
+    assert found.peak_reserved_bytes < found.capacity_bytes

@@ -26,7 +26,7 @@ WORDS: Mapping[str, str] = {
     "cost": "cheapest",
     "energy": "thriftiest",
     "gpus": "fastest on the fewest GPUs",
-    "context": "fastest with the longest sequence",
+    "context": "fastest at this length",
 }
 """What the answer is, in a sentence."""
 
@@ -114,11 +114,17 @@ def ladder_part(plan: Plan) -> Iterator[RenderableType]:
     if not rungs:
         return
     rows = [
-        (rung.adds if not place else f"+ {rung.adds}", f"{rung.tokens:,}", rung.limit)
+        (
+            rung.adds if not place else f"+ {rung.adds}",
+            f"{rung.tokens:,}",
+            f"{rung.global_batch_size:,}",
+            rung.limit,
+        )
         for place, rung in enumerate(rungs)
     ]
     head = Text("Longest sequence that trains, each technique beside those before", style="bold")
-    yield Group(head, grid((Words("technique"), "tokens", Words("stopped by")), rows))
+    columns = (Words("technique"), "tokens", "sequences a step", Words("stopped by"))
+    yield Group(head, grid(columns, rows))
 
 
 def _of_size(one: Tried, unit: str) -> str:

@@ -78,7 +78,7 @@ def _helping(
         if budget.spent() or (size > 1 and trials > MOST_TRIALS):
             return
         changed = _applied(case, chosen)
-        if changed and _feasible(changed, budget):
+        if changed and feasible(changed, budget):
             reported.add(kinds)
             yield tuple(change.text(changed) for change in chosen)
 
@@ -161,7 +161,11 @@ def _with_divisible_batch(case: Case) -> Case:
     return with_batch(case, -(-case.job.training.global_batch_size // world) * world)
 
 
-def _feasible(case: Case, budget: Budget) -> bool:
+ANY = 1e30
+"""Seconds that every step is shorter than: what fits is wanted, not why all others do not."""
+
+
+def feasible(case: Case, budget: Budget) -> bool:
     """Is there a layout that fits? A question nobody can ask has none."""
     job, options = case.job, case.options
     try:
@@ -173,4 +177,4 @@ def _feasible(case: Case, budget: Budget) -> bool:
     rules: list[Rule] = [*options.rules_of_grid(job), *legality_rules(job)]
     limits = SearchLimits(machine.memory_bytes * (1 - options.memory_margin), top=1)
     search = Search(job, machine, rules, limits)
-    return search.run(UntilFeasible(search, budget)).finalists is not None
+    return search.run(UntilFeasible(search, budget), ANY).finalists is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from pydantic import ValidationError
 
-from trainplan.costmodel.axes.grid import divisors, micro_batch_sizes
+from trainplan.costmodel.axes.grid import divisors, micro_batch_sizes, tilings
 from trainplan.costmodel.blocks.candidates import Context, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
@@ -44,7 +44,7 @@ def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     candidates = context.with_table(LayoutTable.of(legal))
     priced = price(candidates)
     margin = case.options.memory_margin
-    fits = np.flatnonzero(priced.memory.used <= limit)
+    fits = np.flatnonzero(priced.memory.fits(limit))
     first = fits[np.argsort(priced.step_seconds[fits], kind="stable")][:MOST_SIMULATED]
     if not len(first):
         return ()
@@ -113,7 +113,7 @@ def _pipelines(job: Job, layout: Layout) -> Iterator[Values]:
 
 
 def _policies(job: Job, layout: Layout) -> Iterator[Values]:
-    """Other recomputation, or other offload."""
+    """Other recomputation, other tiles, or other offload."""
     plain: dict[str, object] = {
         "recompute": "none",
         "recompute_modules": (),
@@ -128,6 +128,8 @@ def _policies(job: Job, layout: Layout) -> Iterator[Values]:
     yield {**whole, "recompute_method": "uniform", "recompute_num_layers": 1}
     for layers in range(1, job.model.num_hidden_layers // (layout.pp * layout.vpp) + 1):
         yield {**whole, "recompute_method": "block", "recompute_num_layers": layers}
+    for loss, mlp in tilings(job, traits):
+        yield {"tiled_loss": loss, "tiled_mlp": mlp}
     yield {"offload": {"optimizer": 0.0}}
     for one in (Offload(()), *traits.offloading.choices(job.model)):
         yield {"offload_modules": one.modules}

@@ -13,7 +13,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.step import explicit
+from trainplan.costmodel.step import explicit, price
 from trainplan.planner.exporters.megatron_lm import export_megatron_lm
 from trainplan.planner.readers import Asked
 from trainplan.planner.readers.megatron_lm import MEGATRON_LM
@@ -221,3 +221,13 @@ def test_an_exchange_inside_a_ring_is_written_for_megatron_and_read_back():
     reading = MEGATRON_LM.read(launch_of(config), Asked(cluster=job.cluster, model=job.model))
     assert reading.layout == layout
     assert not [one for one in reading.problems if "hierarchical" in one.says]
+
+
+def test_one_way_of_exchange_costs_the_same_beside_two():
+    job = job_of()
+    context = context_of(job, machine_of(job.cluster, "bf16"))
+    one, two = Layout(cp=16, dp=2), Layout(cp=16, cp_heads=4, dp=2)
+    alone, beside = (
+        price(context.with_table(LayoutTable.of(some))) for some in ([one], [one, two])
+    )
+    assert alone.step_seconds[0] == beside.step_seconds[0] != beside.step_seconds[1]

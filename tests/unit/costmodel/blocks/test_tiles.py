@@ -169,3 +169,12 @@ def test_old_liger_indexes_fewer_than_two_to_the_31_elements(make_job, tokens):
 def test_runtimes_without_kernels_of_liger_refuse_them(make_job):
     job = with_liger(long_job(make_job, 4096, "megatron-lm"), "0.6")
     assert "runtime_runs_liger" in broken(job, {})
+
+
+@pytest.mark.parametrize("liger", [None, "0.6"])
+def test_layouts_without_tiles_cost_the_same_beside_others_with_them(make_job, liger):
+    job = with_liger(long_job(make_job, 1 << 17), liger)
+    alone, beside = rows(job, UNTILED), rows(job, UNTILED, LOSS, BOTH)
+    assert alone.step_seconds[0] == beside.step_seconds[0]
+    assert alone.memory.used[0] == beside.memory.used[0]
+    assert len({*beside.step_seconds}) == len({*beside.memory.used}) == 3

@@ -65,6 +65,15 @@ def test_it_is_said_whose_gradients_are_not_divided():
         export(options={"liger": "0.5"})
 
 
+def test_kernels_of_liger_are_a_type_of_model():
+    assert told(options={"liger": "0.6"})["model"]["type"] == "liger"
+    assert not any("--option liger" in note for note in export(options={"liger": "0.6"}).notes)
+    with pytest.raises(UnsupportedError, match="liger"):
+        export(options={"liger": "0.5"})
+    with pytest.raises(UnsupportedError, match="tiled_loss"):
+        export(options={"liger": "0.6"}, cp=1, dp=8, tiled_loss=False)
+
+
 def test_an_offloaded_optimizer_is_one_for_processors():
     assert told()["optimizer"]["type"] == "fused_adam"
     assert told(OffloadSpec(optimizer=0.5))["optimizer"]["type"] == "cpu_adam"

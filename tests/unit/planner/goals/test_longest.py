@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.budgets import Steps
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.spec.host import HostSpec
@@ -130,3 +131,9 @@ def test_a_deadline_stops_sequences_that_take_too_long(make_job):
     bound, (*_, last) = ladder(context_of(deadline_days=1.0), job)
     assert bound.job.training.seq_length < free.job.training.seq_length
     assert last.limit == "time"
+
+
+def test_a_time_limit_is_what_stops_a_search_that_it_ends(make_job):
+    context = SearchContext(SearchOptions(objective="context"), NOTHING, Steps(0))
+    _, rungs = ladder(context, job_of(make_job))
+    assert rungs[-1].limit == "the time limit of this search"

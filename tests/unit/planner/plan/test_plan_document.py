@@ -8,7 +8,12 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.plan import plan_json
-from trainplan.planner.plan.layout_document import layout_from_json, layout_json
+from trainplan.planner.plan.layout_document import (
+    LATER,
+    LATER_OF_OFFLOAD,
+    layout_from_json,
+    layout_json,
+)
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.search import SearchOptions, search
@@ -163,3 +168,17 @@ def test_a_plan_without_a_list_of_choices_has_those_that_refused_layouts(make_jo
     document = plan_json(plan)
     del document["provenance"]["choices"]
     assert written(json.dumps(document)).options.fix == (held,)
+
+
+def test_a_plan_of_an_earlier_version_lacks_the_choices_it_did_not_know(plan):
+    document = json.loads(json.dumps(plan_json(plan)))
+    layout = document["best"]["layout"]
+    for key in LATER:
+        del layout[key]
+    for key in LATER_OF_OFFLOAD:
+        del layout["offload"][key]
+    layout["offload"]["parameters"] = 0.0
+    assert chosen_from_json(json.dumps(document))[1] == plan.best.layout
+    del layout["tp"]
+    with pytest.raises(SpecError, match="tp"):
+        chosen_from_json(json.dumps(document))

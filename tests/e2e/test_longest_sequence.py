@@ -1,0 +1,60 @@
+"""`plan search --objective context` as users type it."""
+
+import pytest
+
+from tests.e2e.command import TINY, plan, refused, with_value
+
+SHORT = tuple(word for word in TINY if word not in ("--seq-length", "1024"))
+LONG = (
+    *("search", "--model", "llama3.1-8b", "--cluster", "1x8:h100-sxm", "--runtime", "deepspeed"),
+    *("--objective", "context", "--global-batch-size", "1"),
+)
+
+
+def test_the_longest_sequence_of_llama_8b_on_eight_h100(tmp_path):
+    path = tmp_path / "plan.json"
+    outcome = plan(*LONG, "--output", path)
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert max(len(line) for line in lines) <= 100
+    assert any("tokens is the longest sequence that trains" in line for line in lines)
+    assert any("stopped by: GPU memory" in line for line in lines)
+    assert "+ tiled MLPs" in outcome.out
+    explained = plan("explain", path)
+    assert explained.code == 0
+
+
+def test_its_document_has_the_tokens_and_the_ladder():
+    document = plan(*LONG, "--json").json
+    objective = document["certificate"]["objective"]
+    assert 3_200_000 <= objective["value"] <= 4_200_000
+    assert objective["value"] == document["training"]["seq_length"]
+    assert (objective["name"], objective["unit"]) == ("context", "tokens")
+    assert objective["limit"] == "GPU memory"
+    assert [rung["tokens"] for rung in objective["ladder"]][-1] == objective["value"]
+    assert set(objective["ladder"][0]) == {"adds", "tokens", "limit", "global_batch_size"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("search", *SHORT), ["--seq-length"]),
+        (("search", *SHORT, "--objective", "memory"), ["--seq-length"]),
+        (("search", *TINY, "--pareto", "context,time"), ["--pareto", "give two of"]),
+        (
+            ("search", *TINY, "--objective", "context", "--lengths", "lognormal:512,0.5"),
+            ["leave out --lengths"],
+        ),
+    ],
+)
+def test_what_means_nothing_is_refused(arguments, words):
+    refused(plan(*arguments), *words)
+
+
+def test_a_length_that_is_given_is_where_the_search_begins():
+    asked = with_value(TINY, "--global-batch-size", "8")
+    short, given = (
+        plan("search", *words, "--objective", "context", "--json").json["certificate"]["objective"]
+        for words in ((*SHORT,), asked)
+    )
+    assert given["value"] == pytest.approx(short["value"], rel=1 / 64)
