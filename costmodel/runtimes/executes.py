@@ -267,7 +267,29 @@ def offloads_states(traits: RuntimeTraits) -> tuple[Rule, ...]:
         "offload_checkpoints": can.checkpoints,
         "offload_stride": can.strides,
     }
-    return tuple(_keeps(traits, column, values) for column, values in known.items())
+    return (
+        *(_keeps(traits, column, values) for column, values in known.items()),
+        *(() if can.in_series or can.habits is None else (_moves_on_equal_nodes(traits),)),
+    )
+
+
+def _moves_on_equal_nodes(traits: RuntimeTraits) -> Rule:
+    """The rule that nothing moves beside the passes where node groups differ."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """The lanes of one machine are priced."""
+        moved = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
+        moved = moved | (table.offload_checkpoints > 0)
+        return np.asarray(moved & (len(job.cluster.groups) > 1))
+
+    return Rule(
+        name="states_move_on_equal_nodes",
+        columns=frozenset({"offload_optimizer", "offload_parameters", "offload_checkpoints"}),
+        broken=broken,
+        says="copies beside the passes are not priced on unlike node groups: keep states on the "
+        "GPUs, or plan one group",
+        source="costmodel/step/offloaded.py",
+    )
 
 
 def _keeps(traits: RuntimeTraits, column: str, values: tuple[object, ...]) -> Rule:

@@ -18,7 +18,7 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.space import legality_rules
-from trainplan.planner.space.offload import fractions_of
+from trainplan.planner.space.offload import fractions_of_splits
 from trainplan.planner.stages.heuristics import try_near, try_promising, try_siblings
 from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT, UnevenSearch
 from trainplan.planner.stages.solve.tasks import SplitContext
@@ -62,7 +62,7 @@ def splits_below(
     machine = machine_for(job, context.measured)
     usable = min(context.usable_bytes(job), memory_bytes)
     split_context = SplitContext(
-        job, machine, traits_of(job), usable, fractions_of(traits_of(job), rules)
+        job, machine, traits_of(job), usable, fractions_of_splits(traits_of(job), rules)
     )
     tries = context.options.tries_uneven is not None
     budget = TaskBudget(context.budget) if tries else context.budget

@@ -28,7 +28,7 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.space import Space, legality_rules
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.space.offload import (
-    fractions_of,
+    fractions_of_splits,
     in_parts,
     with_fraction,
     with_least_offload,
@@ -148,7 +148,7 @@ class _Search:
             *case.options.rules_of_evidence(case.job),
             *legality_rules(case.job),
         ]
-        self.ranges = in_parts(fractions_of(self.traits, self.rules))
+        self.ranges = in_parts(fractions_of_splits(self.traits, self.rules))
         self.layouts = EvenLayouts(self.job, machine, self.traits, self.memory_bytes, self.ranges)
 
     def even(self, deadline: Deadline, own: LayoutTable) -> RelaxedRule:

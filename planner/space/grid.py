@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis, Held, Least, Tried, grid
-from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule, distinct
 from trainplan.costmodel.layouts.table import FIELDS
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -282,6 +282,18 @@ def skeletons(space: Space, rule_filter: RuleFilter, parents: LayoutTable) -> Ro
     }
     found = Rows(parents.take(rows).replaced(**staged), weight[place].astype(np.int64))
     return rule_filter(found, NODE_COLUMNS, SKELETON_COLUMNS)
+
+
+def stagings_of(space: Space, skeletons: LayoutTable) -> tuple[IntColumn, BoolColumn]:
+    """A number for each skeleton, equal for those that differ in what is moved alone.
+
+    And which of them move nothing, or the least that the runtime can.
+    """
+    same = [name for name in SKELETON_COLUMNS if name not in PLACEMENT_COLUMNS]
+    _, staging = distinct(*(getattr(skeletons, name) for name in same))
+    first = zip(PLACEMENT_COLUMNS, space.placements[0], strict=True)
+    unmoved = [getattr(skeletons, name) == value for name, value in first]
+    return staging, np.asarray(np.all(unmoved, axis=0))
 
 
 def memory_policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:

@@ -89,6 +89,15 @@ def fractions_of(traits: RuntimeTraits, rules: Sequence[Rule]) -> tuple[Fraction
     return ranges
 
 
+def fractions_of_splits(traits: RuntimeTraits, rules: Sequence[Rule]) -> tuple[Fractions, ...]:
+    """Those of layouts whose layers may be split freely: what moves beside the passes has none.
+
+    Source: `planner.space.policies.paths_bound`.
+    """
+    moves_apart = traits.offloading.habits is not None and not traits.offloading.in_series
+    return (NOTHING,) if moves_apart else fractions_of(traits, rules)
+
+
 def in_parts(ranges: Sequence[Fractions]) -> tuple[Fractions, ...]:
     """The same in shorter ranges, whose ends bound what is between more closely."""
     parts = []

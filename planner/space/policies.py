@@ -84,6 +84,12 @@ def has_longer_passes(table: LayoutTable, one: LayoutTable) -> BoolColumn:
     return np.asarray(np.any(other, axis=0))
 
 
+def moves_states(table: LayoutTable) -> BoolColumn:
+    """Rows that keep states or what passes keep off the GPU, apart from `offload_modules`."""
+    states = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
+    return np.asarray(states | (table.offload_checkpoints > 0))
+
+
 def names_modules(table: LayoutTable) -> BoolColumn:
     """Rows that are layouts: what is recomputed selectively has a name.
 
@@ -101,11 +107,12 @@ def paths_bound(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Rows of which a path through their ops bounds every split.
 
     The order of the pipeline ignores durations, and its ranks do not wait for messages: the length
-    of a path is the seconds of its passes and messages alone.
+    of a path is the seconds of its passes and messages alone. Nothing moves beside the passes.
     """
     other = {*traits.pipeline.unsynchronised, *traits.pipeline.waits_for_messages}
     fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
-    return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule])
+    moved = moves_states(table) & (not traits.offloading.in_series)
+    return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule] & ~moved)
 
 
 def recompute_allows_any_split(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:

@@ -26,7 +26,7 @@ from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
-from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
+from trainplan.planner.space.grid import Rows, RuleFilter, nodes, skeletons, stagings_of
 from trainplan.planner.space.offload import fractions_of, legal_offloads, with_fraction
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.tree.memory_bounds import (
@@ -184,8 +184,21 @@ class Search:
             self._expand_nodes(batch.prune(self._cutoff()))
 
     def _expand_nodes(self, batch: Pool) -> None:
-        """Price the skeletons below nodes; those that fit as they are need no policy."""
+        """Price the skeletons below nodes; those that fit as they are need no policy.
+
+        Where one fits that moves nothing off the GPUs, none is priced that does: moving takes time.
+        """
         rows = skeletons(self.space, self.rule_filter, batch.table)
+        if len(self.space.placements) == 1:
+            self._price_skeletons(rows)
+            return
+        staging, unmoved = stagings_of(self.space, rows.table)
+        enough = np.zeros(int(staging.max(initial=-1)) + 1, dtype=bool)
+        enough[staging[unmoved]] = self._price_skeletons(rows.take(unmoved))
+        self._price_skeletons(rows.take(~unmoved & ~enough[staging]))
+
+    def _price_skeletons(self, rows: Rows) -> BoolColumn:
+        """Keep those that may win; which of all are layouts that fit as they are?"""
         table, fits = rows.table, np.zeros(len(rows), dtype=bool)
         bound, least = np.zeros((2, len(rows)))
         most = most_offload(self.space, self.policy_rules, table)
@@ -204,6 +217,7 @@ class Search:
         plain = fits & self._allowed(table)
         self.layouts = self.layouts.joined(pool.take(wins & plain))
         self.skeletons = self.skeletons.joined(pool.take(wins & ~plain))
+        return plain
 
     def _expand_classes(self, batch: Pool) -> None:
         """Price every recomputation of skeletons, with the least offload that makes it fit."""

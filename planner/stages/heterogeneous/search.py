@@ -16,7 +16,7 @@ from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.planner.space.offload import fractions_of, in_parts
+from trainplan.planner.space.offload import fractions_of_splits, in_parts
 from trainplan.planner.stages.heterogeneous.context import GroupsContext
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -139,7 +139,7 @@ class HeterogeneousSearch:
     ) -> None:
         self.whole = budget
         most = max(one.memory_bytes for one in of.machine.groups) * (1 - margin)
-        ranges = in_parts(fractions_of(of.traits, rules))
+        ranges = in_parts(fractions_of_splits(of.traits, rules))
         self.searches = [
             GroupsSearch(
                 GroupsContext(*of.shared, most, ranges, order=order, margin=margin),

@@ -24,7 +24,12 @@ from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import nodes
-from trainplan.planner.space.offload import Fractions, fractions_of, most_within, with_fraction
+from trainplan.planner.space.offload import (
+    Fractions,
+    fractions_of_splits,
+    most_within,
+    with_fraction,
+)
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit
 from trainplan.planner.stages.bounds.mean_paths import PathPool
@@ -57,7 +62,7 @@ class SplitContext(Context):
     @property
     def ranges(self) -> tuple[Fractions, ...]:
         """Of the optimizer, that may be offloaded: a table holds the least of its own that may."""
-        return self.apart or fractions_of(self.traits, ())
+        return self.apart or fractions_of_splits(self.traits, ())
 
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
