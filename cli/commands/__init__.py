@@ -40,7 +40,10 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "sweep": Entry("sweep", "Vary the job of a plan; search every point."),
         "check": Entry("check", "Judge a launch you have; say which edits pay."),
         "export": Entry("export", "Write the launch script of a plan."),
-        "catalog": Entry("catalog", "Show known GPUs, models, optimizers and clusters."),
+        "catalog": Entry(
+            "catalog",
+            "Show known GPUs, hosts, models, optimizers, methods of offload and clusters.",
+        ),
         "doctor": Entry("doctor", "Check installation, runtime or a profile."),
         "completion": Entry("completion", "Print the completion script of a shell."),
     }

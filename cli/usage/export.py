@@ -16,7 +16,8 @@ from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
     "--runtime",
     type=click.Choice(EXPORTERS),
     show_default="the plan's own",
-    help="Training runtime whose options are written.",
+    metavar="RUNTIME",
+    help=f"Training runtime whose options are written: {', '.join(EXPORTERS)}.",
 )
 @click.option(
     "--launcher",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, Self, get_args
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from trainplan.costmodel.spec.base import Spec
 
@@ -78,6 +85,22 @@ class OffloadSpec(Spec):
     stride: NonNegativeInt = 0
     """Of the subgroups of an offloaded optimizer every `stride`-th is updated on the GPU; 0: none.
     """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, values: object) -> object:
+        """Documents say `parameters_tier`; `parameters` of a plan is a share."""
+        if not isinstance(values, dict) or "parameters_tier" not in values:
+            return values
+        rest = {name: value for name, value in values.items() if name != "parameters_tier"}
+        return {**rest, "parameters": values["parameters_tier"]}
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """As `_read` reads it."""
+        values = dict(handler(self))
+        values["parameters_tier"] = values.pop("parameters")
+        return values
 
     @model_validator(mode="after")
     def _stride_leaves_some(self) -> Self:

@@ -41,7 +41,6 @@ def _offload_json(layout: Layout) -> Json:
         **moved.model_dump(mode="json"),
         "activations": moved.checkpoints,
         "parameters": float(moved.parameters is not None),
-        "parameters_tier": moved.parameters,
     }
 
 

@@ -25,6 +25,7 @@ SIMULATED = [
     "optimizer_s",
     "overhead_s",
     "step_time_s",
+    "lanes",
 ]
 
 
