@@ -17,12 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from trainplan.costmodel.lanes.loads import (
     FloatColumn,
-    Lane,
-    LaneRows,
     Load,
     Order,
     floor_seconds,
-    lane_seconds,
 )
 from trainplan.costmodel.lanes.passes import micro_batches, pass_items, pass_loads
 from trainplan.costmodel.lanes.placed import (
@@ -83,16 +80,6 @@ def floor_of_step(
     return floor
 
 
-def lanes_of_step(
-    quantities: Quantities, speeds: Speeds, placement: Placement, habits: Habits
-) -> LaneRows:
-    """Seconds (lane, row) that each lane works in a step. Source: `lane_seconds` of `loads`."""
-    result = np.empty((len(Lane), quantities.rows))
-    for rows, alike in _alike(quantities, speeds, placement, habits):
-        result[:, rows] = lane_seconds(step_loads(*alike, habits))
-    return result
-
-
 def seconds_of_step(
     quantities: Quantities, speeds: Speeds, placement: Placement, habits: Habits
 ) -> FloatColumn:
@@ -104,21 +91,6 @@ def seconds_of_step(
         for row in rows
     )
     return np.array([float(work.makespan[0]) for work in works])
-
-
-def least_added(
-    quantities: Quantities, speeds: Speeds, placement: Placement, habits: Habits
-) -> FloatColumn:
-    """Least seconds (row,) by which a step outlasts one whose bytes all lie on the GPU.
-
-    Of a rank without a pipeline: copies hide in the bubbles of one too, where a step is no shorter
-    than the pipeline and than `floor_of_step`, not their sum. Below 0 where the GPU's update takes
-    longer than that of the CPUs, at most by its seconds.
-    Source: `floor_of_step` of both; 0 to the last digit where nothing moves.
-    """
-    stays = Placement(stride=placement.stride, delayed=placement.delayed)
-    own = floor_of_step(quantities, speeds, stays, habits)
-    return np.asarray(floor_of_step(quantities, speeds, placement, habits) - own)
 
 
 def _order(habits: Habits, *, delayed: bool) -> Order:

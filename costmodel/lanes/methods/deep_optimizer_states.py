@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +10,7 @@ from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.methods.method import Kept, Method
 from trainplan.costmodel.lanes.offloaded_step import step_work
 from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
-from trainplan.costmodel.lanes.update import STATE_BYTES, subgroups, update_part
+from trainplan.costmodel.lanes.update import subgroups, update_part
 from trainplan.costmodel.lanes.work import Work
 
 SUBGROUP_PARAMS = 100_000_000
@@ -22,22 +21,6 @@ Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316: subgroups of 100
 
 
 HABITS = deepspeed_habits(3, pipelined=True, subgroup_params=SUBGROUP_PARAMS)
-
-
-def stride_of_the_rule(quantities: Quantities, speeds: Speeds, weight_bytes: float = 2.0) -> int:
-    """Smallest k of at least 2 at which the CPUs are busy for as long as one subgroup's way.
-
-    The CPUs update k - 1 subgroups while one travels: (k - 1) t_cpu >= its longest lane, where
-    weights of those k - 1 share the link to the GPU; 0 if that link is slower than the CPUs.
-    Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316, per parameter.
-    """
-    host, up = 1.0 / _first(speeds.cpu_params), 1.0 / _first(speeds.h2d)
-    update = float(quantities.update_seconds[0] / quantities.updated[0])
-    spared = host - weight_bytes * up
-    if spared <= 0.0:
-        return 0
-    way = max(update, STATE_BYTES / _first(speeds.d2h))
-    return 1 + max(1, math.ceil(way / host), math.ceil(STATE_BYTES * up / spared))
 
 
 def best_stride(quantities: Quantities, speeds: Speeds) -> int:

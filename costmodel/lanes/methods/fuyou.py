@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.lanes.habits import deepspeed_habits
-from trainplan.costmodel.lanes.loads import FloatColumn, Lane, Order
+from trainplan.costmodel.lanes.loads import Lane, Order
 from trainplan.costmodel.lanes.methods.method import Kept, Method
 from trainplan.costmodel.lanes.passes import micro_batches, pass_items
 from trainplan.costmodel.lanes.placed import Accumulation, Place, Placement, Quantities, Speeds
@@ -22,47 +22,6 @@ HABITS = replace(
     keeps_last=False,
 )
 """Gradients leave in 16 bits. Source: Liao et al., Fuyou, arXiv:2403.06504"""
-
-
-def swapped_shares(
-    sizes: FloatColumn, saved: FloatColumn, gpu: float, others: Sequence[tuple[float, float]]
-) -> tuple[FloatColumn, float]:
-    """Share of each tensor that is swapped, and the seconds of the step.
-
-    The step is the larger of `gpu` + what is computed again of the rest (`saved` seconds a tensor)
-    and of each other lane: its seconds so far + seconds a swapped byte. The first falls with every
-    byte, most with the tensors that save most a byte, the others rise: so tensors are taken in that
-    order up to where the two meet, the last one in part (a fractional knapsack).
-    Source: Liao et al., Fuyou, arXiv:2403.06504 (automatic swapping management).
-    """
-    order = np.argsort(-saved / sizes, kind="stable")
-    shares = np.zeros(len(sizes))
-    taken, recomputed = 0.0, gpu + float(saved.sum())
-    for index in order:
-        free = _until_they_meet(recomputed, saved[index] / sizes[index], taken, others)
-        share = min(1.0, max(0.0, free / sizes[index]))
-        shares[index] = share
-        taken += share * sizes[index]
-        recomputed -= share * saved[index]
-        if share < 1.0:
-            break
-    lanes = [seconds + rate * taken for seconds, rate in others]
-    return shares, max(recomputed, *lanes) if lanes else recomputed
-
-
-def _until_they_meet(
-    gpu: float, saved: float, taken: float, others: Sequence[tuple[float, float]]
-) -> float:
-    """Bytes until the GPU's seconds, that fall by `saved` each, meet the slowest other lane.
-
-    Source: derived, gpu - saved x = seconds + rate (taken + x) for the first lane to be met.
-    """
-    meets = (
-        (gpu - seconds - rate * taken) / (saved + rate)
-        for seconds, rate in others
-        if saved + rate > 0
-    )
-    return min(meets, default=np.inf)
 
 
 def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:

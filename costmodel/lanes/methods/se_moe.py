@@ -5,22 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.lanes.habits import deepspeed_habits
-from trainplan.costmodel.lanes.loads import FloatColumn
 from trainplan.costmodel.lanes.methods.method import Kept, Method
 from trainplan.costmodel.lanes.offloaded_step import step_work
-from trainplan.costmodel.lanes.placed import Column, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.work import Work
 
 HABITS = deepspeed_habits(3)
-
-
-def exposed_fetch(fetch: Column, layer: Column) -> FloatColumn:
-    """Seconds a layer waits for experts that were fetched while the one before ran.
-
-    Source: Shen et al., SE-MoE, arXiv:2205.10034 (2D prefetch): the fetch of a layer's
-    experts, less the seconds of a layer.
-    """
-    return np.maximum(0.0, np.asarray(fetch) - layer)
 
 
 def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:

@@ -12,16 +12,6 @@ from trainplan.costmodel.lanes.placed import Column, Place, Placement, Quantitie
 from trainplan.costmodel.lanes.work import Work
 
 HABITS = deepspeed_habits(3)
-SECONDS_A_YEAR = 365.25 * 86_400
-
-
-def hides(kept_bytes: Column, forward: Column, drive_write: Column) -> FloatColumn:
-    """Are activations written (1.0) within the forward pass that makes them?
-
-    Source: Wu et al., SSDTrain, arXiv:2408.10013: the write bandwidth that full overlap
-    needs is the activations of a micro batch over the time of its forward pass.
-    """
-    return np.asarray(kept_bytes / np.asarray(drive_write) <= forward, dtype=np.float64)
 
 
 def kept_share(
@@ -36,15 +26,6 @@ def kept_share(
     """
     written = np.asarray(drive_write) * forward / kept_bytes
     return np.maximum(np.minimum(1.0, 2.0 / np.asarray(layers)), 1.0 - written)
-
-
-def drive_years(bytes_written: Column, written_a_step: Column, step_seconds: Column) -> FloatColumn:
-    """Years until drives have written what they are built for.
-
-    Source: Wu et al., SSDTrain, arXiv:2408.10013: endurance over bytes a second.
-    """
-    steps = np.asarray(bytes_written) / written_a_step
-    return np.asarray(steps * step_seconds / SECONDS_A_YEAR)
 
 
 def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from trainplan.costmodel.lanes.habits import deepspeed_habits
-from trainplan.costmodel.lanes.loads import FloatColumn
 from trainplan.costmodel.lanes.methods.method import Kept, Method
 from trainplan.costmodel.lanes.offloaded_step import step_work
 from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
@@ -20,26 +17,6 @@ HABITS = replace(
 
 Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 and 4 (2 bytes a parameter each way).
 """
-
-
-def exposed_seconds(
-    speeds: Speeds,
-    updated: FloatColumn,
-    passes: FloatColumn,
-    backward: FloatColumn,
-    *,
-    delayed: bool,
-) -> FloatColumn:
-    """What a step takes beyond its passes, `backward` being those that gradients leave beside.
-
-    Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 4.1 and 5.2: copies out hide behind
-    the backward passes, update and copies back behind nothing, or all passes if delayed.
-    """
-    update = updated / speeds.cpu_params + HABITS.weight_bytes * updated / speeds.h2d
-    if delayed:
-        return np.maximum(0.0, update - passes)
-    out = HABITS.gradient_bytes * updated / speeds.d2h
-    return np.asarray(np.maximum(0.0, out - backward) + update)
 
 
 def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
