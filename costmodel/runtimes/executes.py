@@ -1,20 +1,24 @@
-"""What a runtime executes, as rules: schedules, stages that are not all alike, offload."""
+"""What a runtime executes, as rules: schedules, stages that are not all alike, what it tiles."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
-from trainplan.costmodel.layouts.table import BLOCK, FIELDS, evenly, module_bits, stage_codes
+from trainplan.costmodel.layouts.rules import Predicate
+from trainplan.costmodel.layouts.table import BLOCK, evenly, module_bits, stage_codes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.offloads import offloads_modules, offloads_states
 from trainplan.costmodel.runtimes.traits.layers import GATED_DELTA, uncommon_parts
 from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.layers import ATTENTIONS
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES
 
 
 def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
-    """All rules of this module."""
+    """All rules of what a runtime executes, and of what it can keep off the GPU."""
     return (
         executes_layers(traits),
         executes_schedule(traits),
@@ -23,9 +27,7 @@ def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:
         recomputes_modules(traits),
         *recomputes_layers(traits),
         offloads_modules(traits),
-        *tiles(traits),
-        *runs_liger(traits),
-        *nests_exchanges(traits),
+        *does_without(traits),
         *offloads_states(traits),
     )
 
@@ -179,136 +181,35 @@ def model_modules(model: ModelSpec) -> frozenset[str]:
     return frozenset(name for name, there in present.items() if there)
 
 
-def offloads_modules(traits: RuntimeTraits) -> Rule:
-    """The rule that only modules wait on the host that the runtime copies there."""
-    known = module_bits(traits.offloading.modules, OFFLOAD_MODULES)
-
-    def broken(job: Job, table: LayoutTable) -> BoolColumn:
-        """A runtime copies what it has an option for."""
-        return np.asarray((table.offload_modules & ~known) != 0)
-
-    some = f"no modules but {', '.join(traits.offloading.modules)}: use some of these"
-    none = "no activations: leave offload_modules out"
-    return Rule(
-        name="runtime_offloads_modules",
-        columns=frozenset({"offload_modules"}),
-        broken=broken,
-        says=f"{traits.name} offloads {some if known else none}",
-        source=f"{traits.name} {traits.version}",
-    )
+def _asks_for_liger(job: Job, table: LayoutTable) -> BoolColumn:
+    return np.full(len(table), job.options.liger is not None)
 
 
-def nests_exchanges(traits: RuntimeTraits) -> tuple[Rule, ...]:
-    """The rule that heads are exchanged inside a ring where the runtime can be told to."""
+def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
+    """The rules that nothing is asked of a runtime which it has no option for."""
 
-    def broken(job: Job, table: LayoutTable) -> BoolColumn:
-        """A runtime without an option exchanges one way over all context ranks."""
-        return np.asarray(table.cp_heads > 1)
-
-    rule = Rule(
-        name="runtime_nests_exchanges",
-        columns=frozenset({"cp_heads"}),
-        broken=broken,
-        says=f"{traits.name} exchanges one way over all context ranks: leave cp_heads at 1",
-        source=f"{traits.name} {traits.version}",
-    )
-    return () if traits.communication.heads_in_ring else (rule,)
-
-
-def runs_liger(traits: RuntimeTraits) -> tuple[Rule, ...]:
-    """The rule that kernels of Liger run where models of transformers do."""
-
-    def broken(job: Job, table: LayoutTable) -> BoolColumn:
-        """Layers of other runtimes have kernels of their own."""
-        return np.full(len(table), job.options.liger is not None)
-
-    rule = Rule(
-        name="runtime_runs_liger",
-        columns=frozenset({"tp"}),
-        broken=broken,
-        says=f"{traits.name} has kernels of its own: leave out the option liger, or use deepspeed",
-        source=f"{traits.name} {traits.version}",
-    )
-    return () if traits.has_liger else (rule,)
-
-
-def tiles(traits: RuntimeTraits) -> tuple[Rule, ...]:
-    """The rules that only what the runtime can tile is tiled."""
-
-    def loss(job: Job, table: LayoutTable) -> BoolColumn:
-        """A runtime without tiles makes all logits."""
-        return np.asarray(table.tiled_loss == 1)
-
-    def mlp(job: Job, table: LayoutTable) -> BoolColumn:
-        """A runtime without tiles runs an MLP on all tokens."""
-        return np.asarray(table.tiled_mlp == 1)
-
-    source = f"{traits.name} {traits.version}"
-    parts = (("loss", traits.tiling.loss, loss), ("mlp", traits.tiling.mlp, mlp))
-    return tuple(
-        Rule(
-            name=f"runtime_tiles_{part}",
-            columns=frozenset({f"tiled_{part}"}),
+    def lacks(name: str, column: str, broken: Predicate, says: str) -> Rule:
+        return Rule(
+            name=f"runtime_{name}",
+            columns=frozenset({column}),
             broken=broken,
-            says=f"{traits.name} has no tiled {part}: leave out tiled_{part}, or use deepspeed",
-            source=source,
+            says=f"{traits.name} {says}",
+            source=f"{traits.name} {traits.version}",
         )
-        for part, has, broken in parts
-        if not has
-    )
 
-
-def offloads_states(traits: RuntimeTraits) -> tuple[Rule, ...]:
-    """The rules that states leave the GPU as the runtime can move them."""
-    can = traits.offloading
-    known: dict[str, tuple[object, ...]] = {
-        "offload_tier": can.tiers,
-        "offload_parameters": can.parameters,
-        "offload_checkpoints": can.checkpoints,
-        "offload_stride": can.strides,
-    }
-    return (
-        *(_keeps(traits, column, values) for column, values in known.items()),
-        *(() if can.in_series or can.habits is None else (_moves_on_equal_nodes(traits),)),
-    )
-
-
-def _moves_on_equal_nodes(traits: RuntimeTraits) -> Rule:
-    """The rule that nothing moves beside the passes where node groups differ."""
-
-    def broken(job: Job, table: LayoutTable) -> BoolColumn:
-        """The lanes of one machine are priced."""
-        moved = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
-        moved = moved | (table.offload_checkpoints > 0)
-        return np.asarray(moved & (len(job.cluster.groups) > 1))
-
-    return Rule(
-        name="states_move_on_equal_nodes",
-        columns=frozenset({"offload_optimizer", "offload_parameters", "offload_checkpoints"}),
-        broken=broken,
-        says="copies beside the passes are not priced on unlike node groups: keep states on the "
-        "GPUs, or plan one group",
-        source="costmodel/step/offloaded.py",
-    )
-
-
-def _keeps(traits: RuntimeTraits, column: str, values: tuple[object, ...]) -> Rule:
-    """The rule that a column holds one of some values."""
-    codec, name = FIELDS[column].codec, FIELDS[column].path
-    codes = np.array([codec.code(value) for value in values])
-
-    def broken(job: Job, table: LayoutTable) -> BoolColumn:
-        """A runtime moves what it has an option for."""
-        return ~np.isin(getattr(table, column), codes)
-
-    some = ", ".join(codec.text(value) for value in values)
-    return Rule(
-        name=f"runtime_keeps_{column.removeprefix('offload_')}",
-        columns=frozenset({column}),
-        broken=broken,
-        says=f"{traits.name} has no {name} but {some}: use {'one' if len(values) > 1 else 'it'}",
-        source=f"{traits.name} {traits.version}",
-    )
+    no_tiles = "has no tiled {0}: leave out tiled_{0}, or use deepspeed"
+    no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
+    no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
+    if not traits.tiling.loss:
+        says = no_tiles.format("loss")
+        yield lacks("tiles_loss", "tiled_loss", lambda _, table: table.tiled_loss == 1, says)
+    if not traits.tiling.mlp:
+        says = no_tiles.format("mlp")
+        yield lacks("tiles_mlp", "tiled_mlp", lambda _, table: table.tiled_mlp == 1, says)
+    if not traits.has_liger:
+        yield lacks("runs_liger", "tp", _asks_for_liger, no_liger)
+    if not traits.communication.heads_in_ring:
+        yield lacks("nests_exchanges", "cp_heads", lambda _, table: table.cp_heads > 1, no_nesting)
 
 
 EVEN_SPLIT = "runtime_splits_evenly"

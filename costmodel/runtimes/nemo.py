@@ -13,7 +13,7 @@ from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.settings import NEMO_SETTINGS
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.traits.layers import MAMBA_2, ONE_HALF
-from trainplan.costmodel.runtimes.traits.recompute import no_offloads
+from trainplan.costmodel.runtimes.traits.offloading import no_offloads
 from trainplan.costmodel.spec.trained import Trained
 
 NEMO = replace(

@@ -11,9 +11,10 @@ from trainplan.costmodel.runtimes.traits.kernels import (
     Kernels,
     attention_with,
 )
+from trainplan.costmodel.runtimes.traits.offloading import Offload, Offloading
 from trainplan.costmodel.runtimes.traits.pipeline import Pipeline, splits_groups
 from trainplan.costmodel.runtimes.traits.recipe import Recipe
-from trainplan.costmodel.runtimes.traits.recompute import Offload, Offloading, Recompute
+from trainplan.costmodel.runtimes.traits.recompute import Recompute
 from trainplan.costmodel.runtimes.traits.settings import Setting
 from trainplan.costmodel.runtimes.traits.sharding import Gradients, Sharding
 from trainplan.costmodel.runtimes.traits.tiling import Tiling
