@@ -15,6 +15,7 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.layouts.table import ON_DRIVE, ON_HOST, ClassRows, Rows
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
 from trainplan.costmodel.memory.states import (
     RankParams,
@@ -97,16 +98,9 @@ def off_device(
     its kept activations that are off the device.
     """
     machine, table = candidates.machine, candidates.table
-    drives, none = machine.drives, np.zeros(len(table))
-    limits = {
-        "host_limit": machine.host_memory_bytes or np.inf,
-        "drive_limit": drives.space_bytes if drives else 0.0,
-    }
-    moves = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
-    moves = moves | (table.offload_checkpoints > 0) | (table.offload_modules > 0)
-    checked = bool(np.isfinite(limits["host_limit"])) or bool(table.offload_tier.any())
-    moves = moves | (checked & (candidates.traits.offloading.optimizer_step is not None))
-    if not moves.any():
+    none = np.zeros(len(table))
+    limits = _limits(machine)
+    if not _asked(candidates, known=bool(np.isfinite(limits["host_limit"]))).any():
         return OffDevice(none, none, none, none, none, **limits)
 
     def of_node(each: ClassRows) -> Rows:
@@ -135,10 +129,27 @@ def off_device(
     )
 
 
+def _limits(machine: Machine) -> dict[str, float]:
+    drives = machine.drives
+    return {
+        "host_limit": machine.host_memory_bytes or np.inf,
+        "drive_limit": drives.space_bytes if drives else 0.0,
+    }
+
+
+def _asked(candidates: Candidates, *, known: bool) -> BoolColumn:
+    """Rows that keep anything off the GPU, or whose optimizer may yet leave for a known host."""
+    table = candidates.table
+    moves = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
+    moves = moves | (table.offload_checkpoints > 0) | (table.offload_modules > 0)
+    checked = known or bool(table.offload_tier.any())
+    return np.asarray(moves | (checked & (candidates.traits.offloading.optimizer_step is not None)))
+
+
 def moved_activations(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
     """Activations of modules that wait on the host, of all micro batches in flight.
 
-    Source: `costmodel.memory.rank.in_transit_bytes`, of which these are all that is freed.
+    Source: `costmodel.memory.in_transit.in_transit_bytes`, of which these are all that is freed.
     """
     total = ranks.mtp_held * blocks.mtp.copies.freed_bytes
     for held, layer in zip(ranks.whole_held, blocks.layers, strict=True):

@@ -10,9 +10,10 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, num_microbatches
-from trainplan.costmodel.layouts.table import FULL, ClassRows, Rows
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, num_microbatches
+from trainplan.costmodel.layouts.table import ClassRows, Rows
 from trainplan.costmodel.memory.host import OffDevice, off_device
+from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
 from trainplan.costmodel.memory.optimizer_state import (
     largest_block_gradients,
     rank_optimizer_bytes,
@@ -168,7 +169,6 @@ def rank_memory(
         ranks.head * head_bytes(candidates, tokens),
         backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
     )
-    frozen = ranks.embedding * frozen_bytes(candidates, params.tower)
     held_of_tower: ClassRows | float = 0.0
     if job.model.tower:
         moment = np.maximum(moment, ranks.embedding * moment_bytes(candidates, blocks))
@@ -177,7 +177,7 @@ def rank_memory(
         held_weight_bytes(candidates, held)
         - uncached_bytes(candidates, ranks=ranks, params=params)
         + wide_end_bytes(candidates, ranks, params)
-        + frozen
+        + ranks.embedding * frozen_bytes(candidates, params.tower)
     )
     kept = activation_bytes(blocks, ranks)
     if traits.offloading.by_layer:
@@ -235,53 +235,6 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
     if ranks.mtp.any():
         total += ranks.mtp_held * blocks.mtp.saved_bytes
     return total
-
-
-def kept_in_transit(candidates: Candidates, blocks: RowBlocks, away: ClassRows) -> ClassRows:
-    """Kept activations off the device that are on it all the same.
-
-    Source: LAYERS_IN_TRANSIT; of inputs alone that of the running layer, deepspeedai/DeepSpeed
-    runtime/activation_checkpointing/offload_activations.py, _restore_tensor: none comes ahead.
-    """
-    if not candidates.table.offload_checkpoints.any():
-        return np.zeros((1, 1))
-    kept = blocks.largest(lambda layer: layer.saved_bytes)
-    full = candidates.table.recompute == FULL
-    inputs = blocks.kinds.layer_input_bytes[blocks.key]
-    return np.asarray(np.minimum(away, np.where(full, inputs, LAYERS_IN_TRANSIT * kept)))
-
-
-LAYERS_IN_TRANSIT = 2
-"""Layers whose offloaded activations are on the device: the one that runs, and the one whose copy
-is under way. Source: as `costmodel.pipeline.bound.LayerSeconds.overlapped_with_copy`."""
-
-
-def in_transit_bytes(blocks: RowBlocks, ranks: Ranks, table: LayoutTable) -> ClassRows:
-    """Offloaded activations that are on the device all the same, on each rank class.
-
-    Those that offload most. Source: LAYERS_IN_TRANSIT.
-    """
-    if not table.offload_modules.any():
-        return np.zeros((1, 1))
-    held = [*zip(ranks.whole_held, blocks.layers, strict=True), (ranks.mtp_held, blocks.mtp)]
-    count, freed = np.broadcast_arrays(
-        np.stack([number for number, _ in held]),
-        np.stack([layer.copies.freed_bytes for _, layer in held])[:, None],
-    )
-    order = np.argsort(-freed, axis=0, kind="stable")
-    count, freed = (np.take_along_axis(one, order, axis=0) for one in (count, freed))
-    before = np.cumsum(count, axis=0) - count
-    taken = np.minimum(count, np.maximum(0, LAYERS_IN_TRANSIT - before))
-    return np.asarray((taken * freed).sum(axis=0))
-
-
-def device_share(ranks: Ranks, offloaded_layers: int) -> FloatColumn:
-    """Share of the activations that stays on the GPU when some layers of a rank go to the host.
-
-    Source: derived; Megatron-LM `--cpu-offloading-num-layers` counts layers of one rank.
-    """
-    layers = np.maximum(1.0, np.sum(ranks.layers, axis=0))
-    return np.asarray(1 - np.minimum(offloaded_layers, layers) / layers)
 
 
 def backward_bytes(

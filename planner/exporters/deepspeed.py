@@ -87,15 +87,7 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
     refuse(job, layout, WRITTEN)
     module = trained_file(job, layout)
     refuse_types(job, layout)
-    config = {
-        **_batch(job, layout),
-        "gradient_clipping": 1.0,
-        **_optimizer(job),
-        **_precision(job),
-        "zero_optimization": zero_section(job, layout),
-        **_ranks(job, layout),
-        **other_sections(layout),
-    }
+    config = _config(job, layout)
     file = ConfigFile(FILE, json.dumps(config, indent=2) + "\n", filled_in(layout))
     return LaunchConfig(
         runtime="deepspeed",
@@ -117,15 +109,22 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
             *tile_notes(layout),
             *trained_notes(job, layout),
         ),
-        files=(
-            file,
-            *((module,) if module else ()),
-            *checkpoint_file(layout),
-            *tile_file(job, layout),
-        ),
+        files=(file, *filter(None, [module]), *checkpoint_file(layout), *tile_file(job, layout)),
         read_back=module is None,
         keys=tuple(flat(config)),
     )
+
+
+def _config(job: Job, layout: Layout) -> dict[str, object]:
+    return {
+        **_batch(job, layout),
+        "gradient_clipping": 1.0,
+        **_optimizer(job),
+        **_precision(job),
+        "zero_optimization": zero_section(job, layout),
+        **_ranks(job, layout),
+        **other_sections(layout),
+    }
 
 
 def _optimizer(job: Job) -> dict[str, object]:

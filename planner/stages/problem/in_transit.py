@@ -6,7 +6,7 @@ import numpy as np
 
 from trainplan.costmodel.layouts import IntColumn
 from trainplan.costmodel.layouts.table import IntRankChunks
-from trainplan.costmodel.memory.rank import LAYERS_IN_TRANSIT
+from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
 from trainplan.costmodel.spec import ModelSpec
 
 ANYWHERE = 1 << 30

@@ -10,7 +10,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.rank import LAYERS_IN_TRANSIT
+from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import explicit, price
