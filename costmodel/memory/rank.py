@@ -15,9 +15,7 @@ from trainplan.costmodel.layouts.table import ClassRows, Rows
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
 from trainplan.costmodel.memory.optimizer_state import (
-    largest_block_gradients,
     rank_optimizer_bytes,
-    uneven_share_bytes,
     wide_end_bytes,
 )
 from trainplan.costmodel.memory.states import (
@@ -32,12 +30,10 @@ from trainplan.costmodel.memory.states import (
 from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
 from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_bytes
 from trainplan.costmodel.memory.transients import (
-    added_gradient_bytes,
-    dummy_gradient_bytes,
     head_bytes,
     layer_backward_bytes,
-    sharded_unit_bytes,
 )
+from trainplan.costmodel.memory.weight_buffers import weight_buffer_bytes
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
@@ -258,48 +254,3 @@ def backward_bytes(
         again = ranks.layers_at_once > 0
         layer = layer - again * blocks.kinds.layer_input_bytes[blocks.key]
     return layer + ranks.layers_at_once * kept
-
-
-def gathered_ends(traits: RuntimeTraits, embedding: ClassRows, head: ClassRows) -> ClassRows:
-    """Parameters of embedding and head that are gathered at once.
-
-    Both where they are units of FSDP; one of them where every weight goes by itself and is freed
-    behind its use.
-    Source: `sharded_unit_bytes`; deepspeedai/DeepSpeed
-    runtime/zero/partitioned_param_coordinator.py, __params_to_release.
-    """
-    one_by_one = traits.sharding.fetches.weights > 1
-    return np.maximum(embedding, head) if one_by_one else embedding + head
-
-
-def weight_buffer_bytes(
-    candidates: Candidates,
-    *,
-    ranks: Ranks,
-    params: BlockParams,
-    held: RankParams,
-) -> FloatColumn:
-    """Buffers of the shape of weights: gradients of a layer, or gathered layers under ZeRO.
-
-    Source: `dummy_gradient_bytes`, `added_gradient_bytes`, `sharded_unit_bytes` and
-    `Footprint.reduce_bucket_elements`.
-    """
-    job, traits, table = candidates.job, candidates.traits, candidates.table
-    whole = table.zero_stage < 2
-    trained = params.with_gradients
-    buffers = np.zeros(held.shared.shape) + added_gradient_bytes(candidates, trained)
-    buffers += largest_block_gradients(candidates, params) + uneven_share_bytes(candidates)
-    if traits.gradients.caches_dummies:
-        head = whole * job.training.storage_bytes * trained.head
-        buffers += whole * dummy_gradient_bytes(job, table, trained) + ranks.head * head
-    buffers += ~whole * job.training.storage_bytes * traits.footprint.reduce_bucket_elements
-    rows = np.flatnonzero(~whole)
-    if len(rows):
-        some = params.take(rows)
-        ends = gathered_ends(
-            traits, ranks.embedding[:, rows] * some.embedding, ranks.head[:, rows] * some.head
-        )
-        buffers[:, rows] += sharded_unit_bytes(
-            candidates.take(rows), some, held=held.take(rows), ends=ends
-        )
-    return buffers

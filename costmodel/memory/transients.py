@@ -13,13 +13,6 @@ from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
 from trainplan.costmodel.blocks.tiles import loss_share
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.memory.states import (
-    BlockParams,
-    RankParams,
-    expert_shard_ranks,
-    shard_ranks,
-    sums_whole,
-)
 from trainplan.costmodel.memory.tiles import (
     hidden_gradient_columns,
     tile_bytes_per_logit,
@@ -136,13 +129,6 @@ def waiting_gradient_bytes(job: Job, table: LayoutTable) -> FloatColumn:
     return np.asarray(job.training.storage_bytes * vocab * job.model.hidden_size * tied)
 
 
-GATHERED_UNITS = 2
-"""Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.
-
-Source: Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 4.2; torchtitan runs agree.
-"""
-
-
 RING_TENSORS = 22
 """16-bit tensors of the width of the queries in the backward pass of torch's ring attention, beside
 what was gathered: sums of three gradients in fp32, those of one step, and what travels.
@@ -242,65 +228,3 @@ def widest_mlp(model: ModelSpec) -> int:
     """Largest width of a plain MLP; 0: no layer has one."""
     widths = [kind.intermediate_size for kind in model.kinds if kind.feed_forward == "mlp"]
     return max(widths, default=0)
-
-
-def dummy_gradient_bytes(job: Job, table: LayoutTable, params: BlockParams) -> FloatColumn:
-    """One bf16 buffer for each weight shape of a layer, returned instead of real gradients.
-
-    Source: Transformer Engine `get_dummy_wgrad`; measured on 24 B200 runs (1.6 GiB for 70B).
-    """
-    layer = params.largest_layer
-    if job.model.moe:
-        layer = layer + params.most_experts / (job.model.moe.num_experts / table.ep)
-    return job.training.storage_bytes * layer
-
-
-def added_gradient_bytes(candidates: Candidates, params: BlockParams) -> FloatColumn:
-    """Gradients of the largest layer as its products write them, where whole sums take them up.
-
-    Source: derived; PyTorch `_fsdp_param.py`, accumulate_unsharded_grad_if_needed: a unit's
-    gradients are added when its backward pass has ended.
-    """
-    table = candidates.table
-    shared, expert = (
-        np.where(sums_whole(candidates.traits, table, ranks), 1.0, 0.0)
-        for ranks in (shard_ranks(table), expert_shard_ranks(table))
-    )
-    layer = params.largest_layer * shared
-    return np.asarray(
-        candidates.job.training.storage_bytes * (layer + params.most_experts * expert)
-    )
-
-
-def sharded_unit_bytes(
-    candidates: Candidates,
-    params: BlockParams,
-    *,
-    held: RankParams,
-    ends: FloatColumn,
-) -> FloatColumn:
-    """Gathered weights (ZeRO-3) and whole gradients (ZeRO-2, 3) of the layers in work.
-
-    `ends` are the parameters of embedding and head on each rank class: both belong to the root
-    unit, which stays gathered. No more is gathered than the rank's blocks hold, and nothing that
-    only one rank holds.
-    Source: arXiv:2304.11277, section 4.2.
-    """
-    table = candidates.table
-    shared, expert = shard_ranks(table) > 1, expert_shard_ranks(table) > 1
-
-    def in_work(params: BlockParams, held: RankParams) -> tuple[FloatColumn, FloatColumn]:
-        """Sharded parameters of the largest layer, and of all that a rank holds."""
-        pairs = zip(params.layers, params.experts, strict=True)
-        layer = np.max([one * shared + experts * expert for one, experts in pairs], axis=0)
-        return layer, held.weighted(shared.astype(np.float64), expert.astype(np.float64))
-
-    layer, most = in_work(params, held)
-    own = in_work(params.with_gradients, held.with_gradients)
-    gradients = candidates.traits.gradients.accumulated_bytes * np.minimum(*own)
-    weights = candidates.job.training.storage_bytes * np.minimum(
-        GATHERED_UNITS * layer + ends * shared, most
-    )
-    return np.where(table.zero_stage >= 2, gradients, 0.0) + np.where(
-        table.zero_stage == 3, weights, 0.0
-    )

@@ -13,12 +13,8 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.rank import backward_bytes
 from trainplan.costmodel.memory.states import RankParams, block_params
-from trainplan.costmodel.memory.transients import (
-    dummy_gradient_bytes,
-    head_bytes,
-    layer_backward_bytes,
-    sharded_unit_bytes,
-)
+from trainplan.costmodel.memory.transients import head_bytes, layer_backward_bytes
+from trainplan.costmodel.memory.weight_buffers import dummy_gradient_bytes, sharded_unit_bytes
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
