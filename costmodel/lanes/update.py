@@ -28,8 +28,8 @@ def subgroups(away: FloatColumn, habits: Habits) -> FloatColumn:
 def gpu_subgroups(subgroups: FloatColumn, stride: FloatColumn | int) -> FloatColumn:
     """Subgroups of the offloaded states that the GPU updates: every `stride`-th.
 
-    Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316, section 4 (interleaved
-    offloading: one of each k subgroups is moved to the GPU for its update).
+    Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316 (interleaved offloading: one
+    of each k subgroups is moved to the GPU for its update).
     """
     stride = np.asarray(stride)
     return np.where(stride > 0, subgroups // np.maximum(1, stride), 0).astype(np.float64)
@@ -68,17 +68,16 @@ def _seconds(
     rate = np.zeros_like(away)
     np.divide(quantities.update_seconds, quantities.updated, out=rate, where=quantities.updated > 0)
     deep = np.asarray(placement.optimizer_place) == Place.DRIVE
-    home = np.asarray(placement.parameters) == Place.DEVICE
-    drive = np.asarray(placement.parameters) == Place.DRIVE
+    weights = np.asarray(placement.parameters)
     out = habits.gradient_bytes * habits.gradients_with_update
-    written = habits.state_write_bytes * deep + habits.weight_bytes * drive
+    written = habits.state_write_bytes * deep + habits.weight_bytes * (weights == Place.DRIVE)
     rows, both = quantities.rows, (speeds.drive_both if pipelined else np.inf)
     read, write = np.minimum(speeds.drive_read, both), np.minimum(speeds.drive_write, both)
     by_cpu = {
         Lane.D2H: one * out / speeds.d2h,
         Lane.DRIVE_READ: one * habits.state_read_bytes * deep / read,
         Lane.CPU: one / speeds.cpu_params,
-        Lane.H2D: one * habits.weight_bytes * home / speeds.h2d,
+        Lane.H2D: one * habits.weight_bytes * (weights == Place.DEVICE) / speeds.h2d,
         Lane.DRIVE_WRITE: one * written / write,
     }
     by_gpu = {

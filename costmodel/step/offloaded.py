@@ -119,21 +119,20 @@ def lane_uses(priced: Priced, row: int) -> tuple[LaneUse, ...]:
     """What each lane of a row does, most binding first; empty where nothing moves.
 
     Source: `Work`; a lane twice as fast saves what the longest path of the same items then lacks,
-    and no less than a step takes that keeps all on the GPU.
+    beside the GPU no more than the step outlasts one that keeps all on it.
     """
     work = row_work(priced, row)
     if work is None:
         return ()
     path, busy = binding(work), work.lane_seconds[:, 0]
-    least = float(work.makespan[0]) - float(priced.offload[row])
+    most = float(priced.offload[row])
     uses = [
         LaneUse(
             lane=lane.plain,
             busy_s=float(busy[lane]),
             binding_s=path.get(lane, 0.0),
             saved_if_twice_as_fast_s=min(
-                float(work.worth_of(lane)[0]),
-                float(work.makespan[0]) - least if lane is not Lane.GPU else np.inf,
+                float(work.worth_of(lane)[0]), np.inf if lane is Lane.GPU else most
             ),
         )
         for lane in Lane

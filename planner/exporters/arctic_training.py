@@ -31,6 +31,7 @@ from trainplan.planner.exporters.config import (
     summary,
 )
 from trainplan.planner.exporters.deepspeed import (
+    DEEPSPEED,
     SEQUENCE_MESSAGES,
     WRITTEN,
     gradient_types,
@@ -185,23 +186,7 @@ ARCTIC_TRAINING = Exporter(
     runtime="arctic-training",
     export=export_arctic_training,
     packs="the trainer packs by itself, with position_ids that start anew with each document",
-    writes=frozenset(
-        {
-            "cp",
-            "dp",  # what the sequence ranks leave
-            "micro_batch_size",
-            "zero_stage",
-            "recompute",
-            "recompute_method",  # uniform with 1 alone
-            "recompute_num_layers",
-            "offload.optimizer",
-            "offload.tier",
-            "offload.parameters",
-            "offload.checkpoints",
-            "tiled_loss",
-            "tiled_mlp",
-        }
-    ),
+    writes=DEEPSPEED.writes - {"tp"},
     source_patterns=(
         "arctic_training/config/trainer.py",
         "arctic_training/config/*.py",

@@ -8,13 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.lanes.loads import Lane
+from trainplan.costmodel.lanes.update import STATE_BYTES
 from trainplan.costmodel.lanes.work import Item, Part, Work
 
-STATE_BYTES = 3 * BYTES_FP32
-"""Of a parameter on the drive: fp32 weight and two moments. Source: Rajbhandari et al., ZeRO,
-arXiv:1910.02054, section 3.1."""
 SLOTS = 2
 """Buffers of weights and gradients: one is filled while the other is used."""
 STATE_SLOTS = 3

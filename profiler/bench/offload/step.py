@@ -5,11 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trainplan.costmodel.lanes.update import STATE_BYTES
 from trainplan.profiler.bench.inputs.tensors import SEED
-from trainplan.profiler.bench.offload.program import SLOTS, STATE_BYTES, STATE_SLOTS, Sizes
+from trainplan.profiler.bench.offload.program import SLOTS, STATE_SLOTS, Sizes
 from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ class Step:
 
     sizes: Sizes
     files: Files
-    device: str
     weights: list[Tensor]
     """Of SLOTS layers in host memory, as bytes: what is read."""
     used: list[Tensor]
@@ -51,7 +51,7 @@ class Step:
     """Updates so far."""
     read_bytes: int = 0
     written_bytes: int = 0
-    gradient: Tensor | None = field(default=None)
+    gradient: Tensor | None = None
     """Of the loss by the output of the layer below."""
 
     def begin(self) -> None:
@@ -184,7 +184,6 @@ def step_of(sizes: Sizes, files: Files, device: str, dtype: torch.dtype) -> Step
     step = Step(
         sizes,
         files,
-        device,
         weights,
         there(SLOTS) if sizes.on_gpu else weights,
         many(STATE_SLOTS, torch.float32, STATE_BYTES // torch.float32.itemsize),
