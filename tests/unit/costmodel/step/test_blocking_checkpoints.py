@@ -1,6 +1,6 @@
 """Checkpoints that block the GPU: a layer waits for the copy of the one before, if it has any."""
 
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.questions.search import estimate
 
@@ -11,7 +11,8 @@ def step_seconds(make_job, runtime, checkpoints):
     job = make_job("llama3.1-8b", "1x1:h200-sxm", 1, 1 << 16)
     offload = OffloadSpec(optimizer=1.0, parameters="cpu", checkpoints=checkpoints)
     layout = Layout(**FULL, zero_stage=3, tiled_loss=True, offload=offload)
-    return estimate(job.model_copy(update={"runtime": runtime}), layout).step_time_s
+    told = {"runtime": runtime, "options": RuntimeOptions(liger="0.6")}
+    return estimate(job.model_copy(update=told), layout).step_time_s
 
 
 def test_copies_that_block_take_more_time_than_copies_beside(make_job):
