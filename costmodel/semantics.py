@@ -27,7 +27,7 @@ CHANGES: Mapping[str, Change] = MappingProxyType(
             Change(
                 "delayed update",
                 "a step computes with weights that lack the update of the step before",
-                "Ren et al., ZeRO-Offload, arXiv:2101.06840, section 5.2",
+                "Ren et al., ZeRO-Offload, arXiv:2101.06840, one-step delayed parameter update",
             ),
             Change(
                 "low-rank gradients",

@@ -11,7 +11,6 @@ from trainplan.cli.render.parts.text import gib, seconds
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.measured.host import host_notes
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import search as answer
@@ -31,12 +30,13 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     measured = question.measured
     estimate = answer.estimate(job, chosen, measured, memory_margin=memory_margin)
     beside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
-    told = (
+    notes = (
+        *beside,
         *imbalance_notes(job, chosen),
-        *offload_notes(estimate),
-        *host_notes(chosen, measured.profile),
+        *offload_notes(chosen, estimate, measured.profile),
+        *answer.notes(job, measured),
+        *question.notes,
     )
-    notes = (*beside, *told, *answer.notes(job, measured), *question.notes)
     found: tuple[Remedy, ...] | None = None
     if not estimate.memory.fits:
         case = Case(

@@ -38,7 +38,7 @@ def heads_exchange_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
     "cp_heads_divides_cp",
     "cp cp_heads",
     "cp_heads must divide cp, and leave a ring of two or more: lower it, or use cp_comm_type=a2a",
-    "Megatron-LM arguments.py:580; Fang and Zhao, USP, arXiv:2405.07719, section 3",
+    "Megatron-LM arguments.py:580; Fang and Zhao, USP, arXiv:2405.07719",
 )
 def cp_heads_divides_cp(job: Job, table: LayoutTable) -> BoolColumn:
     """The ring has what the exchange of heads leaves of the context ranks."""

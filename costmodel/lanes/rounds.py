@@ -6,7 +6,7 @@ That is linear in the algebra of (max, +), which is associative: a round is a ma
 its n-th power, and the power is taken by squaring.
 
 Source: derived, the paragraph above; Baccelli, Cohen, Olsder, Quadrat, Synchronization and
-Linearity (1992), section 1.2 and chapter 3 (event graphs are linear in max-plus).
+Linearity (1992): event graphs are linear in max-plus.
 """
 
 from __future__ import annotations

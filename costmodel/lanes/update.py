@@ -41,8 +41,8 @@ def serial_added_seconds(
     """What the update of `moved` parameters takes more than on the GPU, one thing after the other.
 
     Seconds a parameter: of gradients out and weights back, of the CPUs' update, of the GPU's.
-    Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 and 4.1, without delayed update;
-    the chain of `megatron_habits` in one line.
+    Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, without delayed update; the
+    chain of `megatron_habits` in one line.
     """
     return np.asarray(moved * np.maximum(0.0, wire + update - saved))
 

@@ -267,7 +267,7 @@ def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Float
 def gradients_follow(traits: RuntimeTraits, table: LayoutTable) -> Rows:
     """1 where gradients are offloaded with the optimizer: sharded ones, where a runtime does so.
 
-    Source: `Offloading.gradients`; Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857, section 5.
+    Source: `Offloading.gradients`; Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857.
     """
     return np.asarray(1.0 * (traits.offloading.gradients & (table.zero_stage >= 2)))
 

@@ -1,4 +1,4 @@
-"""Notes on what a layout keeps off the GPUs: what was not checked, and what it changes."""
+"""Notes on what a layout keeps off the GPUs: what was not checked, and what would make it fit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from math import ceil
 
 from trainplan.costmodel.base import GIB
+from trainplan.costmodel.measured.host import host_notes
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.step import Estimate
 
 HOW = "`host: {memory_gib: ...}` in a cluster file, or `@dgx-h100` behind a short form"
@@ -21,11 +24,12 @@ def host_change(least_host_bytes: float | None) -> str | None:
     )
 
 
-def offload_notes(estimate: Estimate) -> Iterator[str]:
-    """One sentence each."""
+def offload_notes(layout: Layout, estimate: Estimate, profile: Profile | None) -> Iterator[str]:
+    """One sentence each: memory that nobody stated, and speeds that the profile lacks."""
     node = estimate.memory.host
     if node.host_bytes and node.host_capacity_bytes is None:
         yield (
             "host memory unknown: not checked, and a node needs "
             f"{node.host_bytes / GIB:,.0f} GiB of it ({HOW})"
         )
+    yield from host_notes(layout, profile)

@@ -11,7 +11,6 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
-from trainplan.costmodel.measured.host import host_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
@@ -94,13 +93,12 @@ def search(
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         plan = plan.model_copy(update={"other_schedules": slower, **found})
     layout = plan.best.layout
-    told = (
+    texts = [
         *_without_files(job, layout),
         *imbalance_notes(job, layout),
-        *offload_notes(plan.best.estimate),
-        *host_notes(layout, measured.profile),
-    )
-    texts = [*told, *notes(job, measured)]
+        *offload_notes(layout, plan.best.estimate, measured.profile),
+        *notes(job, measured),
+    ]
     if reason := unproved(plan.placement):
         texts.append(reason)
     if apart:
@@ -110,10 +108,7 @@ def search(
 
 def _priced(context: SearchContext, asked: Job, certificate: Certificate) -> Certificate:
     """The certificate with what `--trusted` and `--reserve` cost."""
-    target, both = (
-        certificate.objective,
-        context.options.trusted and (asked.reserve_bytes or asked.reserve_host_bytes),
-    )
+    target, both = certificate.objective, context.options.trusted and asked.reserves
     first = replace(context, budget=part_of(context.budget, 1 / 2)) if both else context
     prices = {
         "trusted": price_of_trust(first, asked, target),

@@ -105,7 +105,7 @@ def _heads_in_ring(shapes: Shapes, core: ForwardBackward) -> ForwardBackward:
 
     Behind the exchange a rank has a longer piece of fewer heads, so as many bytes travel the ring
     in each of its fewer steps.
-    Source: Fang and Zhao, USP, arXiv:2405.07719, section 3; Megatron-LM `parallel_state.py`,
+    Source: Fang and Zhao, USP, arXiv:2405.07719; Megatron-LM `parallel_state.py`,
     create_hierarchical_groups: the first level has neighbours; Transformer Engine @d0067d0d
     `context_parallel.py`, AttnFuncWithCPAndKVP2P with cp_group_a2a.
     """

@@ -17,7 +17,7 @@ def token_ring_bytes(model: ModelSpec, tokens: FloatColumn, storage_bytes: int) 
     """Bytes of one step in the direction that sends more, of links that send both ways at once.
 
     Queries of a piece travel one way; its output and log-sum-exp come back the other.
-    Source: Wang et al., TokenRing, arXiv:2412.20501, section 3.
+    Source: Wang et al., TokenRing, arXiv:2412.20501.
     """
     output = storage_bytes * value_columns(model) + LSE_BYTES * model.num_attention_heads
     each = max(storage_bytes * query_columns(model), output)

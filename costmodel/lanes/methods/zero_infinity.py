@@ -15,8 +15,8 @@ HABITS = deepspeed_habits(3, pipelined=True)
 def arithmetic_intensity(tokens: float, *, of: str, hidden: int = 0, interval: int = 1) -> float:
     """FLOP a GPU does for each byte that moves, `tokens` being sequence length times batch.
 
-    Source: Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857, section 4.1: seq bsz for weights
-    and gradients, seq bsz / 4 for the optimizer, 24 hd ci for activation checkpoints.
+    Source: Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857 (arithmetic intensity): seq
+    bsz for weights and gradients, seq bsz / 4 for the optimizer, 24 hd ci for activation checkpoints.
     """
     by_what = {
         "weights": tokens,
@@ -29,7 +29,7 @@ def arithmetic_intensity(tokens: float, *, of: str, hidden: int = 0, interval: i
 def efficiency(intensity: float, bandwidth: float, peak: float) -> float:
     """Share of its time that a GPU computes if nothing overlaps.
 
-    Source: Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857, section 4.
+    Source: Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857 (efficiency by bandwidth).
     """
     return intensity * bandwidth / (intensity * bandwidth + peak)
 
@@ -45,8 +45,8 @@ def bandwidth_for(share: float, intensity: float, peak: float) -> float:
 def live_weight_bytes(params: float, tiles: int = 1) -> float:
     """Weights and gradients in 16 bits of the largest operator while it runs, in tiles.
 
-    Source: Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857, section 5: 4 bytes for
-    each of its parameters, of one tile at a time.
+    Source: Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857 (memory-centric tiling): 4
+    bytes for each of its parameters, of one tile at a time.
     """
     return 4.0 * params / tiles
 
@@ -66,7 +66,7 @@ def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
 METHOD = Method(
     name="zero-infinity",
     what="weights, gradients and optimizer on drives; each rank fetches its share of a layer",
-    source="Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857, sections 3 to 5",
+    source="Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857",
     work=_work,
     runtime="DeepSpeed offload_param.device=nvme, offload_optimizer.device=nvme",
     keeps=(

@@ -15,7 +15,7 @@ HABITS = replace(
 )
 """Gradients leave in 16 bits while the backward pass runs.
 
-Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 and 4 (2 bytes a parameter each way).
+Source: Ren et al., ZeRO-Offload, arXiv:2101.06840 (2 bytes a parameter each way).
 """
 
 
@@ -28,7 +28,7 @@ def _work(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
 METHOD = Method(
     name="zero-offload",
     what="optimizer and gradients on the host, Adam on its CPUs, copies out beside backward passes",
-    source="Ren et al., ZeRO-Offload, arXiv:2101.06840, sections 3 to 5",
+    source="Ren et al., ZeRO-Offload, arXiv:2101.06840",
     work=_work,
     runtime="DeepSpeed offload_optimizer.device=cpu (without the delayed update)",
     keeps=(

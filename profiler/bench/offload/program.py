@@ -52,7 +52,7 @@ class Sizes:
     def read_bytes(self) -> int:
         """Read in a step: weights for both passes, states for the update.
 
-        Source: Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857, section 4.1.
+        Source: Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857: each pass fetches weights anew.
         """
         return self.layers * (2 * self.layer_bytes + self.state_bytes)
 
