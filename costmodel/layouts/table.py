@@ -257,6 +257,12 @@ def offloads(table: LayoutTable, *modules: str) -> BoolColumn:
     return np.asarray((table.offload_modules & module_bits(modules, OFFLOAD_MODULES)) != 0)
 
 
+def moves_states(table: LayoutTable) -> BoolColumn:
+    """Rows that keep states or what passes keep off the GPU, apart from `offload_modules`."""
+    states = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
+    return np.asarray(states | (table.offload_checkpoints > 0))
+
+
 def distinct(*columns: IntColumn | FloatColumn) -> tuple[IntColumn, IntColumn]:
     """One row of every distinct combination of values, and for each row its combination.
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
-from trainplan.costmodel.layouts.table import ON_DRIVE, ON_HOST, ClassRows, Rows
+from trainplan.costmodel.layouts.table import ON_DRIVE, ON_HOST, ClassRows, Rows, moves_states
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
 from trainplan.costmodel.memory.states import (
@@ -140,8 +140,7 @@ def _limits(machine: Machine) -> dict[str, float]:
 def _asked(candidates: Candidates, *, known: bool) -> BoolColumn:
     """Rows that keep anything off the GPU, or whose optimizer may yet leave for a known host."""
     table = candidates.table
-    moves = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
-    moves = moves | (table.offload_checkpoints > 0) | (table.offload_modules > 0)
+    moves = moves_states(table) | (table.offload_modules > 0)
     checked = known or bool(table.offload_tier.any())
     return np.asarray(moves | (checked & (candidates.traits.offloading.optimizer_step is not None)))
 

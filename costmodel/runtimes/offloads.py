@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
-from trainplan.costmodel.layouts.table import FIELDS, module_bits
+from trainplan.costmodel.layouts.table import FIELDS, module_bits, moves_states
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
@@ -50,9 +50,7 @@ def _moves_on_equal_nodes(traits: RuntimeTraits) -> Rule:
 
     def broken(job: Job, table: LayoutTable) -> BoolColumn:
         """The lanes of one machine are priced."""
-        moved = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
-        moved = moved | (table.offload_checkpoints > 0)
-        return np.asarray(moved & (len(job.cluster.groups) > 1))
+        return np.asarray(moves_states(table) & (len(job.cluster.groups) > 1))
 
     return Rule(
         name="states_move_on_equal_nodes",

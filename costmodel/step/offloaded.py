@@ -21,7 +21,7 @@ from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantitie
 from trainplan.costmodel.lanes.timeline import binding
 from trainplan.costmodel.lanes.work import Work
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.layouts.table import KindRankRows
+from trainplan.costmodel.layouts.table import KindRankRows, moves_states
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import (
     BlockParams,
@@ -63,11 +63,9 @@ def moving_rows(candidates: Candidates) -> BoolColumn:
 
 
 def _moves(candidates: Candidates) -> BoolColumn:
-    table = candidates.table
     if candidates.traits.offloading.habits is None:
-        return np.zeros(len(table), dtype=bool)
-    states = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
-    return np.asarray(states | (table.offload_checkpoints > 0))
+        return np.zeros(len(candidates.table), dtype=bool)
+    return moves_states(candidates.table)
 
 
 def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
-from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, UNIFORM, module_bits
+from trainplan.costmodel.layouts.table import (
+    BLOCK,
+    FULL,
+    SELECTIVE,
+    UNIFORM,
+    module_bits,
+    moves_states,
+)
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES
@@ -82,12 +89,6 @@ def has_longer_passes(table: LayoutTable, one: LayoutTable) -> BoolColumn:
     """
     other = [getattr(table, name) != getattr(one, name) for name in POLICY_COLUMNS]
     return np.asarray(np.any(other, axis=0))
-
-
-def moves_states(table: LayoutTable) -> BoolColumn:
-    """Rows that keep states or what passes keep off the GPU, apart from `offload_modules`."""
-    states = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
-    return np.asarray(states | (table.offload_checkpoints > 0))
 
 
 def names_modules(table: LayoutTable) -> BoolColumn:

@@ -16,7 +16,7 @@ def arithmetic_intensity(tokens: float, *, of: str, hidden: int = 0, interval: i
     """FLOP a GPU does for each byte that moves, `tokens` being sequence length times batch.
 
     Source: Rajbhandari et al., ZeRO-Infinity, arXiv:2104.07857 (arithmetic intensity): seq
-    bsz for weights and gradients, seq bsz / 4 for the optimizer, 24 hd ci for activation checkpoints.
+    bsz for weights and gradients, seq bsz / 4 for the optimizer, 24 hd ci for checkpoints.
     """
     by_what = {
         "weights": tokens,
