@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
-from trainplan.costmodel.layouts.rules import Predicate
 from trainplan.costmodel.layouts.table import BLOCK, evenly, module_bits, stage_codes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.offloads import offloads_modules, offloads_states
@@ -181,35 +180,46 @@ def model_modules(model: ModelSpec) -> frozenset[str]:
     return frozenset(name for name, there in present.items() if there)
 
 
-def _asks_for_liger(job: Job, table: LayoutTable) -> BoolColumn:
+def _tiles_loss(job: Job, table: LayoutTable) -> BoolColumn:
+    """A runtime without tiles makes all logits."""
+    return np.asarray(table.tiled_loss == 1)
+
+
+def _tiles_mlp(job: Job, table: LayoutTable) -> BoolColumn:
+    """A runtime without tiles runs an MLP on all tokens."""
+    return np.asarray(table.tiled_mlp == 1)
+
+
+def _runs_liger(job: Job, table: LayoutTable) -> BoolColumn:
+    """Layers that are not those of transformers have kernels of their own."""
     return np.full(len(table), job.options.liger is not None)
+
+
+def _nests_exchanges(job: Job, table: LayoutTable) -> BoolColumn:
+    """A runtime without an option exchanges one way over all context ranks."""
+    return np.asarray(table.cp_heads > 1)
 
 
 def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     """The rules that nothing is asked of a runtime which it has no option for."""
-
-    def lacks(name: str, column: str, broken: Predicate, says: str) -> Rule:
-        return Rule(
-            name=f"runtime_{name}",
-            columns=frozenset({column}),
-            broken=broken,
-            says=f"{traits.name} {says}",
-            source=f"{traits.name} {traits.version}",
-        )
-
+    tiling = traits.tiling
     no_tiles = "has no tiled {0}: leave out tiled_{0}, or use deepspeed"
-    no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
     no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
-    if not traits.tiling.loss:
-        says = no_tiles.format("loss")
-        yield lacks("tiles_loss", "tiled_loss", lambda _, table: table.tiled_loss == 1, says)
-    if not traits.tiling.mlp:
-        says = no_tiles.format("mlp")
-        yield lacks("tiles_mlp", "tiled_mlp", lambda _, table: table.tiled_mlp == 1, says)
-    if not traits.has_liger:
-        yield lacks("runs_liger", "tp", _asks_for_liger, no_liger)
-    if not traits.communication.heads_in_ring:
-        yield lacks("nests_exchanges", "cp_heads", lambda _, table: table.cp_heads > 1, no_nesting)
+    no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"
+    for has, column, broken, says in (
+        (tiling.loss, "tiled_loss", _tiles_loss, no_tiles.format("loss")),
+        (tiling.mlp, "tiled_mlp", _tiles_mlp, no_tiles.format("mlp")),
+        (traits.has_liger, "tp", _runs_liger, no_liger),
+        (traits.communication.heads_in_ring, "cp_heads", _nests_exchanges, no_nesting),
+    ):
+        if not has:
+            yield Rule(
+                name=f"runtime{broken.__name__}",
+                columns=frozenset({column}),
+                broken=broken,
+                says=f"{traits.name} {says}",
+                source=f"{traits.name} {traits.version}",
+            )
 
 
 EVEN_SPLIT = "runtime_splits_evenly"
