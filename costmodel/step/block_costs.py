@@ -27,10 +27,10 @@ from trainplan.costmodel.pipeline.stages import ENDS
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import (
-    rank_offload_seconds,
     rank_optimizer_seconds,
     updated_params,
 )
+from trainplan.costmodel.traffic.offload import rank_offload_seconds
 from trainplan.costmodel.traffic.update import rank_update_seconds
 
 EMBEDDING, HEAD, MTP = -3, -2, -1

@@ -50,11 +50,11 @@ from trainplan.costmodel.step.offloaded import (
 from trainplan.costmodel.step.tower import beside_embedding
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
-    offload_seconds,
     rank_optimizer_seconds,
     step_traffic_seconds,
     updated_params,
 )
+from trainplan.costmodel.traffic.offload import offload_seconds
 from trainplan.costmodel.traffic.sharded import Unit, free_window, overlapped_layer, sharded_traffic
 from trainplan.costmodel.traffic.update import rank_update_seconds
 

@@ -30,10 +30,10 @@ from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.timelines import SimulatedTable, rank_ends, virtual_stage_seconds
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
-    rank_offload_seconds,
     rank_optimizer_seconds,
     updated_params,
 )
+from trainplan.costmodel.traffic.offload import rank_offload_seconds
 from trainplan.costmodel.traffic.update import rank_update_seconds
 
 

@@ -2,7 +2,7 @@
 
 The bound of a row and its longest path are two evaluations of the same work, `costmodel.lanes`.
 Where a runtime offloads its optimizer alone, in series after the passes, the closed form of that
-is `costmodel.traffic.data_parallel.offload_seconds`; the items of the same step say what binds.
+is `costmodel.traffic.offload.offload_seconds`; the items of the same step say what binds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from trainplan.costmodel.memory.swap_buffers import SUBGROUP_PARAMS
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.spec.layout import TIERS
 from trainplan.costmodel.step.results import LaneUse
-from trainplan.costmodel.traffic.data_parallel import CPU_ADAM_PARAMS_PER_SECOND, updated_params
+from trainplan.costmodel.traffic.data_parallel import updated_params
+from trainplan.costmodel.traffic.offload import CPU_ADAM_PARAMS_PER_SECOND
 
 if TYPE_CHECKING:
     from trainplan.costmodel.step.estimate import Priced

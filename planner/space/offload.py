@@ -4,7 +4,7 @@ Bytes fall linearly with the fraction and seconds never do, so of all fractions 
 fits the least is the fastest. It is solved for and rounded up to the step in which files hold it.
 
 Source: `costmodel.memory.rank.MemoryTable.used_with_offload` is linear in the fraction;
-`costmodel.traffic.data_parallel.rank_offload_seconds` is a multiple of it, and nothing else reads
+`costmodel.traffic.offload.rank_offload_seconds` is a multiple of it, and nothing else reads
 it.
 """
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.spec import ClusterSpec, Layout
 from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
 from trainplan.costmodel.spec.evidence.profile import CopyPoint, OffloadedStepPoint, Profile
-from trainplan.costmodel.traffic.data_parallel import CPU_ADAM_PARAMS_PER_SECOND, offload_seconds
+from trainplan.costmodel.traffic.offload import CPU_ADAM_PARAMS_PER_SECOND, offload_seconds
 
 REPLAY = Path(__file__).parents[1] / "replay"
 STEPS = json.loads((REPLAY / "offloaded_adam_h200.json").read_text())

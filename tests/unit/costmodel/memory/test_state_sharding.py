@@ -15,12 +15,12 @@ from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step.estimate import sent_bytes, with_overhead
 from trainplan.costmodel.traffic.data_parallel import (
-    offload_seconds,
     rank_optimizer_seconds,
     state_groups,
     step_traffic,
     updated_params,
 )
+from trainplan.costmodel.traffic.offload import offload_seconds
 
 ONE = np.ones(1)
 MACHINE = machine_of(parse_cluster("16x8:h100-sxm"), "bf16")
