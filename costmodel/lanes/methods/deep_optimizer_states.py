@@ -9,7 +9,7 @@ import numpy as np
 from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.methods.method import Kept, Method
 from trainplan.costmodel.lanes.offloaded_step import step_work
-from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.update import subgroups, update_part
 from trainplan.costmodel.lanes.work import Work
 
@@ -26,19 +26,18 @@ HABITS = deepspeed_habits(3, pipelined=True, subgroup_params=SUBGROUP_PARAMS)
 def best_stride(quantities: Quantities, speeds: Speeds) -> int:
     """The stride of one row whose update ends first; 0 if the CPUs alone end first.
 
-    All are tried. The first stride of the rule is the best if subgroups are many and the one
-    before it ends no sooner: filling and emptying the lanes counts where they are few.
+    All are tried: filling and emptying the lanes counts where subgroups are few.
     Source: `update_seconds` of all strides.
     """
     tried = (0, *range(2, int(subgroups(quantities.updated, HABITS)[0]) + 1))
-    seconds = [update_seconds(quantities, speeds, HABITS, stride) for stride in tried]
+    seconds = [update_seconds(quantities, speeds, stride) for stride in tried]
     return int(tried[int(np.argmin(seconds))])
 
 
-def update_seconds(quantities: Quantities, speeds: Speeds, habits: Habits, stride: int) -> float:
+def update_seconds(quantities: Quantities, speeds: Speeds, stride: int) -> float:
     """Seconds of the update alone with a stride. Source: `Work.makespan` of `update_part`."""
     placement = Placement(optimizer=1.0, stride=stride)
-    part = update_part(quantities, speeds, placement, habits, pipelined=True)
+    part = update_part(quantities, speeds, placement, HABITS, pipelined=True)
     return float(Work((part,)).makespan[0])
 
 

@@ -98,11 +98,10 @@ def random_updates(count, seed):
 
 def test_every_kth_subgroup_on_the_gpu_ends_no_later_than_any_other_stride():
     for job, speeds in random_updates(15, 5):
-        habits = deep_optimizer_states.HABITS
         best = deep_optimizer_states.best_stride(job, speeds)
         seconds = deep_optimizer_states.update_seconds
-        every = [seconds(job, speeds, habits, stride) for stride in range(2, 32)]
-        assert seconds(job, speeds, habits, best) <= min(every)
+        every = [seconds(job, speeds, stride) for stride in range(2, 32)]
+        assert seconds(job, speeds, best) <= min(every)
 
 
 def test_fuyou_updates_beside_the_backward_pass_what_zero_infinity_updates_behind_it():
