@@ -132,13 +132,15 @@ def has_drives(job: Job) -> bool:
 
 
 def tiers(job: Job, traits: RuntimeTraits) -> tuple[str, ...]:
-    """Values of offload.tier."""
-    return tuple(one for one in traits.offloading.tiers if one == "cpu" or has_drives(job))
+    """Values of offload.tier; of a runtime that knows drives alone, those that a rule refuses."""
+    known = traits.offloading.tiers
+    return tuple(one for one in known if one == "cpu" or has_drives(job)) or known
 
 
 def moved_parameters(job: Job, traits: RuntimeTraits) -> tuple[str | None, ...]:
-    """Values of offload.parameters."""
-    return tuple(one for one in traits.offloading.parameters if one != "nvme" or has_drives(job))
+    """Values of offload.parameters; of a runtime that knows drives alone, as `tiers`."""
+    known = traits.offloading.parameters
+    return tuple(one for one in known if one != "nvme" or has_drives(job)) or known
 
 
 def offloaded(job: Job, traits: RuntimeTraits) -> tuple[tuple[str, ...], ...]:

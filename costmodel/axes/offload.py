@@ -8,6 +8,7 @@ from trainplan.costmodel.axes.axis import Axis, Least, Memory, Tried
 from trainplan.costmodel.axes.grid import has_drives, moved_parameters, offloaded, tiers
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.layouts.table import ON_DRIVE
+from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.spec import Job
 
 
@@ -26,7 +27,7 @@ def update_is_offloaded(job: Job, table: LayoutTable) -> BoolColumn:
 
 @rule(
     "nodes_have_drives",
-    "offload_tier offload_parameters",
+    "offload_tier offload_parameters offload_checkpoints",
     "nothing is kept on drives that are not known: give every node group of the cluster "
     "host.drives with tb, read_gb_per_s and write_gb_per_s, or use cpu",
     "derived; neither the time nor the space of an unknown drive can be said",
@@ -34,6 +35,8 @@ def update_is_offloaded(job: Job, table: LayoutTable) -> BoolColumn:
 def nodes_have_drives(job: Job, table: LayoutTable) -> BoolColumn:
     """What lies on drives needs some in every node."""
     on_drives = (table.offload_tier > 0) | (table.offload_parameters == ON_DRIVE)
+    if runtime(job.runtime).offloading.checkpoints_tier == "nvme":
+        on_drives = on_drives | (table.offload_checkpoints > 0)
     return np.asarray(on_drives & (not has_drives(job)))
 
 

@@ -58,7 +58,7 @@ def host_link(group: NodeGroup, link_bytes_per_second: float) -> float:
     host, reached = catalog.host_of(group), HOST_EFFICIENCY * link_bytes_per_second
     if host is None:
         return reached
-    shared = reached / (host.gpus_per_switch or 1)
+    shared = reached / min(host.gpus_per_switch or 1, group.gpus_per_node)
     if host.memory_gb_per_s is None:
         return shared
     return min(shared, host.memory_gb_per_s * GB / group.gpus_per_node)

@@ -33,7 +33,7 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.estimates import check, check_model, estimate
 from trainplan.planner.questions.imbalance import imbalance_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
-from trainplan.planner.questions.offload_notes import host_change, offload_notes
+from trainplan.planner.questions.offload_notes import check_drives, host_change, offload_notes
 from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import model_notes, setting_notes
 from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
@@ -68,6 +68,7 @@ def search(
     options = options or SearchOptions()
     job = allowed(job, options.choices)
     check_model(job)
+    check_drives(job)
     check_uneven(job, options)
     budget = budget or Unlimited()
     limit = time_for_answer(options, budget, reserve=job.reserves)
@@ -186,7 +187,7 @@ def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:
     if not options.only_answer:
         changes = relaxations(Case(job, options, context.measured), context.budget)
     used, least_memory = found.least_memory or (None, None)
-    if host := host_change(found.least_host_bytes):
+    if host := host_change(job, found.least_host_bytes):
         changes = ((host,), *(one for one in changes if len(one) == 1))
     return Infeasible(
         job=job,

@@ -11,6 +11,7 @@ JOB = (
     *("--model", "llama2-13b", "--runtime", "deepspeed", "--precision", "fp16"),
     *("--global-batch-size", "8", "--seq-length", "1024", "--workers", "1"),
 )
+STORED = "zero_stage=3,offload.checkpoints=1"
 DRIVES = "{count: 4, tb: 2, read_gb_per_s: 3, write_gb_per_s: 2, tb_written: 100}"
 
 
@@ -115,6 +116,39 @@ def test_memory_of_the_host_can_be_left_to_another_tenant(node):
 def test_what_cannot_be_kept_there_is_refused_in_one_line(node, host, layout, words):
     done = plan("estimate", *JOB[:-2], "--cluster", node(host), "--layout", layout)
     refused(done, *words)
+
+
+@pytest.mark.parametrize("host", [None, "{drives: {tb: 4}}"])
+def test_a_method_that_keeps_everything_on_drives_asks_for_them(node, host):
+    done = plan("search", *JOB, "--cluster", node(host), "--runtime", "fuyou")
+    refused(done, "fuyou keeps its states on drives", "host.drives", "read_gb_per_s")
+
+
+@pytest.mark.parametrize("host", [None, "{drives: {tb: 4}}"])
+def test_checkpoints_go_to_no_drive_of_unknown_speed(node, host):
+    job = (*JOB[:-2], "--cluster", node(host), "--runtime", "ssdtrain")
+    refused(plan("estimate", *job, "--layout", STORED), "nodes_have_drives", "host.drives")
+    done = plan("search", *job, "--fix", "offload.checkpoints=1", "--json")
+    assert done.code == 2
+    assert done.json["refused"]["nodes_have_drives"] > 0
+
+
+@pytest.mark.parametrize(
+    ("runtime", "drives", "told"),
+    [
+        ("deepspeed", "", True),
+        ("deepspeed", f", drives: {DRIVES}", False),
+        ("patrickstar", "", False),
+    ],
+)
+def test_drives_are_advised_where_they_are_missing_and_the_runtime_takes_them(
+    node, runtime, drives, told
+):
+    cluster = node(f"{{memory_gib: 4{drives}}}")
+    done = plan("search", *JOB, "--cluster", cluster, "--runtime", runtime, "--json")
+    assert done.code == 2
+    [host] = [one for one in done.json["changes"] if "host.memory_gib" in one]
+    assert ("host.drives" in host) == told
 
 
 def test_fixed_and_excluded_places_hold(node):

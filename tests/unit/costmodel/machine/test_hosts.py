@@ -46,6 +46,13 @@ def test_a_host_that_is_not_in_the_catalog_is_told_with_the_nearest():
         machine_of(parse_cluster("1x8:h100-sxm@dgx-h10"), "bf16")
 
 
+@pytest.mark.parametrize(("gpus", "sharing"), [(1, 1), (2, 2), (8, 4)])
+def test_no_more_gpus_share_a_link_than_a_node_has(gpus, sharing):
+    one = machine_of(parse_cluster(f"1x{gpus}:v100-sxm-32gb@dgx-2"), "fp16")
+    alone = machine_of(parse_cluster(f"1x{gpus}:v100-sxm-32gb"), "fp16")
+    assert one.host_bytes_per_second == alone.host_bytes_per_second / sharing
+
+
 def test_all_gpus_together_copy_no_faster_than_the_memory_of_the_host():
     assert machine({"memory_gb_per_s": 400}).host_bytes_per_second == 50 * GB
     assert machine({"memory_gb_per_s": 800}).host_bytes_per_second == HOST_EFFICIENCY * 64 * GB
