@@ -8,6 +8,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from trainplan.costmodel.spec.base import Spec
 
+LEAST_GB_PER_S = 1e-6
+"""Slower copies are a typing slip, and their seconds would be no numbers."""
+
 
 class DriveSpec(Spec):
     """Drives of one node that a training may write to; figures are of each drive."""
@@ -15,8 +18,8 @@ class DriveSpec(Spec):
     count: PositiveInt = Field(default=1, le=1 << 10)
     tb: PositiveFloat
     """Space in TB of 10^12 bytes."""
-    read_gb_per_s: PositiveFloat | None = None
-    write_gb_per_s: PositiveFloat | None = None
+    read_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
+    write_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
     """Sequential GB/s that it sustains; null: not known, and nothing is kept there."""
     tb_written: PositiveFloat | None = None
     """TB that may be written in its life, as its maker warrants; null: not known."""
@@ -35,9 +38,9 @@ class HostSpec(Spec):
     """A host of the catalog, for instance `dgx-h100`."""
     memory_gib: PositiveFloat | None = None
     """Memory that the training may use; null: not known, so not checked."""
-    memory_gb_per_s: PositiveFloat | None = None
+    memory_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
     """Memory bandwidth of all processors together; null: no limit beside the GPUs' own links."""
-    adam_params_per_s: PositiveFloat | None = None
+    adam_params_per_s: float | None = Field(default=None, ge=1.0)
     """Parameters that all processors update in a second; null: as published."""
     gpus_per_switch: PositiveInt | None = Field(default=None, le=1 << 10)
     """GPUs that share one link to the processors; null or 1: each has its own."""

@@ -27,6 +27,7 @@ from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.costmodel.spec.cluster import FabricTier
+from trainplan.costmodel.spec.host import HostSpec
 from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.energy import energy_of
@@ -177,7 +178,7 @@ def exhaust(target: Target) -> list[str]:
     for rule in legality_rules(job):
         whole = whole.take(~rule.broken(job, whole))
     priced = price(context.with_table(whole), merged=False)
-    fits = priced.memory.used <= context.machine.memory_bytes * (1 - margin)
+    fits = priced.memory.fits(context.machine.memory_bytes * (1 - margin))
     near = np.flatnonzero(fits & (priced.step_seconds < target.floor * ROUNDING))
     if not len(near):
         return []
@@ -210,6 +211,7 @@ def loosen(target: Target, random: Random, budget: Budget) -> list[str]:
         "less memory": (_with_memory(target.job, random.uniform(0.6, 0.95)), target.options),
         "slower links": (_with_slower_links(target.job, random), target.options),
         "a choice more": (target.job, _held(target, random)),
+        "a slower host": (_with_less_of_the_host(target.job, random), target.options),
     }
     findings = []
     for name, (job, options) in harder.items():
@@ -242,6 +244,17 @@ def _with_slower_links(job: Job, random: Random) -> Job:
         reach_gpus=job.cluster.groups[0].gpus_per_node, oversubscription=random.uniform(1.2, 8.0)
     )
     return _on(job, job.cluster.model_copy(update={"fabric": (tier,)}))
+
+
+def _with_less_of_the_host(job: Job, random: Random) -> Job:
+    """Without its drives, with less memory, or with slower processors, where it has such."""
+    host = job.cluster.groups[0].host or HostSpec()
+    less = random.uniform(0.3, 0.95)
+    name = random.choice(("drives", "memory_gib", "adam_params_per_s"))
+    now = getattr(host, name)
+    host = host.model_copy(update={name: None if name == "drives" or not now else now * less})
+    groups = tuple(one.model_copy(update={"host": host}) for one in job.cluster.groups)
+    return _on(job, job.cluster.model_copy(update={"groups": groups}))
 
 
 def _held(target: Target, random: Random) -> SearchOptions:

@@ -9,6 +9,7 @@ from tests.conftest import MODELS
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Job, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.search import SearchOptions
 from trainplan.planner.space import parse_choice
@@ -28,14 +29,17 @@ class Case:
     fix: tuple[str, ...] = ()
     runtime: str = "megatron-lm"
     memory_gib: float | None = None
+    host: HostSpec | None = None
 
     @property
     def job(self) -> Job:
         """With a price and a number of tokens, so that every objective can be asked for."""
         cluster = parse_cluster(self.cluster)
-        update = {"price_per_gpu_hour": PRICE}
+        update: dict[str, float | HostSpec] = {"price_per_gpu_hour": PRICE}
         if self.memory_gib:
             update["memory_gib"] = self.memory_gib
+        if self.host:
+            update["host"] = self.host
         groups = tuple(group.model_copy(update=update) for group in cluster.groups)
         training = TrainingSpec(
             seq_length=self.seq, global_batch_size=self.batch, tokens=int(TOKENS)
@@ -79,6 +83,9 @@ KNOWN = (
 """Of published models; the first ones were beaten before chunks of a rank were free."""
 
 
+RUNTIMES = ("megatron-lm", "megatron-lm", "torchtitan", "megatron-zero-bubble", "deepspeed")
+
+
 def random_case(random: Random) -> Case:
     """A small job, most with little memory."""
     return Case(
@@ -88,6 +95,18 @@ def random_case(random: Random) -> Case:
         ),
         random.choice((8, 12, 16, 24, 48)),
         random.choice((512, 1024, 2048)),
-        runtime=random.choice(("megatron-lm", "megatron-lm", "torchtitan", "megatron-zero-bubble")),
+        runtime=random.choice(RUNTIMES),
         memory_gib=random.choice((None, random.uniform(1.2, 6.0), random.uniform(2.0, 4.0))),
+        host=random.choice((None, random_host(random))),
+    )
+
+
+def random_host(random: Random) -> HostSpec:
+    """Little memory, and drives of any speed, or none."""
+    read, write = (10 ** random.uniform(-1, 2) for _ in range(2))
+    drives = DriveSpec(tb=random.choice((0.01, 4.0)), read_gb_per_s=read, write_gb_per_s=write)
+    return HostSpec(
+        memory_gib=random.choice((None, random.uniform(1.0, 30.0))),
+        adam_params_per_s=10 ** random.uniform(7, 10),
+        drives=random.choice((None, drives)),
     )

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 from pydantic import ValidationError
 
-from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN
 from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
@@ -17,6 +17,7 @@ from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.planner.space import Choice, Space, legality_rules
 
 DEGREES = ("tp", "cp", "pp", "dp")
+PLACES = ("tier", "parameters", "checkpoints")
 MOST_MOVED = 4
 """Layers moved between stages at once."""
 
@@ -143,7 +144,12 @@ class Changes:
         if step is None:
             return {}
         steps = round(min(1.0, max(0.0, fraction)) / step)  # the space is one of steps
-        return {"offload": {"optimizer": steps / round(1 / step)}}
+        places = {
+            name: self.random.choice(AXIS_OF_COLUMN[f"offload_{name}"].tried(self.job, self.traits))
+            for name in PLACES
+        }
+        share = self.random.choice((steps / round(1 / step), 1.0))
+        return {"offload": {"optimizer": share, **places}}
 
     def _stages(self, layout: Layout) -> dict[str, object]:
         """A layer goes from one virtual stage to another, whatever the others of their ranks."""

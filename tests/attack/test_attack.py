@@ -5,10 +5,12 @@ from random import Random
 import pytest
 
 from tests.attack.attack import Target, climb, exhaust, loosen, walk
-from tests.attack.jobs import KNOWN, OBJECTIVES, random_case
+from tests.attack.jobs import KNOWN, OBJECTIVES, Case, random_case
+from tests.attack.layouts import Changes
 from tests.attack.run import target_of
 from tests.budgets import Steps
 from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 from trainplan.planner.questions.search import estimate
 
 SEEDS = range(3)
@@ -59,3 +61,13 @@ def test_an_attack_sees_an_answer_that_is_not_the_best():
     best = plan.best.model_copy(update={"layout": bad, "estimate": slow})
     false = Target(target.job, plan.model_copy(update={"best": best}), target.options)
     assert climb(false, Random(1), 20)
+
+
+def test_an_attack_moves_states_to_hosts_and_drives():
+    drives = DriveSpec(tb=4, read_gb_per_s=6, write_gb_per_s=4)
+    job = Case("small-dense", "1x2:h100-sxm", 8, runtime="deepspeed", host=HostSpec(drives=drives))
+    changes = Changes(job.job, Random(0))
+    found = {
+        (one.offload.tier, one.offload.parameters) for _ in range(40) if (one := changes.any())
+    }
+    assert {("cpu", None), ("cpu", "cpu"), ("nvme", "nvme")} <= found

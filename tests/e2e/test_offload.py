@@ -151,6 +151,17 @@ def test_drives_are_advised_where_they_are_missing_and_the_runtime_takes_them(
     assert ("host.drives" in host) == told
 
 
+@pytest.mark.parametrize("field", ["adam_params_per_s", "memory_gb_per_s", "drives.read_gb_per_s"])
+def test_a_speed_whose_seconds_are_no_numbers_is_refused_by_its_field(node, field):
+    name = field.removeprefix("drives.")
+    drives = f"drives: {{tb: 1, {name}: 1e-300, write_gb_per_s: 1}}"
+    host = f"{{{drives if name != field else f'{name}: 1e-300'}}}"
+    done = plan(
+        "estimate", *JOB[:-2], "--cluster", node(host), "--layout", "zero_stage=3,offload=1"
+    )
+    refused(done, field, "must be at least")
+
+
 def test_fixed_and_excluded_places_hold(node):
     cluster = ("--cluster", node(f"{{memory_gib: 1536, drives: {DRIVES}}}"))
     fixed = ("--fix", "offload.optimizer=1", "--fix", "offload.parameters=nvme")
