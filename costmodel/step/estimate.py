@@ -150,9 +150,19 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     moving = moving_rows(priced)
     if not moving.any():
         return priced
-    offload = np.where(moving, lanes_seconds(priced, FLOOR), offload)
+    offload = np.where(moving, lanes_bound_seconds(priced), offload)
     explained = bound + dp_comm + optimizer + offload
     return replace(priced, offload=offload, step_seconds=with_overhead(machine, explained))
+
+
+def lanes_bound_seconds(priced: Priced) -> FloatColumn:
+    """Seconds that lanes beside the GPU add to the bound at least.
+
+    Source: derived; longer passes hide more of the traffic behind them and more of the copies, so
+    no recomputation takes less than its passes and the larger of both, and `dp_comm` is added
+    apart.
+    """
+    return np.maximum(0.0, lanes_seconds(priced, FLOOR) - priced.dp_comm)
 
 
 def with_lanes_run(priced: Priced) -> Priced:
