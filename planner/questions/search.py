@@ -223,9 +223,9 @@ def _without_files(job: Job, layout: Layout) -> tuple[str, ...]:
 
 def no_files(name: str) -> str:
     """Why a runtime without an exporter has no launch files."""
-    if method := runtime(name).method:
-        return f"{NO_FILES} {name}, which is priced as a method ({method}): no runtime has it"
-    return f"{NO_FILES} {name}: `plan export` knows {' and '.join(EXPORTERS)}"
+    method = runtime(name).method
+    what = f", priced as a method that no runtime has ({method})" if method else ""
+    return f"{NO_FILES} {name}{what}: `plan export` knows {' and '.join(EXPORTERS)}"
 
 
 def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
