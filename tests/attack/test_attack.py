@@ -16,7 +16,7 @@ from trainplan.planner.questions.search import estimate
 SEEDS = range(3)
 HARDER = (0, 2, 3)
 """Whose harder questions are answered in a second."""
-QUICK = (0, 2, 4, 8, *range(13, 19))
+QUICK = (0, 2, *range(13, 19))
 """Of `KNOWN`, those that are searched in a second."""
 
 
@@ -53,7 +53,7 @@ def test_a_harder_question_has_no_better_answer(seed):
 
 def test_an_attack_sees_an_answer_that_is_not_the_best():
     """One whose proof is false is found by every kind of attack."""
-    target = target_of(KNOWN[4], "time", Steps())
+    target = target_of(KNOWN[0], "time", Steps())
     plan = target.plan
     bad = plan.best.layout.model_copy(update={"recompute": "full", "recompute_method": "uniform"})
     bad = Layout.model_validate({**dict(bad), "recompute_num_layers": 1})
