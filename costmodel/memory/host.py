@@ -19,8 +19,8 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
 from trainplan.costmodel.memory.states import (
     RankParams,
-    expert_shard_ranks,
     shard_ranks,
+    updated_params,
 )
 from trainplan.costmodel.memory.swap_buffers import (
     WEIGHT_BUFFERS,
@@ -106,12 +106,9 @@ def off_device(
     def of_node(each: ClassRows) -> Rows:
         return np.asarray(machine.gpus_per_node * (each + none).max(axis=0))
 
-    own = held.with_gradients
-    shards = np.where(table.zero_stage >= 1, shard_ranks(table), 1.0)
-    expert = np.where(table.zero_stage >= 1, expert_shard_ranks(table), 1.0)
-    updated = own.weighted(1 / shards, 1 / expert)
+    updated = updated_params(table, held)
     whole = candidates.with_table(table.replaced(offload_optimizer=none))
-    states = rank_optimizer_bytes(whole, ranks, own) + GRADIENT_BYTES * updated
+    states = rank_optimizer_bytes(whole, ranks, held.with_gradients) + GRADIENT_BYTES * updated
     buffers = BYTES_FP32 * optimizer_buffer_params(updated)
     on_drive, placed = table.offload_tier > 0, table.offload_parameters
     storage = candidates.job.training.storage_bytes

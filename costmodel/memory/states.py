@@ -248,6 +248,14 @@ def expert_shard_ranks(table: LayoutTable) -> FloatColumn:
     return np.asarray(np.maximum(1.0, ranks))
 
 
+def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
+    """Parameters each rank updates after sharding. Source: ZeRO, arXiv:1910.02054, section 5.1."""
+    sharded = table.zero_stage >= 1
+    dense, expert = shard_ranks(table), expert_shard_ranks(table)
+    own = params.with_gradients
+    return own.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
+
+
 def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of weights one rank keeps for a parameter of its part.
 

@@ -21,6 +21,7 @@ from trainplan.costmodel.memory.rank import rank_memory
 from trainplan.costmodel.memory.states import (
     RankParams,
     rank_params,
+    updated_params,
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.pipeline.stages import ENDS
@@ -28,7 +29,6 @@ from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import (
     rank_optimizer_seconds,
-    updated_params,
 )
 from trainplan.costmodel.traffic.offload import rank_offload_seconds
 from trainplan.costmodel.traffic.update import rank_update_seconds

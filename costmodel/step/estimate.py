@@ -23,7 +23,7 @@ from trainplan.costmodel.comm.topology import link_speed, pipeline_neighbour
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
-from trainplan.costmodel.memory.states import BlockParams, RankParams, rank_params
+from trainplan.costmodel.memory.states import BlockParams, RankParams, rank_params, updated_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline.bound import (
     LayerSeconds,
@@ -52,7 +52,6 @@ from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     rank_optimizer_seconds,
     step_traffic_seconds,
-    updated_params,
 )
 from trainplan.costmodel.traffic.offload import offload_seconds
 from trainplan.costmodel.traffic.sharded import Unit, free_window, overlapped_layer, sharded_traffic

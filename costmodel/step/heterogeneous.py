@@ -19,7 +19,7 @@ from trainplan.costmodel.layouts.table import IntRankRows, RankRows, RowBoundari
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.host import OffDevice
 from trainplan.costmodel.memory.rank import MemoryTable
-from trainplan.costmodel.memory.states import rank_params
+from trainplan.costmodel.memory.states import rank_params, updated_params
 from trainplan.costmodel.pipeline.bound import pipeline_lower_bound
 from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups, stage_groups
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
@@ -31,7 +31,6 @@ from trainplan.costmodel.step.timelines import SimulatedTable, rank_ends, virtua
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     rank_optimizer_seconds,
-    updated_params,
 )
 from trainplan.costmodel.traffic.offload import rank_offload_seconds
 from trainplan.costmodel.traffic.update import rank_update_seconds

@@ -28,12 +28,12 @@ from trainplan.costmodel.memory.states import (
     expert_shard_ranks,
     rank_params,
     shard_ranks,
+    updated_params,
 )
 from trainplan.costmodel.memory.swap_buffers import SUBGROUP_PARAMS
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.spec.layout import TIERS
 from trainplan.costmodel.step.results import LaneUse
-from trainplan.costmodel.traffic.data_parallel import updated_params
 from trainplan.costmodel.traffic.offload import CPU_ADAM_PARAMS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -58,13 +58,7 @@ PARAMETER_PLACES = (Place.DEVICE, Place.HOST, Place.DRIVE)
 
 def moving_rows(candidates: Candidates) -> BoolColumn:
     """Rows whose lanes run beside the GPU's: all that keep something off it, but in series."""
-    if candidates.traits.offloading.in_series:
-        return np.zeros(len(candidates.table), dtype=bool)
-    return _moves(candidates)
-
-
-def _moves(candidates: Candidates) -> BoolColumn:
-    if candidates.traits.offloading.habits is None:
+    if not candidates.traits.offloading.moves_beside:
         return np.zeros(len(candidates.table), dtype=bool)
     return moves_states(candidates.table)
 
@@ -76,41 +70,39 @@ def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:
     whole update. The rank that is delayed most delays the step.
     """
     moving = np.flatnonzero(moving_rows(priced))
-    found, speeds = np.zeros(len(priced.table)), speeds_of(priced.machine)
+    found, work = np.zeros(len(priced.table)), priced.traits.offloading.work
+    speeds, placement = speeds_of(priced.machine), placement_of(priced)
     for number in range(len(priced.ranks.embedding) if len(moving) else 0):
         quantities = quantities_of(priced, number, least=evaluation.least)
-        placement = placement_of(priced)
         passes = quantities.layers * (quantities.forward + quantities.backward)
         alone = quantities.micro_batches * passes.sum(axis=0) + quantities.update_seconds
         for rows, habits in _alike(priced, quantities, moving):
             some = quantities.take(rows), speeds, placement.take(rows, len(found))
-            if priced.traits.offloading.work is None:
+            if work is None:
                 seconds = evaluation.of_rows(*some, habits)
             else:
-                works = [_items(priced, quantities, np.array([row]), habits) for row in rows]
+                each = ([row] for row in rows.tolist())
+                works = (
+                    work(quantities.take(one), speeds, placement.take(one, len(found)))
+                    for one in each
+                )
                 seconds = np.array([float(evaluation.of_items(one)[0]) for one in works])
             found[rows] = np.maximum(found[rows], seconds - alone[rows])
     return found
 
 
-def _items(priced: Priced, quantities: Quantities, row: IntColumn, habits: Habits) -> Work:
-    """The items of one row on one rank class."""
-    some = quantities.take(row), speeds_of(priced.machine)
-    placement = placement_of(priced).take(row, len(priced.key))
-    if priced.traits.offloading.work is not None:
-        return priced.traits.offloading.work(*some, placement)
-    return step_work(*some, placement, habits)
-
-
 def row_work(priced: Priced, row: int) -> Work | None:
     """The items of one row, of the rank that is delayed most; none where nothing moves."""
-    if not _moves(priced)[row]:
+    moved = priced.traits.offloading
+    if moved.habits is None or not moves_states(priced.table)[row]:
         return None
     works, only = [], np.array([row])
+    speeds, placement = speeds_of(priced.machine), placement_of(priced).take(only, len(priced.key))
     for number in range(len(priced.ranks.embedding)):
         quantities = quantities_of(priced, number)
         [(_, habits)] = _alike(priced, quantities, only)
-        works.append(_items(priced, quantities, only, habits))
+        some = quantities.take(only), speeds, placement
+        works.append(moved.work(*some) if moved.work else step_work(*some, habits))
     return max(works, key=lambda work: float(work.makespan[0]))
 
 
@@ -147,10 +139,11 @@ def written_bytes(priced: Priced, row: int) -> float:
     not slow writes.
     """
     drives = priced.machine.drives
-    apart = drives and replace(drives, both_bytes_per_second=None)
-    priced = replace(priced, machine=replace(priced.machine, drives=apart))
-    work, speed = row_work(priced, row), float(speeds_of(priced.machine).drive_write)
-    if work is None or not np.isfinite(speed):
+    if drives is None or not drives.write_bytes_per_second:
+        return 0.0
+    apart = replace(priced.machine, drives=replace(drives, both_bytes_per_second=None))
+    work, speed = row_work(replace(priced, machine=apart), row), float(speeds_of(apart).drive_write)
+    if work is None:
         return 0.0
     return float(work.lane_seconds[Lane.DRIVE_WRITE, 0]) * speed * priced.machine.gpus_per_node
 

@@ -27,6 +27,7 @@ from trainplan.costmodel.memory.states import (
     gradient_bytes_per_param,
     optimizer_bytes_per_param,
     shard_ranks,
+    updated_params,
     weight_bytes_per_param,
 )
 from trainplan.costmodel.memory.tower import frozen_bytes, moment_bytes
@@ -40,7 +41,6 @@ from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,
     rank_optimizer_seconds,
     step_traffic_seconds,
-    updated_params,
 )
 
 KEPT = ("all", "inputs of layers", "patches")

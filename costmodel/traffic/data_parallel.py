@@ -22,7 +22,6 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.memory.states import (
     RankParams,
-    expert_shard_ranks,
     shard_ranks,
     sums_whole,
 )
@@ -247,14 +246,6 @@ def _step_rates(candidates: Candidates, links: StateGroups) -> tuple[Rate, Rate]
     whole = replicated | (sharded & traits.sharding.reduces_whole_gradients)
     reduction = links.reduction(machine, sharded=sharded, whole=whole)
     return reduction, only(gathers, collective_rate(machine, "all_gather", links.shard))
-
-
-def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
-    """Parameters each rank updates after sharding. Source: ZeRO, arXiv:1910.02054, section 5.1."""
-    sharded = table.zero_stage >= 1
-    dense, expert = shard_ranks(table), expert_shard_ranks(table)
-    own = params.with_gradients
-    return own.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
 
 
 def rank_optimizer_seconds(

@@ -94,8 +94,7 @@ def fractions_of_splits(traits: RuntimeTraits, rules: Sequence[Rule]) -> tuple[F
 
     Source: `planner.space.policies.paths_bound`.
     """
-    moves_apart = traits.offloading.habits is not None and not traits.offloading.in_series
-    return (NOTHING,) if moves_apart else fractions_of(traits, rules)
+    return (NOTHING,) if traits.offloading.moves_beside else fractions_of(traits, rules)
 
 
 def in_parts(ranges: Sequence[Fractions]) -> tuple[Fractions, ...]:

@@ -60,3 +60,8 @@ class Offloading:
     """Modules whose activations it can keep on the host."""
     choices: Callable[[ModelSpec], tuple[Offload, ...]] = no_offloads
     """What the search tries to keep there in this model."""
+
+    @property
+    def moves_beside(self) -> bool:
+        """Does what it keeps off the GPU move beside the passes?"""
+        return self.habits is not None and not self.in_series

@@ -10,7 +10,12 @@ from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.compute import optimizer_bytes_per_second
-from trainplan.costmodel.memory.states import RankParams, expert_shard_ranks, shard_ranks
+from trainplan.costmodel.memory.states import (
+    RankParams,
+    expert_shard_ranks,
+    shard_ranks,
+    updated_params,
+)
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step.estimate import sent_bytes, with_overhead
@@ -18,7 +23,6 @@ from trainplan.costmodel.traffic.data_parallel import (
     rank_optimizer_seconds,
     state_groups,
     step_traffic,
-    updated_params,
 )
 from trainplan.costmodel.traffic.offload import offload_seconds
 
