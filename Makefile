@@ -60,7 +60,7 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 $(VENV)/.oracles: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev,profile,oracles]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,profile,train,oracles]'
 	@touch $(VENV)/.dev $@
 $(VENV)/.runtimes: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev,runtimes]'

@@ -1,0 +1,54 @@
+"""What is trained, and what each rank says of it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.job import Job
+from trainplan.costmodel.spec.layout import Layout
+
+TrainerName = Literal["megatron-core", "torch"]
+
+
+class TrainingRequest(Spec):
+    """Some steps of one layout. The cluster of the job has one GPU for each process.
+
+    Weights and data depend on the seed alone, so that layouts of a job train the same.
+    """
+
+    trainer: TrainerName
+    job: Job
+    layout: Layout
+    steps: PositiveInt
+    seed: int = 0
+    count: bool = False
+    """Are bytes sent, bytes saved and parameters counted?  Counting takes time."""
+
+
+class Sent(Spec):
+    """Bytes that a rank hands to one operation of one group in a step."""
+
+    group: str
+    """`tp`, `dp`, `pp`, `ep`, `etp`, `cp` and the like."""
+    operation: str
+    """`all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `send`."""
+    calls: NonNegativeInt
+    bytes: NonNegativeInt
+    """Of the whole buffer: what is reduced, gathered or scattered, over all calls."""
+
+
+class RankReport(Spec):
+    """What one rank saw."""
+
+    rank: NonNegativeInt
+    losses: tuple[float, ...] = ()
+    """Mean loss of each step over the global batch; empty on ranks without the last stage."""
+    grad_norms: tuple[NonNegativeFloat, ...] = ()
+    step_seconds: tuple[PositiveFloat, ...] = ()
+    num_parameters: NonNegativeInt | None = None
+    sent: tuple[Sent, ...] = ()
+    saved_bytes: NonNegativeInt | None = None
+    """Activations kept for the backward pass at the peak; storages count once, weights not."""

@@ -1,0 +1,1 @@
+"""Real launches of exported plans: started, watched, read, and ended to the last process."""
