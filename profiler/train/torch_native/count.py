@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from trainplan.profiler.train.request import Sent
 
@@ -48,8 +49,12 @@ class SentBytes(TorchDispatchMode):  # type: ignore[misc]
         self.bytes: Counter[tuple[str, str]] = Counter()
 
     def __torch_dispatch__(
-        self, operator: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+        self,
+        operator: Any,  # noqa: ANN401
+        types: tuple[type, ...],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401
         """Run the operator, and take note of what it sends."""
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
@@ -61,7 +66,7 @@ class SentBytes(TorchDispatchMode):  # type: ignore[misc]
             self._note(operation, place, args, result)
         return result
 
-    def _note(self, operation: str, place: int, args: Any, result: Any) -> None:
+    def _note(self, operation: str, place: int, args: tuple[Any, ...], result: object) -> None:
         group = self.groups.get(_group_name(args))
         if group is not None:
             self.calls[group, operation] += 1
@@ -75,21 +80,20 @@ class SentBytes(TorchDispatchMode):  # type: ignore[misc]
         )
 
 
-def _group_name(args: Any) -> str:
+def _group_name(args: tuple[Any, ...]) -> str:
     """Functional operators name their group or have it last, others hold it in a box."""
     last = args[-1] if args else None
     if isinstance(last, str | dist.ProcessGroup):
         return last if isinstance(last, str) else str(last.group_name)
     for one in args:
-        if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type()):  # noqa: SLF001
+        if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type()):
             return str(dist.ProcessGroup.unbox(one).group_name)
     return ""
 
 
-def _bytes(given: Tensor | Iterable[Tensor]) -> int:
-    if isinstance(given, Tensor):
-        return given.nbytes
-    return sum(_bytes(one) for one in given)
+def _bytes(given: object) -> int:
+    """Of a tensor or some tensors."""
+    return sum(one.nbytes for one in tree_leaves(given) if isinstance(one, Tensor))
 
 
 class _Held:
@@ -109,6 +113,11 @@ class SavedBytes:
         self._holds: Counter[int] = Counter()
         self._owned: set[int] = set()
 
+    def own(self, *tensors: Tensor) -> None:
+        """Do not count these: they are there anyway."""
+        for tensor in tensors:
+            self._owned.update(_storages(tensor))
+
     def watch(self, module: nn.Module) -> None:
         """Weights are known by the storage they have when their module runs.
 
@@ -116,7 +125,7 @@ class SavedBytes:
         """
 
         def own(owner: nn.Module, _: object) -> None:
-            for tensor in (*owner._parameters.values(), *owner._buffers.values()):  # noqa: SLF001
+            for tensor in (*owner._parameters.values(), *owner._buffers.values()):
                 if tensor is not None:
                     self._owned.update(_storages(tensor))
 
@@ -149,7 +158,7 @@ class SavedBytes:
 
 def _storages(tensor: Tensor) -> dict[int, int]:
     """Size of the storage of a tensor on this rank, by its address."""
-    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
+    local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
     local = local.elem if isinstance(local, AsyncCollectiveTensor) else local
     storage = local.untyped_storage()
-    return {storage._cdata: storage.nbytes()}  # noqa: SLF001
+    return {storage._cdata: storage.nbytes()}

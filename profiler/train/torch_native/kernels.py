@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "relu": F.relu,
-    "relu2": lambda x: F.relu(x).square(),
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+    "relu": functional.relu,
+    "relu2": lambda x: functional.relu(x).square(),
 }
+
+
+class Context(Protocol):
+    """What autograd hands from forward to backward."""
+
+    saved_tensors: tuple[Tensor, ...]
+    aside: Any
+    """What is no tensor."""
+
+    def save_for_backward(self, *tensors: Tensor) -> None:
+        """Keep these."""
 
 
 class RmsNorm(torch.autograd.Function):  # type: ignore[misc]
@@ -26,20 +37,20 @@ class RmsNorm(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, statistics: bool) -> Tensor:  # noqa: FBT001 (no keywords in apply)
+    def forward(ctx: Context, x: Tensor, weight: Tensor, eps: float, statistics: bool) -> Tensor:  # noqa: FBT001
         """Normed over the last dimension."""
         wide = x.float()
         rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-        ctx.eps = eps
+        ctx.aside = eps
         ctx.save_for_backward(x, weight, *([rstd] if statistics else []))
         return (wide * rstd * weight.float()).to(x.dtype)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of input and weight."""
         x, weight, *kept = ctx.saved_tensors
         wide = x.float()
-        rstd = kept[0] if kept else torch.rsqrt(wide.square().mean(-1, keepdim=True) + ctx.eps)
+        rstd = kept[0] if kept else torch.rsqrt(wide.square().mean(-1, keepdim=True) + ctx.aside)
         normed, scaled = wide * rstd, gradient.float() * weight.float()
         inner = scaled - normed * (scaled * normed).mean(-1, keepdim=True)
         of_weight = (gradient.float() * normed).sum(tuple(range(x.ndim - 1)))
@@ -53,13 +64,13 @@ class SwiGlu(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+    def forward(ctx: Context, gate: Tensor, up: Tensor) -> Tensor:
         """The gated branch."""
         ctx.save_for_backward(gate, up)
-        return F.silu(gate) * up
+        return functional.silu(gate) * up
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of both branches."""
         gate, up = ctx.saved_tensors
         sigmoid = torch.sigmoid(gate)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from trainplan.costmodel.runtimes import RuntimeTraits
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.profiler.train.torch_native.kernels import (
     ACTIVATIONS,
@@ -98,7 +97,9 @@ class Attention(nn.Module):  # type: ignore[misc]
             out = RingAttention.apply(q, k, v, self.ring)
         else:
             grouped = k.shape != q.shape
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+            out = functional.scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=grouped
+            )
         result: Tensor = self.output(out.transpose(1, 2).flatten(2))
         return result
 
@@ -193,17 +194,3 @@ def start(module: nn.Module, seed: int) -> None:
         scaled = random * weight.shape[-1] ** -0.5 if weight.ndim > 1 else 1 + 0.1 * random
         with torch.no_grad():
             weight.copy_(scaled)
-
-
-def tokens_of(seed: int, step: int, sequences: Sequence[int], shape: tuple[int, int]) -> Tensor:
-    """Tokens of some sequences of a step, one more than a sequence is long.
-
-    `shape` is the vocabulary and the length of a sequence.
-    """
-    vocab, seq_length = shape
-    rows = []
-    for number in sequences:
-        name = f"step {step} sequence {number}".encode()
-        generator = torch.Generator().manual_seed((seed << 32) + zlib.crc32(name))
-        rows.append(torch.randint(vocab, (seq_length + 1,), generator=generator))
-    return torch.stack(rows)

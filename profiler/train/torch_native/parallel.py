@@ -13,7 +13,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import parallel as cut
 
-from trainplan.costmodel.runtimes import RuntimeTraits
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Layout
 from trainplan.profiler.train.torch_native.model import Decoder
 from trainplan.profiler.train.torch_native.ring import Ring
@@ -109,7 +109,8 @@ def shard(
 ) -> None:
     """Every layer is a unit of FSDP2, and the ends are units or lie in that of the whole.
 
-    Weights are freed behind the forward pass under ZeRO-3 alone, and never in a pipeline.
+    Weights are freed behind the forward pass under ZeRO-3 alone, never in a pipeline, and never
+    ends in the unit of the whole.
     Source: `Sharding.ends_at_root`; torchtitan `distributed/fsdp.py`, reshard_after_forward_policy.
     """
     over = mesh["dp_replicate", "dp"] if mesh["dp_replicate"].size() > 1 else mesh["dp"]
@@ -117,14 +118,15 @@ def shard(
         param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32
     )
     ends: list[nn.Module | list[nn.Module]] = []
-    tied = part.head is not None and part.embedding is not None
-    tied = tied and part.head.weight is part.embedding.weight
+    tied = bool(part.head and part.embedding and part.head.weight is part.embedding.weight)
     if not traits.sharding.ends_at_root and not tied:
         ends += [part.embedding] if part.embedding is not None else []
         ends += [[part.norm, part.head]] if part.head is not None else []
     freed = layout.zero_stage == 3 and layout.pp == 1
-    for unit in (*part.layers.values(), *ends, part):
+    for unit in (*part.layers.values(), *ends):
         fully_shard(unit, mesh=over, mp_policy=policy, reshard_after_forward=freed)
+    root = freed and not traits.sharding.ends_at_root
+    fully_shard(part, mesh=over, mp_policy=policy, reshard_after_forward=root)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

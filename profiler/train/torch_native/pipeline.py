@@ -39,6 +39,7 @@ class Ends:
     logits: Tensor
     device: torch.device
     """Where stages run."""
+    num_microbatches: int
 
 
 CLASSES: Mapping[str, str] = MappingProxyType(
@@ -92,7 +93,6 @@ def runner(
     layout: Layout,
     group: ProcessGroup,
     ends: Ends,
-    num_microbatches: int,
     loss: Loss,
 ) -> Runner:
     """What runs a step of the stages of a rank."""
@@ -109,7 +109,7 @@ def runner(
         )
         for number, part in parts.items()
     ]
-    return scheduled(stages, layout, num_microbatches, loss)
+    return scheduled(stages, layout, ends.num_microbatches, loss)
 
 
 def scheduled(
@@ -125,14 +125,18 @@ def scheduled(
     if name is not None:
         kind = getattr(schedules, name)
         given = list(stages) if issubclass(kind, PipelineScheduleMulti) else stages[0]
-        return kind(given, num_microbatches, loss_fn=loss, scale_grads=False)
-    made = _PipelineScheduleRuntime(list(stages), num_microbatches, loss_fn=loss, scale_grads=False)
+        made: Runner = kind(given, num_microbatches, loss_fn=loss, scale_grads=False)
+        return made
+    by_table = _PipelineScheduleRuntime(
+        list(stages), num_microbatches, loss_fn=loss, scale_grads=False
+    )
     program = program_for(layout.schedule, Shape(layout.pp, layout.vpp, num_microbatches))
-    action = schedules._Action.from_str  # noqa: SLF001 (torch reads it from files alone)
-    made._prepare_schedule_with_comms(  # noqa: SLF001
+    action = schedules._Action.from_str
+    by_table._prepare_schedule_with_comms(
         {
             row: [action(op_text(program, row, place)) for place in range(length)]
             for row, length in enumerate(program.lengths.tolist())
         }
     )
+    made = by_table
     return made

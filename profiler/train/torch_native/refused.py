@@ -1,85 +1,80 @@
-"""What this trainer does not run, said before anything starts."""
+"""What torch alone cannot train here, told before anything starts; imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import executed
-from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.profiler.train.request import TrainingRequest
 
 RUNTIMES = ("torchtitan", "fsdp2", "accelerate")
 """Runtimes whose plans it trains."""
 PRECISIONS = ("fp32", "bf16")
+PARTS = frozenset(
+    {
+        *("name", "model_type", "read_by_fields", "num_hidden_layers", "hidden_size"),
+        *("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"),
+        *("vocab_size", "max_position_embeddings", "rope_theta", "norm_eps", "activation"),
+        *("gated_mlp", "tie_word_embeddings", "unrotated_layers"),
+    }
+)
+"""Fields of a model that its decoder has or that change nothing; others are as by themselves."""
 
 
-def refuse(request: TrainingRequest, world_size: int) -> None:
-    """Check a request.
-
-    Raises:
-        UnsupportedError: It cannot be trained here; the message says why.
-    """
-    for reason in reasons(request, world_size):
-        raise UnsupportedError(f"the trainer 'torch' does not run this: {reason}")
+def refusal(request: TrainingRequest) -> str | None:
+    """What of it cannot be run, and what to do; null: all of it can."""
+    return next(_refusals(request), None)
 
 
-def reasons(request: TrainingRequest, world_size: int) -> Iterator[str]:
-    """Everything that keeps a request from being trained."""
+def _refusals(request: TrainingRequest) -> Iterator[str]:
     job, layout = request.job, request.layout
     if job.runtime not in RUNTIMES:
-        yield f"plans of {job.runtime}; it trains those of {', '.join(RUNTIMES)}"
+        yield f"plans of {job.runtime}: it trains those of {', '.join(RUNTIMES)}"
         return
-    if layout.world_size != world_size:
-        yield f"a layout of {layout.world_size} ranks on {world_size} processes; give as many"
+    yield from _of_the_job(job)
+    yield from _of_the_layout(layout)
+    yield from _of_rules(job, layout)
+
+
+def _of_the_job(job: Job) -> Iterator[str]:
+    for name in unsupported_parts(job.model):
+        yield f"the model's {name}: its decoder is that of Llama, without more"
     if job.training.precision not in PRECISIONS:
-        yield f"precision {job.training.precision}; use {' or '.join(PRECISIONS)}"
-    yield from (f"{feature}; choose another model" for feature in _features(job.model))
-    if layout.recompute == "selective":
-        yield "recompute=selective; use none or full"
-    if layout.offload.optimizer or layout.offload.parameters or layout.offload.checkpoints:
-        yield "offload; keep everything on the device"
-    if layout.offload_modules or layout.tiled_loss or layout.tiled_mlp or layout.cp_heads > 1:
-        yield "offload_modules, tiled_loss, tiled_mlp or cp_heads; leave them out"
+        yield f"precision {job.training.precision}: use {' or '.join(PRECISIONS)}"
     if job.training.optimizer.name != "adamw":
-        yield f"the optimizer {job.training.optimizer.name}; use adamw"
+        yield f"optimizer {job.training.optimizer.name}: only adamw is run"
+    if job.training.lengths is not None:
+        yield "sequences of unequal lengths: it has attention over whole rows alone"
+    if job.options.dropout:
+        yield "dropout: its masks differ from layout to layout; leave the option out"
+
+
+def _of_the_layout(layout: Layout) -> Iterator[str]:
+    if layout.recompute == "selective":
+        yield "recompute=selective: use none or full"
+    if layout.offload != OffloadSpec() or layout.offload_modules:
+        yield "offload: it copies between host and GPU, and here is one memory"
+    if layout.tiled_loss or layout.tiled_mlp:
+        yield "tiled loss or MLP: torch has none"
+
+
+def _of_rules(job: Job, layout: Layout) -> Iterator[str]:
+    """What the runtime does not run, wherever it runs."""
     traits, table = traits_of(job), LayoutTable.of([layout])
     for rule in (*RULES, *traits.rules, *executed(traits)):
         if rule.broken(job, table)[0]:
-            yield rule.says
+            yield f"this layout: {rule.says}"
 
 
-def _features(model: ModelSpec) -> Iterator[str]:
-    """What its decoder does not build."""
-    plain = len(model.kinds) == 1 and model.mixer == "full_attention"
-    lacking = {
-        "experts": model.moe is not None,
-        "latent attention": model.mla is not None,
-        "layers of several kinds or without full attention": not plain,
-        "norms other than RMSNorm before each half": model.norm != "rmsnorm"
-        or model.norm_position != "pre"
-        or not model.final_norm
-        or model.norm_weights != "all",
-        "attention and MLP in parallel": model.parallel_residual,
-        "biases": model.qkv_bias
-        or model.attention_output_bias
-        or model.mlp_bias
-        or model.head_bias,
-        "norms of queries and keys": model.qk_norm != "none",
-        "positions other than whole, unscaled rotary ones": model.position_embedding != "rope"
-        or model.partial_rotary_factor != 1.0
-        or model.rope_scaling is not None,
-        "soft-capped logits": model.attn_logit_softcapping is not None
-        or model.final_logit_softcapping is not None,
-        "sinks or gates of attention": model.attention_sinks
-        or model.attention_output_gate != "none",
-        "an embedding of another width": model.embedding_size not in (None, model.hidden_size),
-        "multi-token prediction": model.num_nextn_predict_layers > 0,
-        "a tower": model.tower is not None,
-        "adapters or frozen weights": model.trained is not None,
-        f"the activation {model.activation}": model.activation == "xielu",
-    }
-    return (feature for feature, has in lacking.items() if has)
+def unsupported_parts(model: ModelSpec) -> Iterator[str]:
+    """Names of fields that say something the decoder does not do."""
+    for name, field in ModelSpec.model_fields.items():
+        if name not in PARTS and getattr(model, name) != field.get_default():
+            yield name
+    if model.activation == "xielu":
+        yield "activation xielu"

@@ -9,6 +9,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainplan.profiler.train.torch_native.kernels import Context
+
 
 @dataclass(frozen=True, slots=True)
 class Ring:
@@ -64,7 +66,7 @@ class RingAttention(torch.autograd.Function):  # type: ignore[misc]
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
+    def forward(ctx: Context, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
         """Heads are the second dimension; queries may have more of them."""
         grouped = query.unflatten(1, (key.shape[1], -1))
         cp, length = len(ring.ranks), query.shape[2] * len(ring.ranks)
@@ -80,14 +82,14 @@ class RingAttention(torch.autograd.Function):  # type: ignore[misc]
             out = out * (total - merged).exp().unsqueeze(-1) + part
             total = merged
         out = out.flatten(1, 2).to(query.dtype)
-        ctx.ring = ring
+        ctx.aside = ring
         ctx.save_for_backward(query, both, out, total)
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, gradient: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of queries, keys and values."""
-        (query, both, out, total), ring = ctx.saved_tensors, ctx.ring
+        (query, both, out, total), ring = ctx.saved_tensors, ctx.aside
         grouped, groups = query.unflatten(1, (both.shape[2], -1)), (both.shape[2], -1)
         of_out = gradient.unflatten(1, groups).float()
         inner = (of_out * out.unflatten(1, groups).float()).sum(-1, keepdim=True)

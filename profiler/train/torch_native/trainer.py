@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
@@ -12,22 +11,23 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn import functional
 
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
-from trainplan.profiler.train.request import RankReport, Sent, TrainingRequest
+from trainplan.profiler.train.data import microbatches, num_microbatches
+from trainplan.profiler.train.request import RankReport, TrainingRequest
 from trainplan.profiler.train.torch_native.count import SavedBytes, SentBytes
 from trainplan.profiler.train.torch_native.model import (
     Decoder,
     kept_by,
     start,
     table_of,
-    tokens_of,
 )
 from trainplan.profiler.train.torch_native.parallel import (
     TYPES,
@@ -39,7 +39,7 @@ from trainplan.profiler.train.torch_native.parallel import (
     shard,
 )
 from trainplan.profiler.train.torch_native.pipeline import Ends, Runner, parts_of, runner
-from trainplan.profiler.train.torch_native.refused import refuse
+from trainplan.profiler.train.torch_native.refused import refusal
 
 LARGEST_NORM = 1.0
 LEARNING_RATE = 3e-3
@@ -81,8 +81,9 @@ def train(request: TrainingRequest, rank: int, world_size: int) -> RankReport:
     Raises:
         UnsupportedError: The request cannot be trained here.
     """
-    refuse(request, world_size)
-    warnings.filterwarnings("ignore", module="torch")
+    if why := refusal(request):
+        raise UnsupportedError(f"torch does not run {why}")
+    assert request.layout.world_size == world_size, "a process for each rank"
     logging.getLogger("torch").setLevel(logging.ERROR)
     one = prepared(request, rank)
     sent, saved = SentBytes(one.grid.groups()), SavedBytes()
@@ -90,12 +91,13 @@ def train(request: TrainingRequest, rank: int, world_size: int) -> RankReport:
         for part in one.parts.values():
             saved.watch(part)
     for step in range(request.steps):
-        counts = request.count and step == request.steps - 1
+        tokens, labels = batch(one, request, step)
         with ExitStack() as stack:
-            if counts:
+            if request.count and step == request.steps - 1:
+                saved.own(tokens, labels)
                 stack.enter_context(saved.counted())
                 stack.enter_context(sent)
-            taken(one, request.seed, step, stack)
+            taken(one, tokens, labels, stack)
     return RankReport(
         rank=rank,
         losses=tuple(one.losses) if one.has_loss else (),
@@ -114,10 +116,8 @@ def prepared(request: TrainingRequest, rank: int) -> Rank:
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
     grid, traits = grid_of(layout, rank, device.type), traits_of(job)
     dtype, ring = TYPES[job.training.precision], grid.ring
-    positions = ring.positions(job.training.seq_length) if layout.cp > 1 else None
-    if positions is None:
-        positions = torch.arange(job.training.seq_length)
-    table, parts = table_of(job.model, positions, dtype), {}
+    table = table_of(job.model, ring.positions(job.training.seq_length), dtype)
+    parts = {}
     sharded = layout.dp * layout.cp > 1 or dtype != torch.float32
     for stage, part in parts_of(job.model, layout, grid.pp_rank).items():
         made = Decoder(job.model, part, kept_by(traits), ring, table)
@@ -137,13 +137,11 @@ def prepared(request: TrainingRequest, rank: int) -> Rank:
         dtype=dtype,
         parts=parts,
         optimizer=torch.optim.AdamW(weights, lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1),
-        num_microbatches=job.training.global_batch_size // (layout.dp * layout.micro_batch_size),
+        num_microbatches=num_microbatches(request),
     )
     if layout.pp > 1:
         group = grid.mesh.get_group("pp")
-        one.runner = runner(
-            parts, layout, group, ends(one), one.num_microbatches, partial(loss_of, one)
-        )
+        one.runner = runner(parts, layout, group, ends(one), partial(loss_of, one))
     return one
 
 
@@ -162,6 +160,7 @@ def ends(rank: Rank) -> Ends:
         hidden=like(length // cut, model.hidden_size),
         logits=like(length, model.vocab_size // layout.tp),
         device=rank.device,
+        num_microbatches=rank.num_microbatches,
     )
 
 
@@ -170,14 +169,14 @@ def loss_of(rank: Rank, logits: Tensor, labels: Tensor) -> Tensor:
     if rank.layout.tp > 1:
         mesh = rank.grid.mesh["tp"]
         logits = DTensor.from_local(logits, mesh, [Shard(-1)], run_check=False)
-    loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+    loss = functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
     return loss / rank.num_microbatches
 
 
-def taken(rank: Rank, seed: int, step: int, counts: ExitStack) -> None:
+def taken(rank: Rank, tokens: Tensor, labels: Tensor, counts: ExitStack) -> None:
     """One step; `counts` ends behind the passes."""
+    dist.barrier()
     began = time.perf_counter()
-    tokens, labels = batch(rank, seed, step)
     with loss_parallel() if rank.layout.tp > 1 else nullcontext():
         losses = passes(rank, tokens, labels)
         settle(rank)
@@ -192,16 +191,10 @@ def taken(rank: Rank, seed: int, step: int, counts: ExitStack) -> None:
     rank.seconds.append(time.perf_counter() - began)
 
 
-def batch(rank: Rank, seed: int, step: int) -> tuple[Tensor, Tensor]:
+def batch(rank: Rank, request: TrainingRequest, step: int) -> tuple[Tensor, Tensor]:
     """Tokens of this rank's sequences, and of each the one behind it."""
-    training = rank.job.training
-    own = training.global_batch_size // rank.layout.dp
-    sequences = range(rank.grid.replica * own, (rank.grid.replica + 1) * own)
-    shape = (rank.job.model.vocab_size, training.seq_length)
-    tokens = tokens_of(seed, step, sequences, shape)
-    at = torch.arange(training.seq_length)
-    if rank.layout.cp > 1:
-        at = rank.grid.ring.positions(training.seq_length)
+    tokens = torch.cat(list(microbatches(request, rank.grid.replica, step)))
+    at = rank.grid.ring.positions(request.job.training.seq_length)
     return tokens[:, at].to(rank.device), tokens[:, at + 1].to(rank.device)
 
 
