@@ -97,12 +97,12 @@ def _bytes(given: object) -> int:
 
 
 class _Held:
-    """A tensor that autograd keeps."""
+    """A tensor that autograd keeps, without its place in the graph: an output would keep that."""
 
     __slots__ = ("__weakref__", "tensor")
 
     def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
+        self.tensor = tensor.detach()
 
 
 class SavedBytes:
