@@ -81,7 +81,7 @@ class RingAttention(torch.autograd.Function):  # type: ignore[misc]
             part = (scores - merged.unsqueeze(-1)).exp() @ both[1].float().unsqueeze(2)
             out = out * (total - merged).exp().unsqueeze(-1) + part
             total = merged
-        out = out.flatten(1, 2).to(query.dtype)
+        out = out.flatten(1, 2).transpose(1, 2).to(query.dtype).contiguous().transpose(1, 2)
         ctx.aside = ring
         ctx.save_for_backward(query, both, out, total)
         return out
