@@ -177,7 +177,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
             x = layer(x, self.table)
         if self.norm is not None and self.head is not None:
             logits = self.head(self.norm(x))
-            x = logits.to_local() if isinstance(logits, DTensor) else logits
+            x = logits.to_local().clone() if isinstance(logits, DTensor) else logits
         return x
 
 

@@ -71,8 +71,15 @@ def grid_of(layout: Layout, rank: int, device: str) -> Grid:
     return Grid(mesh, ring, rank // (tp * shards * replicas), replica)
 
 
+def tied(part: Decoder) -> bool:
+    """Are embedding and head one weight?"""
+    return bool(part.head and part.embedding and part.head.weight is part.embedding.weight)
+
+
 def cut_over_tensor_ranks(part: Decoder, mesh: DeviceMesh, layout: Layout) -> None:
     """Heads, MLP and vocabulary; with sequence parallelism norms and residual stream as well.
+
+    A tied weight is cut twice alike, and tied again.
 
     Source: torchtitan `models/llama3/parallelize.py`, apply_tp;
     `planner/exporters/fsdp2/train_fsdp2.txt`.
@@ -101,7 +108,10 @@ def cut_over_tensor_ranks(part: Decoder, mesh: DeviceMesh, layout: Layout) -> No
         ),
     }
     there = {n: way for n, way in ends.items() if way and getattr(part, n) is not None}
+    one = tied(part)
     cut.parallelize_module(part, mesh, there, src_data_rank=None)
+    if one:
+        part.head.weight = part.embedding.weight
 
 
 def shard(
@@ -118,8 +128,7 @@ def shard(
         param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32
     )
     ends: list[nn.Module | list[nn.Module]] = []
-    tied = bool(part.head and part.embedding and part.head.weight is part.embedding.weight)
-    if not traits.sharding.ends_at_root and not tied:
+    if not traits.sharding.ends_at_root and not tied(part):
         ends += [part.embedding] if part.embedding is not None else []
         ends += [[part.norm, part.head]] if part.head is not None else []
     freed = layout.zero_stage == 3 and layout.pp == 1

@@ -64,9 +64,10 @@ def _of_the_layout(layout: Layout) -> Iterator[str]:
 
 
 def _of_rules(job: Job, layout: Layout) -> Iterator[str]:
-    """What the runtime does not run, wherever it runs."""
+    """What the runtime does not run, wherever it runs; one process has nothing to shard."""
     traits, table = traits_of(job), LayoutTable.of([layout])
-    for rule in (*RULES, *traits.rules, *executed(traits)):
+    own = traits.rules if layout.world_size > 1 else ()
+    for rule in (*RULES, *own, *executed(traits)):
         if rule.broken(job, table)[0]:
             yield f"this layout: {rule.says}"
 
