@@ -1,7 +1,9 @@
 """Bytes that each rank hands to others in a step under FSDP2, DTensor and torch's pipelining.
 
 What the seconds of the estimate are made of, in whole bytes, for dense layers of attention and
-MLPs; with the small sums beside it that no estimate prices, and a ring over context ranks.
+MLPs; with the small sums beside it that no estimate prices, and a ring over context ranks. A rank
+of more than three virtual stages gathers their weights more often than is counted here: torch's
+pipelining frees all but three.
 """
 
 from __future__ import annotations
@@ -41,11 +43,21 @@ class Stage:
     """Layers that run again in the backward pass."""
 
 
+def split_of(job: Job, layout: Layout) -> tuple[int, ...]:
+    """Layers of every virtual stage, in pipeline order."""
+    if layout.stages is not None:
+        return tuple(stage.layers for stage in layout.stages)
+    return layers_per_stage(job.model.num_hidden_layers, layout.pp * layout.vpp)
+
+
+def num_microbatches(job: Job, layout: Layout) -> int:
+    """Of a replica in a step."""
+    return job.training.global_batch_size // (layout.micro_batch_size * layout.dp)
+
+
 def stages_of(job: Job, layout: Layout, pp_rank: int) -> tuple[Stage, ...]:
     """Virtual stages of a pipeline rank."""
-    counts = layers_per_stage(job.model.num_hidden_layers, layout.pp * layout.vpp)
-    if layout.stages is not None:
-        counts = tuple(stage.layers for stage in layout.stages)
+    counts = split_of(job, layout)
     numbers = placed(SCHEDULES[layout.schedule].placement, layout.pp, layout.vpp)[pp_rank]
     block = layout.recompute_num_layers if layout.recompute_method == "block" else None
     found = []
@@ -83,8 +95,7 @@ class _Rank:
     @property
     def microbatches(self) -> int:
         """Of a replica in a step."""
-        batch = self.job.training.global_batch_size
-        return batch // (self.layout.micro_batch_size * self.layout.dp)
+        return num_microbatches(self.job, self.layout)
 
     @property
     def tokens(self) -> int:

@@ -110,7 +110,7 @@ def cut_over_tensor_ranks(part: Decoder, mesh: DeviceMesh, layout: Layout) -> No
     there = {n: way for n, way in ends.items() if way and getattr(part, n) is not None}
     one = tied(part)
     cut.parallelize_module(part, mesh, there, src_data_rank=None)
-    if one:
+    if one and part.head and part.embedding:
         part.head.weight = part.embedding.weight
 
 
