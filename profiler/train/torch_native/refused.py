@@ -36,7 +36,7 @@ def refusal(request: TrainingRequest) -> str | None:
 def _refusals(request: TrainingRequest) -> Iterator[str]:
     job, layout = request.job, request.layout
     if found := too_old():
-        yield f"anything on torch {found}: it is written for {OLDEST}; pip install 'torch>={OLDEST}'"
+        yield f"torch {found}: it is written for {OLDEST}; pip install 'torch>={OLDEST}'"
     if not shards_with_fsdp2(runtime(job.runtime)):
         yield f"plans of {job.runtime}: it trains those of runtimes that shard with FSDP2"
         return
