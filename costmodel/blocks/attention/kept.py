@@ -97,6 +97,7 @@ def dropped_core_bytes(shapes: Shapes) -> FloatColumn:
     rotated = autograd.rotated_copies and model.position_embedding == "rope" and not model.mla
     if not (shared and rotated):
         return core_bytes(shapes)
-    heads = 3 * model.num_key_value_heads - model.num_attention_heads
+    queries, keys = model.num_attention_heads, model.num_key_value_heads
+    heads = 3 * keys - queries if model.qk_norm == "none" else keys - 2 * queries
     more = shapes.storage * shapes.tokens * heads * model.head_dim / shapes.table.tp
     return core_bytes(shapes) - more

@@ -45,7 +45,7 @@ def _refusals(request: TrainingRequest) -> Iterator[str]:
     layout, job = request.layout, request.job
     training = job.training
     for name in unsupported_parts(job.model):
-        yield f"the model's {name}: megatron-core has no part for it without Transformer Engine"
+        yield f"the model's {name}: the plain layers of megatron-core have no such part"
     if layout.cp > 1:
         yield "cp > 1: context parallelism of megatron-core needs Transformer Engine"
     if layout.zero_stage > 1:
