@@ -189,7 +189,7 @@ def table_of(model: ModelSpec, positions: Tensor, dtype: torch.dtype) -> Tensor:
 def start(module: nn.Module, seed: int) -> None:
     """Give weights that depend on the seed and on their names alone."""
     for name, weight in module.named_parameters():
-        generator = torch.Generator().manual_seed((seed << 32) + zlib.crc32(name.encode()))
+        generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
         random = torch.randn(weight.shape, generator=generator)
         scaled = random * weight.shape[-1] ** -0.5 if weight.ndim > 1 else 1 + 0.1 * random
         with torch.no_grad():

@@ -23,14 +23,16 @@ class Ring:
     group: Any
     """Their process group; not used by one rank alone."""
 
-    def positions(self, seq_length: int, place: int | None = None) -> Tensor:
+    def positions(
+        self, seq_length: int, place: int | None = None, device: torch.device | None = None
+    ) -> Tensor:
         """Positions of the tokens of a rank: a chunk from each end, so that all do as much work.
 
         Source: Liu et al., Ring Attention, arXiv:2310.01889; Megatron-LM `training/utils.py`,
         get_batch_on_this_cp_rank.
         """
         place, cp = self.place if place is None else place, len(self.ranks)
-        chunks = torch.arange(seq_length).chunk(2 * cp)
+        chunks = torch.arange(seq_length, device=device).chunk(2 * cp)
         return torch.cat((chunks[place], chunks[2 * cp - 1 - place]))
 
     def passed(self, tensor: Tensor, by: int) -> Tensor:
@@ -46,11 +48,13 @@ class Ring:
         return got
 
 
-def scores_of(query: Tensor, key: Tensor, at: Tensor, of: Tensor) -> Tensor:
-    """Scaled products of queries at some positions with keys of others, minus infinity ahead.
+def scores_of(query: Tensor, key: Tensor, ring: Ring, place: int) -> Tensor:
+    """Scaled products of this rank's queries with keys of another, minus infinity ahead.
 
     Queries are (batch, groups, heads of a group, tokens, width), keys without heads of a group.
     """
+    length = query.shape[-2] * len(ring.ranks)
+    at, of = (ring.positions(length, one, query.device) for one in (ring.place, place))
     products = query.float() @ key.float().unsqueeze(2).transpose(-1, -2)
     return (products * query.shape[-1] ** -0.5).masked_fill(at[:, None] < of, float("-inf"))
 
@@ -69,14 +73,12 @@ class RingAttention(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Context, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:
         """Heads are the second dimension; queries may have more of them."""
         grouped = query.unflatten(1, (key.shape[1], -1))
-        cp, length = len(ring.ranks), query.shape[2] * len(ring.ranks)
-        at, both = ring.positions(length), torch.stack((key, value))
+        both = torch.stack((key, value))
         out = torch.zeros(grouped.shape, dtype=torch.float32, device=query.device)
         total = torch.full(grouped.shape[:-1], float("-inf"), device=query.device)
-        for step in range(cp):
+        for step in range(len(ring.ranks)):
             both = ring.passed(both, 1) if step else both
-            place = (ring.place - step) % cp
-            scores = scores_of(grouped, both[0], at, ring.positions(length, place))
+            scores = scores_of(grouped, both[0], ring, (ring.place - step) % len(ring.ranks))
             merged = torch.logaddexp(total, scores.logsumexp(-1))
             part = (scores - merged.unsqueeze(-1)).exp() @ both[1].float().unsqueeze(2)
             out = out * (total - merged).exp().unsqueeze(-1) + part
@@ -93,16 +95,14 @@ class RingAttention(torch.autograd.Function):  # type: ignore[misc]
         grouped, groups = query.unflatten(1, (both.shape[2], -1)), (both.shape[2], -1)
         of_out = gradient.unflatten(1, groups).float()
         inner = (of_out * out.unflatten(1, groups).float()).sum(-1, keepdim=True)
-        cp, length = len(ring.ranks), query.shape[2] * len(ring.ranks)
-        at, scale = ring.positions(length), query.shape[-1] ** -0.5
+        cp, scale = len(ring.ranks), query.shape[-1] ** -0.5
         of_query = torch.zeros(grouped.shape, dtype=torch.float32, device=query.device)
         of_both = torch.zeros_like(both)
         for step in range(cp):
             if step:
                 both, of_both = ring.passed(torch.stack((both, of_both)), -1)
             key, value = both.float().unsqueeze(3)
-            place = (ring.place + 1 + step) % cp
-            scores = scores_of(grouped, both[0], at, ring.positions(length, place))
+            scores = scores_of(grouped, both[0], ring, (ring.place + 1 + step) % cp)
             share = (scores - total.unsqueeze(-1)).exp()
             of_scores = share * (of_out @ value.transpose(-1, -2) - inner) * scale
             of_query += of_scores @ key

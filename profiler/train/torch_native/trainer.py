@@ -186,6 +186,8 @@ def taken(rank: Rank, tokens: Tensor, labels: Tensor, counts: ExitStack) -> None
     dist.all_reduce(squares)
     loss, norm = float(squares[0]), float(squares[1]) ** 0.5
     update(rank, min(1.0, LARGEST_NORM / (norm + 1e-6)))
+    if rank.device.type == "cuda":
+        torch.cuda.synchronize()
     rank.losses.append(loss * rank.layout.pp / dist.get_world_size())
     rank.norms.append(norm)
     rank.seconds.append(time.perf_counter() - began)
