@@ -37,7 +37,7 @@ class Trainers:
 
     def __init__(self, trainer: TrainerName) -> None:
         need(trainer)
-        self._trainer = trainer
+        self.trainer: TrainerName = trainer
         self._server: Popen[bytes] | None = None
         self._said = TemporaryFile()  # noqa: SIM115 (closed with the block)
 
@@ -93,7 +93,7 @@ class Trainers:
 
     def _start(self) -> Popen[bytes]:
         return Popen(
-            [sys.executable, "-m", MODULE, self._trainer],
+            [sys.executable, "-m", MODULE, self.trainer],
             stdin=PIPE,
             stdout=PIPE,
             stderr=self._said,
