@@ -128,8 +128,8 @@ def slowest_seconds(reports: Sequence[RankReport]) -> tuple[float, ...]:
 
 
 def _environment() -> Mapping[str, str]:
-    """One thread a rank; one node talks to itself."""
-    ours = {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    """One thread a rank; nothing is compiled, for steps are few; one node talks to itself."""
+    ours = {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "TORCHDYNAMO_DISABLE": "1"}
     if Path("/sys/class/net/lo").exists():
         ours["GLOO_SOCKET_IFNAME"] = "lo"
     return {**os.environ, **ours}

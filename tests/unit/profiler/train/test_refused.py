@@ -30,6 +30,8 @@ def test_a_plain_decoder_is_run():
         (asked("gemma2-9b"), "norm_position"),
         (asked("gpt-neox-20b"), "parallel_residual"),
         (asked("nemotron-3-nano-30b-a3b"), "ssm"),
+        (asked("mixtral-8x7b", Layout(tp=2, dp=2, sequence_parallel=True)), "gradients of experts"),
+        (asked("mixtral-8x7b", Layout(tp=2, etp=2)), "without sequence parallelism"),
         (asked(layout=Layout(cp=2)), "cp > 1"),
         (asked(layout=Layout(dp=2, zero_stage=3)), "ZeRO-3"),
         (asked(layout=Layout(pp=2, schedule="zb-h1")), "zb-h1"),
