@@ -14,6 +14,8 @@ explain: what limits a plan and what more of it would save, as an `Explanation`.
 why_not: why a layout is not the answer of a plan, as a `WhyNot`.
 compare: two layouts, each of its job, term by term, as a `Comparison`.
 sweep: the best plan at every value of some parameters, as a `Sweep`.
+combinations: layouts of few processes that use what a plan uses, as `Combinations`.
+verify: runs them beside one process and yields each as it has run, as `Ran`.
 check_launch: someone's launch that was read, judged, as a `LaunchCheck`.
 
 What they are asked beside a job and a layout:
@@ -60,6 +62,9 @@ if TYPE_CHECKING:
     from trainplan.planner.questions.search import search
     from trainplan.planner.questions.simulate import Simulation, simulate
     from trainplan.planner.questions.sweep import Sweep, sweep
+    from trainplan.planner.questions.verify.asked import combinations
+    from trainplan.planner.questions.verify.combinations import Combinations
+    from trainplan.planner.questions.verify.verify import Ran, verify
     from trainplan.planner.questions.why_not import WhyNot, why_not
     from trainplan.planner.readers import READERS, Reading
     from trainplan.planner.readers.shell import launches_of_script
@@ -85,6 +90,9 @@ HOMES = {
     "trainplan.planner.questions.search": "search",
     "trainplan.planner.questions.simulate": "Simulation simulate",
     "trainplan.planner.questions.sweep": "Sweep sweep",
+    "trainplan.planner.questions.verify.asked": "combinations",
+    "trainplan.planner.questions.verify.combinations": "Combinations",
+    "trainplan.planner.questions.verify.verify": "Ran verify",
     "trainplan.planner.questions.why_not": "WhyNot why_not",
     "trainplan.planner.readers": "READERS Reading",
     "trainplan.planner.readers.shell": "launches_of_script",
@@ -102,6 +110,7 @@ __all__ = [
     "Candidate",
     "Case",
     "Certificate",
+    "Combinations",
     "Comparison",
     "Estimate",
     "Estimates",
@@ -113,6 +122,7 @@ __all__ = [
     "LaunchFile",
     "Pareto",
     "Plan",
+    "Ran",
     "Reading",
     "SearchOptions",
     "Simulation",
@@ -123,6 +133,7 @@ __all__ = [
     "check",
     "check_launch",
     "chosen_from_json",
+    "combinations",
     "compare",
     "estimate",
     "estimate_json",
@@ -138,6 +149,7 @@ __all__ = [
     "search",
     "simulate",
     "sweep",
+    "verify",
     "why_not",
     "written",
 ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -19,20 +18,16 @@ from trainplan.cli.render.verify import (
 )
 from trainplan.cli.terminal.output import show, write
 from trainplan.cli.terminal.progress import watched
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.planner.questions.verify.by_torch import torch_combinations, torch_expected
-from trainplan.planner.questions.verify.combinations import Combination, combinations
-from trainplan.planner.questions.verify.compare import Report
-from trainplan.planner.questions.verify.expected import expected
+from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.runtimes.fsdp import FSDP2
+from trainplan.costmodel.spec import Job
+from trainplan.planner.questions.verify.asked import combinations
 from trainplan.planner.questions.verify.verify import verify
 from trainplan.profiler.train.client import Trainers
-from trainplan.profiler.train.request import TrainerName, TrainingRequest
-from trainplan.profiler.train.trainers import need, refusal
+from trainplan.profiler.train.counted import CountedRuns, refusing
+from trainplan.profiler.train.request import TrainerName
+from trainplan.profiler.train.trainers import need
 
-OF_TORCH = frozenset(
-    {"torchtitan", "accelerate", "fsdp2", "llm-foundry-fsdp", "fms-fsdp", "torch-eager"}
-)
-"""Runtimes whose parallelism is torch's own; the others follow Megatron's."""
 UNEQUAL = 1
 """Exit code."""
 
@@ -42,28 +37,13 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
     found = load_written(plan)
     trainer = trainer_of(found.job)
     need(trainer)
-    of_torch = trainer == "torch"
-    choose = torch_combinations if of_torch else combinations
-    asked = choose(
-        found.job,
-        found.layout,
-        int(nproc),
-        lambda job, layout: refusal(_request(trainer, job, layout, steps)),
-    )
+    asked = combinations(found.job, found.layout, int(nproc), refusing(trainer))
     if as_json:
         _event(started_event(asked, int(nproc), trainer))
     ran = []
     with Trainers(trainer) as trainers:
-
-        def run(one: Combination) -> tuple[Sequence[Report], float]:
-            started = time.monotonic()
-            request = _request(trainer, one.job, one.layout, steps)
-            reports = trainers.run(request, one.layout.world_size, timeout)
-            return reports, time.monotonic() - started
-
         others = asked.others if as_json else watched(asked.others, "verifying")
-        counted = torch_expected if of_torch else expected
-        for one in verify(asked.reference, others, run, counted):
+        for one in verify(asked.reference, others, CountedRuns(trainers, steps, timeout)):
             ran.append(one)
             if as_json:
                 _event(ran_event(one))
@@ -76,12 +56,8 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
 
 
 def trainer_of(job: Job) -> TrainerName:
-    """What trains as the runtime of a plan does."""
-    return "torch" if job.runtime in OF_TORCH else "megatron-core"
-
-
-def _request(trainer: TrainerName, job: Job, layout: Layout, steps: int) -> TrainingRequest:
-    return TrainingRequest(trainer=trainer, job=job, layout=layout, steps=steps, count=True)
+    """What trains as the runtime of a plan does: FSDP is torch's own, others follow Megatron."""
+    return "torch" if runtime(job.runtime).family == FSDP2.family else "megatron-core"
 
 
 def _event(event: Mapping[str, object]) -> None:

@@ -69,3 +69,11 @@ FSDP1 = replace(
     rules=(data_parallel_only,),
 )
 """FullyShardedDataParallel over all ranks with a reduction in 16 bits."""
+
+
+def shards_with_fsdp2(traits: RuntimeTraits) -> bool:
+    """Is its sharding that of fully_shard?
+
+    Source: `Sharding.whole_under_pipeline`, which FSDP2 has and its predecessor has not.
+    """
+    return traits.family == FSDP2.family and traits.sharding.whole_under_pipeline

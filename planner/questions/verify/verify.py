@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainplan.costmodel.base import PlanError
+from trainplan.planner.questions.verify.asked import counted as counted_of
 from trainplan.planner.questions.verify.combinations import Combination
 from trainplan.planner.questions.verify.compare import Compared, Report, compared
-from trainplan.planner.questions.verify.expected import Expected, expected
+from trainplan.planner.questions.verify.expected import Expected
 
 Run = Callable[[Combination], tuple[Sequence[Report], float]]
 """Trains in real processes: what each rank saw, and seconds from start to end; raises `PlanError`
@@ -36,7 +37,7 @@ def verify(
     reference: Combination,
     others: Iterable[Combination],
     run: Run,
-    counted: Callable[[Combination], Expected] = expected,
+    counted: Callable[[Combination], Expected] = counted_of,
 ) -> Iterator[Ran]:
     """Run one process, then every combination; yields each of these when it has run.
 

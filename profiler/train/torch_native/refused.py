@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import runtime, traits_of
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.runtimes.fsdp import shards_with_fsdp2
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.profiler.train.request import TrainingRequest
@@ -53,14 +53,6 @@ def too_old() -> str | None:
         return None
     numbers = tuple(int(part) for part in found.split(".")[:2])
     return found if numbers < tuple(map(int, OLDEST.split("."))) else None
-
-
-def shards_with_fsdp2(traits: RuntimeTraits) -> bool:
-    """Is its sharding that of fully_shard?
-
-    Source: `Sharding.whole_under_pipeline`, which FSDP2 has and its predecessor has not.
-    """
-    return traits.family == "FSDP" and traits.sharding.whole_under_pipeline
 
 
 def _of_the_job(job: Job) -> Iterator[str]:
