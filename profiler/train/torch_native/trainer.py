@@ -90,6 +90,8 @@ def train(request: TrainingRequest, rank: int, world_size: int) -> RankReport:
     if request.count:
         for part in one.parts.values():
             saved.watch(part)
+    if request.count and request.steps == 1:
+        rehearse(one, request)
     for step in range(request.steps):
         tokens, labels = batch(one, request, step)
         with ExitStack() as stack:
@@ -219,6 +221,19 @@ def passes(rank: Rank, tokens: Tensor, labels: Tensor) -> list[Tensor]:
         losses.append(loss_of(rank, part(some), wanted))
         losses[-1].backward()
     return losses
+
+
+def rehearse(rank: Rank, request: TrainingRequest) -> None:
+    """Passes that change nothing: in the first ones pipelines open connections by small messages.
+
+    Source: torch.distributed.pipelining `stage.py`, _get_init_p2p_neighbors_ops.
+    """
+    if rank.runner is not None:
+        tokens, labels = batch(rank, request, 0)
+        with loss_parallel() if rank.layout.tp > 1 else nullcontext():
+            passes(rank, tokens, labels)
+        for weight in rank.weights:
+            weight.grad = None
 
 
 def settle(rank: Rank) -> None:

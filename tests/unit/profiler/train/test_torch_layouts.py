@@ -29,7 +29,7 @@ LAYOUTS = {
         "schedule": "zb-v",
         "model": TINY.model_copy(update={"num_hidden_layers": 4}),
     },
-    "all forward first": {"pp": 2, "zero_stage": 0, "schedule": "gpipe"},
+    "all forward first": {"pp": 2, "zero_stage": 0, "schedule": "gpipe", "steps": 1},
     "split backward by a table": {"pp": 2, "zero_stage": 0, "schedule": "zb-h1"},
     "whole gradients, a layer again": {"runtime": "fsdp2", "dp": 2, "zero_stage": 1, **BLOCK},
     "tied": {"runtime": "fsdp2", "tp": 2, "micro_batch_size": 4, "zero_stage": 0, "model": TIED},
@@ -44,12 +44,13 @@ def found():
     with Trainers("torch") as trainers:
         for name, layout in LAYOUTS.items():
             asked = request(**layout)
-            model = asked.job.model
-            if model not in alone:
-                alone[model] = trainers.run(request(model=model, zero_stage=0), 1, SECONDS)
+            of = asked.job.model, asked.steps
+            if of not in alone:
+                whole = request(model=of[0], steps=of[1], zero_stage=0)
+                alone[of] = trainers.run(whole, 1, SECONDS)
             ranks = trainers.run(asked, asked.layout.world_size, SECONDS)
             counted = torch_expected(Combination(asked.job, asked.layout))
-            result[name] = compared(asked.job, alone[model], ranks, counted)
+            result[name] = compared(asked.job, alone[of], ranks, counted)
     return result
 
 
