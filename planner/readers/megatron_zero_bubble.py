@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions
 from trainplan.costmodel.spec.layout import Schedule, stage_specs
-from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_layout_string
 from trainplan.planner.exporters.megatron_zero_bubble import (
     COMMIT,
     FLAGS,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.planner.exporters.config import Argument, option
@@ -66,23 +66,3 @@ def check_schedule(layout: Layout) -> None:
             f"megatron-lm runs {runs} with vpp = {layout.vpp}; schedule = {layout.schedule!r} "
             "has no option: change vpp or the schedule"
         )
-
-
-def pipeline_layout_string(layers_per_stage: Sequence[int], mtp_layers: int) -> str:
-    """Text of `--pipeline-model-parallel-layout`.
-
-    `E` embedding, `t` decoder layer, `m` multi-token-prediction layer, `L` head and loss, `|`
-    between virtual stages; `x*n` and `(...)*n` repeat. The prediction layers sit with the loss.
-
-    Source: Megatron-LM `megatron/core/transformer/pipeline_parallel_layer_layout.py`.
-    """
-    *heads, last = [
-        "t" if count == 1 else f"t*{count}" if count else "" for count in layers_per_stage
-    ]
-    tail = last + ("" if not mtp_layers else "m" if mtp_layers == 1 else f"m*{mtp_layers}") + "L"
-    if not heads:
-        return "E" + tail
-    first, *inner = heads
-    runs = [(stage, len(list(run))) for stage, run in groupby(inner)]
-    middle = "".join(f"{s}|" if count == 1 else f"({s}|)*{count}" for s, count in runs)
-    return f"E{first}|{middle}{tail}"

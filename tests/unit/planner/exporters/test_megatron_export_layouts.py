@@ -6,8 +6,8 @@ import pytest
 
 from tests.megatron_jobs import DENSE, MIXTRAL, export, flags, values
 from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
 from trainplan.costmodel.spec.layout import OffloadSpec
-from trainplan.planner.exporters.megatron_lm.pipeline import pipeline_layout_string
 
 
 def _expand(text: str) -> str:

@@ -1,0 +1,151 @@
+"""The stages of one rank: GPTModels of megatron-core, their replicas and their optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from megatron.core import parallel_state as groups
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
+from megatron.core.models.gpt import GPTModel
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+from trainplan.costmodel.spec import Job
+from trainplan.profiler.torch_on_use import torch
+from trainplan.profiler.train.megatron.config import (
+    NORMS,
+    POSITIONS,
+    config_of,
+    dtype_of,
+    expert_tensor_ranks,
+    vocabulary,
+)
+from trainplan.profiler.train.megatron.weights import Place, fill
+from trainplan.profiler.train.request import TrainingRequest
+
+LEARNING_RATE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What one rank trains."""
+
+    config: Any
+    """TransformerConfig."""
+    stages: Sequence[Any]
+    """Virtual stages, each a DistributedDataParallel of a GPTModel."""
+    optimizer: Any
+
+    @property
+    def num_parameters(self) -> int:
+        """Of this rank; a table that two ends share counts once."""
+        return sum(p.numel() for stage in self.stages for p in stage.parameters())
+
+
+def connect(request: TrainingRequest) -> None:
+    """Make the groups of ranks, on the process group that is there."""
+    from megatron.core import tensor_parallel  # noqa: PLC0415 (beside its use)
+
+    job, layout = request.job, request.layout
+    groups.initialize_model_parallel(
+        layout.tp,
+        layout.pp,
+        layout.vpp if layout.vpp > 1 else None,
+        expert_model_parallel_size=layout.ep,
+        expert_tensor_parallel_size=expert_tensor_ranks(job, layout),
+        num_distributed_optimizer_instances=layout.dp_replicate,
+        create_gloo_process_groups=True,
+    )
+    tensor_parallel.model_parallel_cuda_manual_seed(request.seed + 1)
+
+
+def build(request: TrainingRequest) -> Trained:
+    """The stages of this rank, with the weights that their names and the seed give."""
+    config = config_of(request)
+    stages = [_stage(config, request, one) for one in range(request.layout.vpp)]
+    for stage in stages:
+        fill(stage, _place(request), request.seed)
+    copies = [
+        DistributedDataParallel(config, _replicas(request), stage, disable_bucketing=number > 0)
+        for number, stage in enumerate(stages)
+    ]
+    optimizer = get_megatron_optimizer(_optimizer(request), copies)
+    config.finalize_model_grads_func = finalize_model_grads
+    config.grad_scale_func = optimizer.scale_loss
+    return Trained(config, copies, optimizer)
+
+
+def _stage(config: Any, request: TrainingRequest, number: int) -> Any:  # noqa: ANN401
+    job, layout = request.job, request.layout
+    model, virtual = job.model, number if layout.vpp > 1 else None
+    ends = {"ignore_virtual": virtual is None, "vp_stage": virtual}
+    stage = GPTModel(
+        config,
+        get_gpt_decoder_block_spec(
+            config,
+            use_transformer_engine=False,
+            normalization=NORMS[model.norm],
+            vp_stage=virtual,
+        ),
+        vocabulary(job, layout),
+        max(model.max_position_embeddings, job.training.seq_length)
+        if model.position_embedding != "learned"
+        else model.max_position_embeddings,
+        pre_process=groups.is_pipeline_first_stage(**ends),
+        post_process=groups.is_pipeline_last_stage(**ends),
+        share_embeddings_and_output_weights=model.tie_word_embeddings,
+        position_embedding_type=POSITIONS[model.position_embedding],
+        rotary_percent=model.partial_rotary_factor,
+        rotary_base=int(model.rope_theta),
+        vp_stage=virtual,
+        parallel_output=True,
+    )
+    return stage.to(device=torch.cuda.current_device(), dtype=dtype_of(job))
+
+
+def _place(request: TrainingRequest) -> Place:
+    model = request.job.model
+    experts = model.moe.num_experts if model.moe else 0
+    return Place(
+        tp=groups.get_tensor_model_parallel_world_size(),
+        tp_rank=groups.get_tensor_model_parallel_rank(),
+        etp=groups.get_expert_tensor_parallel_world_size(),
+        etp_rank=groups.get_expert_tensor_parallel_rank(),
+        first_expert=groups.get_expert_model_parallel_rank() * experts // request.layout.ep,
+        gated=model.gated_mlp,
+        tied=model.tie_word_embeddings,
+    )
+
+
+def _replicas(request: TrainingRequest) -> DistributedDataParallelConfig:
+    options = request.job.options
+    return DistributedDataParallelConfig(
+        use_distributed_optimizer=request.layout.zero_stage >= 1,
+        num_distributed_optimizer_instances=request.layout.dp_replicate,
+        overlap_grad_reduce=bool(options.overlap_grad_reduce),
+        overlap_param_gather=bool(options.overlap_param_gather),
+        grad_reduce_in_fp32=options.gradient_dtype != "bf16",
+    )
+
+
+def _optimizer(request: TrainingRequest) -> OptimizerConfig:
+    return OptimizerConfig(
+        optimizer=optimizer_word(request.job),
+        lr=LEARNING_RATE,
+        bf16=request.job.training.precision == "bf16",
+        params_dtype=dtype_of(request.job),
+        use_distributed_optimizer=request.layout.zero_stage >= 1,
+        overlap_param_gather=bool(request.job.options.overlap_param_gather),
+        clip_grad=1.0,
+    )
+
+
+def optimizer_word(job: Job) -> str:
+    """The library's own word for the optimizer."""
+    return {"adamw": "adam", "sgd": "sgd"}[job.training.optimizer.name]

@@ -1,0 +1,131 @@
+"""The ranks of one request: forked, watched, and ended to the last."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+
+from trainplan.costmodel.spec.evidence.trial import Ending
+from trainplan.profiler.train.messages import Answered, Asked
+from trainplan.profiler.train.rank import run_rank
+from trainplan.profiler.train.request import RankReport
+from trainplan.profiler.train.trainers import Train
+from trainplan.profiler.watch.processes import die_with_parent
+
+POLL_MILLISECONDS = 200
+
+
+class ParentGoneError(Exception):
+    """Nobody is left to read the answer."""
+
+
+@dataclass(slots=True)
+class Rank:
+    """A process that trains, and what it has said so far."""
+
+    number: int
+    pid: int
+    reader: int
+    said: bytearray = field(default_factory=bytearray)
+
+
+def run_ranks(asked: Asked, train: Train, alive: int) -> Answered:
+    """Fork the ranks, wait for what they say and end them all.
+
+    Args:
+        asked: What is trained.
+        train: Runs in each rank.
+        alive: A pipe that closes when nobody waits any more.
+
+    Raises:
+        ParentGoneError: It did.
+    """
+    with socket.socket() as meeting:
+        meeting.bind(("127.0.0.1", 0))
+        meeting.listen(asked.nproc)
+        ranks: list[Rank] = []
+        try:
+            for number in range(asked.nproc):
+                ranks.append(_forked(number, asked, train, meeting, ranks))
+            return _watched(ranks, alive, monotonic() + asked.deadline_seconds, asked)
+        finally:
+            for rank in ranks:
+                _end(rank)
+
+
+def _forked(
+    number: int, asked: Asked, train: Train, meeting: socket.socket, before: Sequence[Rank]
+) -> Rank:
+    """Start one rank; here it returns, there it never does."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return Rank(number, pid, reader)
+    try:
+        die_with_parent(signal.SIGKILL)
+        for other in (0, reader, *(rank.reader for rank in before)):
+            os.close(other)
+        said = run_rank(number, asked, train, meeting)
+        os.write(writer, said.model_dump_json().encode())
+    finally:
+        os._exit(0)  # of the exits of a fork this alone runs nothing of the parent's
+
+
+def _watched(ranks: Sequence[Rank], alive: int, until: float, asked: Asked) -> Answered:
+    """Wait until all have said how they ended, or one did not end well."""
+    poll = select.poll()
+    poll.register(alive, 0)  # tells its end alone
+    open_ones = {rank.reader: rank for rank in ranks}
+    for reader in open_ones:
+        poll.register(reader, select.POLLIN)
+    reports: list[RankReport] = []
+    while open_ones:
+        if monotonic() > until:
+            missing = ", ".join(str(rank.number) for rank in open_ones.values())
+            reason = f"no end after {asked.deadline_seconds:.0f} s of ranks {missing}"
+            return Answered(ending="hang", reason=reason)
+        for reader, _ in poll.poll(POLL_MILLISECONDS):
+            if reader == alive:
+                raise ParentGoneError
+            rank = open_ones[reader]
+            part = os.read(reader, 1 << 16)
+            rank.said += part
+            if part:
+                continue
+            poll.unregister(reader)
+            del open_ones[reader]
+            ended = _ending(rank)
+            if ended.ending != "measured":
+                return ended
+            reports += ended.reports
+    reports.sort(key=lambda report: report.rank)
+    return Answered(ending="measured", reports=tuple(reports))
+
+
+def _ending(rank: Rank) -> Answered:
+    """How a rank that says nothing more has ended."""
+    if rank.said:
+        return Answered.model_validate_json(bytes(rank.said))
+    _, status = os.waitpid(rank.pid, 0)
+    rank.pid = 0
+    how = os.waitstatus_to_exitcode(status)
+    ended = f"was ended by signal {-how}" if how < 0 else "ended without a word"
+    ending: Ending = "out_of_memory" if how == -signal.SIGKILL else "crash"
+    more = ": the system kills so when memory runs out" if how == -signal.SIGKILL else ""
+    return Answered(ending=ending, reason=f"rank {rank.number} {ended}{more}")
+
+
+def _end(rank: Rank) -> None:
+    os.close(rank.reader)
+    if rank.pid:
+        with suppress(ProcessLookupError):
+            os.kill(rank.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(rank.pid, 0)
