@@ -1,0 +1,170 @@
+"""What is believed of the step time of every contender, before and after some were measured.
+
+    log step = price + slopes (scalars - scalars priced at) + shared + own
+
+The scalars are of the machine; `shared` is what the model gets wrong of layouts that are alike, and
+`own` what it gets wrong of one layout. All are normal before anything is measured, so what they are
+after it follows in closed form, scalars and layouts at once. The speed and what one layout has of
+its own have wide tails: each counts with the variance that makes what was measured most probable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.measured.varied import SCALARS
+from trainplan.costmodel.spec.evidence.spreads import Spreads
+from trainplan.planner.tuning.alike import alikeness
+from trainplan.planner.tuning.contenders import Contenders
+from trainplan.planner.tuning.pricing import Linear
+
+Matrix = FloatColumn
+TAIL, WIDE_TAIL = 4.0, 1.0
+"""Degrees of freedom of what one layout has of its own, and of the speed.
+
+Source: four leave a variance and are usual for odd runs (Lange et al., JASA 84, 1989); one is the
+Cauchy density of `costmodel.measured.scalars`.
+"""
+ROUNDS = 8
+SPEED = SCALARS.index("speed")
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A joint normal of the scalars and of the log step time of every contender."""
+
+    scalars: FloatColumn
+    scalars_covariance: Matrix
+    log_seconds: FloatColumn
+    covariance: Matrix
+    """Of the contenders."""
+    cross: Matrix
+    """Shape (contender, scalar)."""
+
+    @property
+    def spread(self) -> FloatColumn:
+        """Standard deviation of every log step time."""
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+    @property
+    def scalars_spread(self) -> FloatColumn:
+        """Standard deviation of every scalar."""
+        return np.sqrt(np.maximum(np.diag(self.scalars_covariance), 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Measured steps of some contenders."""
+
+    rows: IntColumn
+    log_seconds: FloatColumn
+    noise: FloatColumn
+    """Standard deviation of each, in log units."""
+
+
+def prior_spreads(fastest_s: float) -> FloatColumn:
+    """Standard deviation of every scalar before anything is measured, by `SCALARS`.
+
+    Source: `catalog/spreads.toml`; seconds added to a step are counted in steps.
+    """
+    spreads = catalog.spreads().scalars
+    values = [spreads[name].value for name in SCALARS]
+    values[-1] *= fastest_s
+    return np.array(values)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is believed before a trial."""
+
+    linear: Linear
+    spreads: FloatColumn
+    """Of the scalars."""
+    alike: Matrix
+    """Correlation of `shared` between contenders."""
+    sizes: Spreads
+
+    def after(self, measured: Measurements) -> Belief:
+        """The belief once some were measured.
+
+        Source: Lange, Little and Taylor, JASA 84, 1989, equations 4 to 6: expectation and
+        maximisation for Student's t, here of `own` and of the speed.
+        """
+        own = np.full(len(self.alike), self.sizes.own.value**2)
+        scalars = self.spreads**2
+        belief = self._normal(scalars, own)
+        if not len(measured.rows):
+            return belief
+        size, rows = self.sizes.own.value**2, measured.rows
+        for _ in range(ROUNDS):
+            belief = self._normal(scalars, own)
+            found, residual = _conditioned(belief, measured, own)
+            own = own.copy()
+            own[rows] = size * (TAIL + residual / size) / (TAIL + 1)
+            moved = found.scalars[SPEED] ** 2 + found.scalars_covariance[SPEED, SPEED]
+            scalars = scalars.copy()
+            scalars[SPEED] = (WIDE_TAIL * self.spreads[SPEED] ** 2 + moved) / (WIDE_TAIL + 1)
+        return _conditioned(self._normal(scalars, own), measured, own)[0]
+
+    def _normal(self, scalars: FloatColumn, own: FloatColumn) -> Belief:
+        """Before any measurement, with given variances of the scalars and of `own`."""
+        slopes, shared = self.linear.slopes, self.sizes.shared.value**2
+        covariance = (slopes * scalars) @ slopes.T + shared * self.alike + np.diag(own)
+        return Belief(
+            scalars=np.zeros(len(scalars)),
+            scalars_covariance=np.diag(scalars),
+            log_seconds=self.linear.prices.log_seconds - slopes @ self.linear.at,
+            covariance=covariance,
+            cross=slopes * scalars,
+        )
+
+
+def prior_of(contenders: Contenders, linear: Linear, spreads: FloatColumn) -> Prior:
+    """The prior of some contenders around a point they were priced at."""
+    sizes = catalog.spreads()
+    return Prior(linear, spreads, alikeness(contenders, sizes.likeness.value), sizes)
+
+
+def _conditioned(
+    prior: Belief, measured: Measurements, own: FloatColumn
+) -> tuple[Belief, FloatColumn]:
+    """The belief after some measurements, and the mean square of what each row has of its own.
+
+    Source: normal distributions, Rasmussen and Williams, Gaussian Processes, equations 2.23, 2.24.
+    """
+    rows = measured.rows
+    seen = prior.covariance[np.ix_(rows, rows)] + np.diag(measured.noise**2)
+    inverse = np.linalg.inv(seen)
+    surprise = measured.log_seconds - prior.log_seconds[rows]
+    gain, scalar_gain = prior.covariance[:, rows] @ inverse, prior.cross[rows].T @ inverse
+    belief = Belief(
+        scalars=prior.scalars + scalar_gain @ surprise,
+        scalars_covariance=prior.scalars_covariance - scalar_gain @ prior.cross[rows],
+        log_seconds=prior.log_seconds + gain @ surprise,
+        covariance=prior.covariance - gain @ prior.covariance[rows],
+        cross=prior.cross - gain @ prior.cross[rows],
+    )
+    sizes = own[rows]
+    mean = sizes * (inverse @ surprise)
+    square = mean**2 + sizes - sizes**2 * np.diag(inverse)
+    return belief, np.asarray(square)
+
+
+def samples(belief: Belief, number: int, seed: int) -> Matrix:
+    """Draws of all log step times at once, shape (draw, contender)."""
+    values, vectors = np.linalg.eigh(belief.covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    noise = np.random.default_rng(seed).standard_normal((number, len(values)))
+    return np.asarray(belief.log_seconds + noise @ root.T)
+
+
+def scalar_ranges(belief: Belief, quantile: float) -> Mapping[str, tuple[float, float, float]]:
+    """Mean of every scalar, and how far it may be off to either side."""
+    half = quantile * belief.scalars_spread
+    rows = zip(SCALARS, belief.scalars.tolist(), half.tolist(), strict=True)
+    return {name: (mean, mean - reach, mean + reach) for name, mean, reach in rows}

@@ -1,0 +1,158 @@
+"""Tune a job: run contenders one after the other until no other is likely to be faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
+from trainplan.planner.plan import Infeasible
+from trainplan.planner.questions.search import search
+from trainplan.planner.tuning import reports
+from trainplan.planner.tuning.choose import choose, reason
+from trainplan.planner.tuning.contenders import Contenders, contenders
+from trainplan.planner.tuning.events import (
+    Finished,
+    Learned,
+    Started,
+    StopReason,
+    TrialEnded,
+    TrialStarted,
+)
+from trainplan.planner.tuning.knowledge import Ended, Knowledge, knowledge_of
+from trainplan.planner.tuning.options import TuneOptions
+from trainplan.planner.tuning.stop import Untried, untried
+
+Launch = Callable[[Trial], Outcome]
+AnyEvent = Started | TrialStarted | TrialEnded | Learned | Finished
+LISTED = 30
+"""Alternatives of a search that are contenders in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a run starts: a plan, and what was tried before."""
+
+    chosen: Job
+    """The job with the settings of the plan."""
+    layouts: tuple[Layout, ...]
+    """Of the plan's table, the answer first."""
+
+
+def tune(
+    job: Job,
+    launch: Launch,
+    options: TuneOptions | None = None,
+    *,
+    start: Start | None = None,
+    measured: Measured = NOTHING,
+    earlier: Sequence[tuple[Trial, Outcome]] = (),
+) -> Iterator[AnyEvent]:
+    """Run trials of a job and learn from each; the last event is `Finished`.
+
+    Without a `start` it searches for one. Trials of `earlier` count as done and are not repeated.
+    An interrupted iterator has lost nothing: what ended was told.
+
+    Raises:
+        PlanError: The job names something unknown, or no layout can be tried.
+    """
+    options = options or TuneOptions()
+    start = start or searched(job, options, measured)
+    known = _known(job, options, start, measured, earlier)
+    left = _untried(known, options)
+    yield reports.started(known, options, len(earlier))
+    stop = _stop(known, options, left)
+    while stop is None:
+        trial, row = next_trial(known, options)
+        yield reports.trial_started(known, trial, row)
+        ended = Ended(row, trial, launch(trial))
+        before, known = known, known.after(ended).priced_near(measured)
+        yield reports.trial_ended(before, known, ended)
+        left = _untried(known, options)
+        yield reports.learned(known, left)
+        stop = _stop(known, options, left)
+    yield reports.finished(known, options, left, stop)
+
+
+def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> Start:
+    """A start from a search, where nobody brought a plan.
+
+    Raises:
+        PlanError: As `search`.
+    """
+    asked = options.search.model_copy(update={"top": LISTED, "only_answer": True})
+    found = search(job, asked, measured=measured)
+    if isinstance(found, Infeasible):
+        return Start(job, ())
+    return Start(found.job, tuple(one.layout for one in found.candidates))
+
+
+def _known(
+    job: Job,
+    options: TuneOptions,
+    start: Start,
+    measured: Measured,
+    earlier: Sequence[tuple[Trial, Outcome]],
+) -> Knowledge:
+    """What is known before the first trial.
+
+    Raises:
+        SpecError: No layout can be tried.
+    """
+    before = [(trial.job, trial.layout) for trial, _ in earlier]
+    found = contenders(
+        job, options.search, measured, start.layouts, chosen=start.chosen, tried=before
+    )
+    if not len(found):
+        raise SpecError(
+            f"no layout can be tried: none that may fit can be written for {job.runtime}: "
+            "`plan search` says what was refused, `plan catalog runtimes` what is written"
+        )
+    known = knowledge_of(found, measured)
+    place = {one: row for row, one in enumerate(found)}
+    for trial, outcome in earlier:
+        known = known.after(Ended(place[trial.job, trial.layout], trial, outcome))
+    return known.priced_near(measured)
+
+
+def next_trial(known: Knowledge, options: TuneOptions) -> tuple[Trial, int]:
+    """The next trial, and which contender it runs."""
+    number = 1 + max((one.trial.number for one in known.ended), default=0)
+    again = known.to_repeat
+    if again is not None:
+        why = "once more: a node was lost, which says nothing of the layout"
+        return _trial(known.contenders, again, number, why), again
+    best = known.best
+    reference = float(np.log(best.outcome.step_time_s or 1.0)) if best else None
+    last = known.counted + 1 >= options.trials
+    choice = choose(known.belief, known.runs, known.open_rows, reference, last=last)
+    why = reason(known.belief, choice, reference)
+    return _trial(known.contenders, choice.row, number, why), choice.row
+
+
+def _trial(found: Contenders, row: int, number: int, why: str) -> Trial:
+    job, layout = found.at(row)
+    return Trial(number=number, job=job, layout=layout, why=why)
+
+
+def _untried(known: Knowledge, options: TuneOptions) -> Untried:
+    best = known.best
+    row = best.row if best else None
+    return untried(known.belief, known.runs, known.open_rows, row, options.worth)
+
+
+def _stop(known: Knowledge, options: TuneOptions, left: Untried) -> StopReason | None:
+    """Why to stop now; null: go on."""
+    if known.best and left.probability <= 1 - options.settled:
+        return "settled"
+    if not known.open_rows.any():
+        return "all_tried"
+    if known.counted >= options.trials:
+        return "trials"
+    spent = options.seconds is not None and known.seconds >= options.seconds
+    return "seconds" if spent else None

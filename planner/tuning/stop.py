@@ -1,0 +1,48 @@
+"""When to stop: what may still be faster than the best measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.planner.tuning.belief import Belief, samples
+
+DRAWS = 1000
+"""Source: assumed; a probability of 0.1 is then known to 0.01."""
+SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Untried:
+    """What untried contenders may bring."""
+
+    probability: float
+    """That one of them is faster than the best measured by what is worth a trial."""
+    gain: float
+    """Expected shortening of the best measured step if all were tried, as a fraction."""
+    each: FloatColumn
+    """Probability of every contender; 0 of those that are not open."""
+
+
+def untried(
+    belief: Belief, runs: FloatColumn, open_rows: BoolColumn, best_row: int | None, worth: float
+) -> Untried:
+    """Judge what is open, by draws of all step times at once and of what runs.
+
+    Source: derived; the share of the draws in which some contender that runs is faster.
+    """
+    none = np.zeros(len(runs))
+    if not open_rows.any():
+        return Untried(0.0, 0.0, none)
+    if best_row is None:
+        return Untried(1.0, 1.0, none)
+    drawn = samples(belief, DRAWS, SEED)
+    running = np.random.default_rng(SEED + 1).random(drawn.shape) < runs
+    shorter = np.where(running & open_rows, drawn - drawn[:, [best_row]], np.inf)
+    limit = np.log1p(-worth)
+    faster = shorter < limit
+    gain = 1 - np.exp(np.minimum(shorter.min(axis=1), 0.0))
+    each = faster.mean(axis=0)
+    return Untried(float(faster.any(axis=1).mean()), float(gain.mean()), each)
