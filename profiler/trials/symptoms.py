@@ -1,0 +1,124 @@
+"""What lines of a log say of how a run fails, in whatever format.
+
+A rank that fails takes the others with it, and torchrun tells of both: what counts is the first
+error of a rank itself. Messages of a connection that broke count only where nothing else is there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainplan.profiler.logs.reading import COLOUR
+
+OUT_OF_MEMORY = re.compile(
+    r"OutOfMemoryError|(?:CUDA|HIP|XPU|NPU) (?:error: )?out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|DefaultCPUAllocator: can't allocate memory|std::bad_alloc|^(?:\[rank\d+\]: *)?MemoryError"
+    r"|oom[-_]kill|OOM Killed|OUT_OF_MEMORY|Cuda failure (?:\d+ )?'out of memory'",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Source: pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp and c10/core/impl/alloc_cpu.cpp (their
+messages); NVIDIA/nccl src/include/checks.h; SchedMD/slurm src/slurmd/slurmstepd/mgr.c."""
+KILLED = re.compile(r"Signal 9 \(SIGKILL\)|exitcode\s*:\s*-9\b|\bKilled\b")
+"""Source: torch/distributed/elastic/multiprocessing/errors/__init__.py `ProcessFailure`."""
+DIED = re.compile(r"Signal (?:[2-8]|1[0-46-9]|[23]\d) \(SIG\w+\)")
+"""As `KILLED`."""
+TERMINATED = re.compile(
+    r"Signal (?:15|1) \(SIG(?:TERM|HUP)\)|got signal: (?:15|1)\b"
+    r"|Received (?:(?:Signals\.)?SIG(?:TERM|HUP)|15|1) death signal"
+    r"|\*\*\* JOB \d+ ON \S+ CANCELLED"
+)
+"""Source: torch/distributed/elastic/multiprocessing/api.py `SignalException`,
+torch/distributed/elastic/agent/server/api.py; SchedMD/slurm src/slurmd/slurmstepd/req.c."""
+LOST_NODE = re.compile(
+    r"DUE TO NODE FAILURE|NODE_FAIL|Node failure on"
+    r"|uncorrectable (?:NVLink |ECC )?error|GPU has fallen off the bus|GPU is lost"
+    r"|CUDA error: (?:hardware|system not yet initialized)",
+    re.IGNORECASE,
+)
+"""Source: SchedMD/slurm src/srun/libsrun/launch.c; NVIDIA, CUDA Runtime API, error codes 214, 220,
+802; NVIDIA, XID Errors, 79."""
+BROKEN_CONNECTION = re.compile(
+    r"ncclRemoteError|remote process exited or there was a network error|ncclSystemError"
+    r"|Connection (?:reset|closed|refused) by (?:remote )?peer|Broken pipe|connection was closed"
+    r"|failed to recv, got 0 bytes|DistNetworkError|RendezvousConnectionError"
+    r"|NCCL communicator was aborted",
+    re.IGNORECASE,
+)
+"""Source: NVIDIA/nccl src/init.cc `ncclGetErrorString`; pytorch/pytorch
+torch/csrc/distributed/c10d/TCPStore.cpp."""
+TIMED_OUT = re.compile(
+    r"Watchdog caught collective operation timeout|Timed out waiting \d+\s*ms for (?:recv|send)"
+    r"|Timed out after \d+ seconds"
+)
+"""Source: pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; gloo
+transport/tcp/unbound_buffer.cc."""
+ERROR = re.compile(
+    r"^(?:\[(?:rank|default)\d+\]:? *|\d+: *)?(?P<error>(?:\w+\.)*\w*(?:Error|Exception): .+)"
+)
+SCRIPT_ERROR = re.compile(
+    r"^(?:.*/)?[\w.-]+: line \d+: .+|: error: .+|No module named .+|^Set [A-Z_]+: .+"
+    r"|^\w+ is '.*', and there is no .+|^There is no \S+ .+"
+)
+"""Of bash, of a parser of options, of Python, and of the scripts of `plan export`."""
+SAYS = re.compile(r"\w")
+"""Something but rules and brackets."""
+WRAPPER = re.compile(r"ChildFailedError|SignalException|ProcessRaisedException|SystemExit")
+"""What torchrun raises around the error of a rank."""
+
+
+@dataclass(slots=True)
+class Symptoms:
+    """The first line of each kind; empty: none."""
+
+    out_of_memory: str = ""
+    killed: str = ""
+    died: str = ""
+    """By a signal that the program itself is the reason of."""
+    terminated: str = ""
+    lost_node: str = ""
+    broken_connection: str = ""
+    timed_out: str = ""
+    error: str = ""
+    """Of a rank."""
+    script_error: str = ""
+    """Of what starts the ranks."""
+    last: str = ""
+    """The last line with anything on it."""
+
+    def feed(self, lines: Iterable[str]) -> None:
+        """Take lines in their order."""
+        for raw in lines:
+            line = COLOUR.sub("", raw).strip()
+            if SAYS.search(line):
+                self.last = line
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        for name, pattern in KINDS:
+            if not getattr(self, name) and pattern.search(line):
+                setattr(self, name, line)
+        if WRAPPER.search(line) or BROKEN_CONNECTION.search(line):
+            return
+        found = ERROR.match(line)
+        if found:
+            self.error = self.error or found["error"]
+        elif SCRIPT_ERROR.search(line):
+            self.script_error = self.script_error or line
+
+    @property
+    def fails(self) -> bool:
+        """Does any rank say that it cannot go on?"""
+        return bool(self.out_of_memory or self.killed or self.died or self.error)
+
+
+KINDS = (
+    ("out_of_memory", OUT_OF_MEMORY),
+    ("killed", KILLED),
+    ("died", DIED),
+    ("terminated", TERMINATED),
+    ("lost_node", LOST_NODE),
+    ("broken_connection", BROKEN_CONNECTION),
+    ("timed_out", TIMED_OUT),
+)
