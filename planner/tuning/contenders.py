@@ -10,7 +10,7 @@ What cannot be exported is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,9 @@ SAME = 1e-6
 """Relative difference of prices that is no more than rounding."""
 MOST_SKELETONS = 1500
 """Whose policies are priced. Source: assumed; a second of work."""
+
+
+CanRun = Callable[[Job, Layout], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +129,25 @@ def contenders(
     chosen: Job | None = None,
     tried: Sequence[tuple[Job, Layout]] = (),
     most: int = MOST,
+    can_run: CanRun | None = None,
 ) -> Contenders:
     """The contenders of a job, with those of `also`, a plan's, and those that were `tried` before.
 
     `chosen` is the job with the settings of its plan. Of settings that the job does not state, one
-    is changed at a time.
+    is changed at a time. What `can_run` refuses is left out; by default what is not exported.
 
     Raises:
         PlanError: The job names something unknown.
     """
-    options, chosen = options or SearchOptions(), chosen or job
+    options, chosen, can_run = options or SearchOptions(), chosen or job, can_run or exports
     grid = _grid(chosen, options, measured)
     found = _near_the_fastest(grid).fastest(most)
     rows = (found.row(i) for i in range(len(found)))
-    own = [layout for layout in dict.fromkeys((*also, *rows)) if exports(chosen, layout)]
+    own = [layout for layout in dict.fromkeys((*also, *rows)) if can_run(chosen, layout)]
     pairs = [*tried, *((chosen, layout) for layout in own)]
     for variant in _variants(job, chosen, options):
         some = _varied(grid, variant, own[:MOST_VARIED])
-        pairs += [(variant.job, layout) for layout in some]
+        pairs += [(variant.job, layout) for layout in some if can_run(variant.job, layout)]
     return _grouped(pairs, measured)
 
 
@@ -175,7 +179,7 @@ def _varied(grid: _Grid, variant: Combination, layouts: Sequence[Layout]) -> lis
     pairs = zip(grid.price(table), other.price(table), strict=True)
     unlike = [~np.isclose(one, another, rtol=SAME) for one, another in pairs]
     rows = np.flatnonzero(np.all(legal, axis=0) & np.any(unlike, axis=0)).tolist()
-    return [layouts[row] for row in rows if exports(job, layouts[row])]
+    return [layouts[row] for row in rows]
 
 
 def exports(job: Job, layout: Layout) -> bool:

@@ -15,7 +15,7 @@ from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import search
 from trainplan.planner.tuning import reports
 from trainplan.planner.tuning.choose import choose, reason
-from trainplan.planner.tuning.contenders import Contenders, contenders
+from trainplan.planner.tuning.contenders import CanRun, Contenders, contenders
 from trainplan.planner.tuning.events import (
     Finished,
     Learned,
@@ -52,18 +52,20 @@ def tune(
     start: Start | None = None,
     measured: Measured = NOTHING,
     earlier: Sequence[tuple[Trial, Outcome]] = (),
+    can_run: CanRun | None = None,
 ) -> Iterator[AnyEvent]:
     """Run trials of a job and learn from each; the last event is `Finished`.
 
     Without a `start` it searches for one. Trials of `earlier` count as done and are not repeated.
-    An interrupted iterator has lost nothing: what ended was told.
+    What `can_run` refuses is no contender; by default what is not exported. An interrupted iterator
+    has lost nothing: what ended was told.
 
     Raises:
         PlanError: The job names something unknown, or no layout can be tried.
     """
     options = options or TuneOptions()
     start = start or searched(job, options, measured)
-    known = _known(job, options, start, measured, earlier)
+    known = _known(job, options, start, measured, earlier, can_run=can_run)
     left = _untried(known, options)
     yield reports.started(known, options, len(earlier))
     stop = _stop(known, options, left)
@@ -98,6 +100,8 @@ def _known(
     start: Start,
     measured: Measured,
     earlier: Sequence[tuple[Trial, Outcome]],
+    *,
+    can_run: CanRun | None,
 ) -> Knowledge:
     """What is known before the first trial.
 
@@ -106,12 +110,18 @@ def _known(
     """
     before = [(trial.job, trial.layout) for trial, _ in earlier]
     found = contenders(
-        job, options.search, measured, start.layouts, chosen=start.chosen, tried=before
+        job,
+        options.search,
+        measured,
+        start.layouts,
+        chosen=start.chosen,
+        tried=before,
+        can_run=can_run,
     )
     if not len(found):
         raise SpecError(
-            f"no layout can be tried: none that may fit can be written for {job.runtime}: "
-            "`plan search` says what was refused, `plan catalog runtimes` what is written"
+            f"no layout can be tried: none that may fit can be started on {job.runtime}: "
+            "`plan search` says what was refused, `plan export` what is not written"
         )
     known = knowledge_of(found, measured)
     place = {one: row for row, one in enumerate(found)}
