@@ -48,6 +48,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "CHECKOUTS": [name for name, one in EXPORTERS.items() if one.source_patterns],
     "KEY_TABLES": OTHERS,
     "LAUNCHERS": LAUNCHERS,
+    "TRIAL_LAUNCHERS": TRIAL_LAUNCHERS,
     "MEASUREMENTS": ITEMS,
     "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,
