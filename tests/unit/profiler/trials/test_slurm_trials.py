@@ -92,7 +92,7 @@ def ran(tmp_path, *lines):
 
 
 def test_a_job_with_enough_steps_is_cancelled_and_measured(tmp_path, slurm):
-    found = ran(tmp_path, steps(9.0, 2.0, 1.0, 1.0, 1.0), "sleep 600")
+    found = ran(tmp_path, steps(9.0, 2.0, 1.0, 1.0, 1.0), "exec sleep 600")
     assert (found.ending, found.step_time_s, found.steps) == ("measured", 1.0, 3)
     assert (slurm / "cancelled").read_text().split()[0] == "4711"
     assert (slurm / "state").read_text() == "CANCELLED\n"
@@ -152,7 +152,7 @@ def test_a_signal_to_us_cancels_the_job(tmp_path, slurm):
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals are the main thread's")
     with pytest.raises(KeyboardInterrupt):
-        ran(tmp_path, f"kill -TERM {os.getpid()}", "sleep 600")
+        ran(tmp_path, f"kill -TERM {os.getpid()}", "exec sleep 600")
     assert (slurm / "state").read_text() == "CANCELLED\n"
 
 
