@@ -147,9 +147,9 @@ def filled(words: tuple[str, ...], run: TrialRun) -> tuple[str, ...]:
     return tuple(PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words)
 
 
-def environment(run: TrialRun, mark: str) -> Mapping[str, str]:
+def environment(run: TrialRun) -> Mapping[str, str]:
     """Ours, the run's, and output that is not held back where it goes to a file."""
-    return {"PYTHONUNBUFFERED": "1", **os.environ, **run.environment, MARK: mark}
+    return {"PYTHONUNBUFFERED": "1", **os.environ, **run.environment}
 
 
 def _started(words: tuple[str, ...], run: TrialRun, stop: tuple[str, ...] = ()) -> Processes:
@@ -161,7 +161,7 @@ def _started(words: tuple[str, ...], run: TrialRun, stop: tuple[str, ...] = ()) 
                 stdin=DEVNULL,
                 stdout=log,
                 stderr=STDOUT,
-                env=environment(run, mark),
+                env={**environment(run), MARK: mark},
                 start_new_session=True,
                 preexec_fn=partial(  # noqa: PLW1509 (takes no lock)
                     die_with_parent, signal.SIGTERM
