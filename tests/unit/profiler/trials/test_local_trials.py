@@ -304,8 +304,7 @@ def test_a_signal_to_us_ends_the_trial_first(tmp_path, told):
     pid = tmp_path / "pid"
 
     def tell():
-        while not pid.exists() or not pid.read_text().strip():
-            time.sleep(0.01)
+        until(lambda: pid.exists() and pid.read_text().strip())
         os.kill(os.getpid(), told)
 
     if threading.current_thread() is not threading.main_thread():
@@ -339,12 +338,28 @@ def test_a_script_is_told_to_end_where_we_are_killed(tmp_path):
     wait = "while true; do sleep 0.05; done"
     trial(tmp_path, trap, f"echo $$ > {shlex.quote(str(pid))}", wait)
     with subprocess.Popen([sys.executable, "-c", OURS, str(tmp_path)]) as us:
-        while not pid.exists() or not pid.read_text().strip():
-            assert us.poll() is None
-            time.sleep(0.01)
+        until(lambda: pid.exists() and pid.read_text().strip())
         us.kill()
-    while not told.exists():
+    until(told.exists)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists processes")
+def test_what_a_killed_run_left_is_ended_before_the_same_trial_starts(tmp_path):
+    run = trial(tmp_path, "exec sleep 600")
+    left = WAYS["local"].start(run)
+    state = f"cut -d ' ' -f 3 /proc/{left.process.pid}/stat"
+    found = ran(tmp_path, f'[[ "$({state})" == Z ]] || exit 1', steps(9, 9, 1))
+    assert found.ending == "measured"
+    left.process.wait()
+
+
+def until(fact):
+    """Wait for a fact that comes soon on any machine."""
+    for _ in range(6000):
+        if fact():
+            return
         time.sleep(0.01)
+    raise AssertionError("it did not come")
 
 
 def test_output_is_not_held_back_and_variables_reach_the_script(tmp_path):
