@@ -124,9 +124,9 @@ def _known(
             "`plan search` says what was refused, `plan export` what is not written"
         )
     known = knowledge_of(found, measured)
-    place = {one: row for row, one in enumerate(found)}
+    place = {(one.options, layout): row for row, (one, layout) in enumerate(found)}
     for trial, outcome in earlier:
-        known = known.after(Ended(place[trial.job, trial.layout], trial, outcome))
+        known = known.after(Ended(place[trial.job.options, trial.layout], trial, outcome))
     return known.priced_near(measured)
 
 
