@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -80,31 +81,52 @@ def _fault(ended: Ended) -> Fault | None:
         return None
     if verdict.ending:
         return Fault(verdict.ending, verdict.reason)
-    by_itself = ended.stop == "ended"
-    killed = symptoms.killed or (f"signal {KILL}" if verdict.code in (-KILL, 128 + KILL) else "")
-    outside = symptoms.terminated or ("SIGTERM" if verdict.code in TOLD else "")
-    ranked: tuple[tuple[Ending, str, str], ...] = (
-        ("out_of_memory", "", symptoms.out_of_memory),
-        ("lost_node", "", symptoms.lost_node),
-        ("crash", "", symptoms.error),
-        ("out_of_memory", "killed, as the system does where memory ends: ", killed),
-        ("hang", "", symptoms.timed_out),
-        ("crash", "", symptoms.died),
-        ("lost_node", "ended from outside: ", outside if by_itself else ""),
-        ("lost_node", "", symptoms.broken_connection if by_itself else ""),
-        ("crash", "", symptoms.script_error if by_itself else ""),
-    )
-    found = next(((ending, what + said) for ending, what, said in ranked if said), None)
-    if found:
-        return Fault(*found)
-    if not verdict.code:
-        return None
-    return Fault("crash", f"ended with exit code {verdict.code}{_last(symptoms)}")
+    ranked = (*_said(symptoms), *(_left(symptoms, verdict) if ended.stop == "ended" else ()))
+    return next((fault for fault in ranked if fault.reason), None)
 
 
-KILL = int(signal.SIGKILL)
-TOLD = {sign for one in (signal.SIGTERM, signal.SIGHUP) for sign in (-int(one), 128 + int(one))}
-"""Exit codes of a program that was told to end, by itself and through a shell."""
+def _said(symptoms: Symptoms) -> Iterator[Fault]:
+    """What ranks say; an empty reason is none."""
+    yield Fault("out_of_memory", symptoms.out_of_memory)
+    yield Fault("lost_node", symptoms.lost_node)
+    yield Fault("crash", symptoms.error)
+    yield Fault("hang", symptoms.timed_out)
+
+
+def _left(symptoms: Symptoms, verdict: Verdict) -> Iterator[Fault]:
+    """What is left to tell of a run that ended by itself: codes, then consequences."""
+    code = verdict.code if symptoms.code is None else symptoms.code
+    who = "" if symptoms.rank is None else f"rank {symptoms.rank} of its node "
+    if code in KILLED:
+        yield Fault("out_of_memory", f"{who}was killed, as the system does where memory ends")
+    if code in TOLD or symptoms.terminated:
+        yield Fault("lost_node", f"{who}was ended from outside by SIGTERM")
+    if code and code < 0:
+        yield Fault("crash", f"{who}died of {_name(-code)}")
+    if symptoms.code not in ONE_OF_MANY:
+        yield Fault("crash", f"{who}ended with exit code {symptoms.code}")
+    yield Fault("lost_node", symptoms.broken_connection)
+    yield Fault("crash", symptoms.script_error)
+    if code:
+        yield Fault("crash", f"{who}ended with exit code {code}{_last(symptoms)}")
+
+
+def _codes(*signals: signal.Signals) -> frozenset[int]:
+    """Exit codes of a program that a signal ended, by itself and through a shell."""
+    return frozenset(code for one in signals for code in (-int(one), 128 + int(one)))
+
+
+KILLED = _codes(signal.SIGKILL)
+TOLD = _codes(signal.SIGTERM, signal.SIGHUP)
+ONE_OF_MANY = (None, 0, 1)
+"""Codes of a rank that tell nothing: Python's is 1 whatever it raised."""
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _nothing_came(ended: Ended, limits: Limits, *, timed: bool) -> Fault | None:

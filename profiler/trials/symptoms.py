@@ -14,23 +14,22 @@ from trainplan.profiler.logs.reading import COLOUR
 
 OUT_OF_MEMORY = re.compile(
     r"OutOfMemoryError|(?:CUDA|HIP|XPU|NPU) (?:error: )?out of memory|CUBLAS_STATUS_ALLOC_FAILED"
-    r"|DefaultCPUAllocator: can't allocate memory|std::bad_alloc|^(?:\[rank\d+\]: *)?MemoryError"
+    r"|DefaultCPUAllocator: can't allocate memory|std::bad_alloc|^MemoryError"
     r"|oom[-_]kill|OOM Killed|OUT_OF_MEMORY|Cuda failure (?:\d+ )?'out of memory'",
     re.IGNORECASE | re.MULTILINE,
 )
 """Source: pytorch/pytorch c10/cuda/CUDACachingAllocator.cpp and c10/core/impl/alloc_cpu.cpp (their
 messages); NVIDIA/nccl src/include/checks.h; SchedMD/slurm src/slurmd/slurmstepd/mgr.c."""
-KILLED = re.compile(r"Signal 9 \(SIGKILL\)|exitcode\s*:\s*-9\b|\bKilled\b")
-"""Source: torch/distributed/elastic/multiprocessing/errors/__init__.py `ProcessFailure`."""
-DIED = re.compile(r"Signal (?:[2-8]|1[0-46-9]|[23]\d) \(SIG\w+\)")
-"""As `KILLED`."""
+RANK_ENDED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
+"""Of the first rank that ended; torchrun ends the others, and lists them with their signals.
+
+Source: torch/distributed/elastic/multiprocessing/api.py, `SubprocessContext._poll`."""
 TERMINATED = re.compile(
-    r"Signal (?:15|1) \(SIG(?:TERM|HUP)\)|got signal: (?:15|1)\b"
-    r"|Received (?:(?:Signals\.)?SIG(?:TERM|HUP)|15|1) death signal"
+    r"Received (?:(?:Signals\.)?SIG(?:TERM|HUP)|15|1) death signal"
     r"|\*\*\* JOB \d+ ON \S+ CANCELLED"
 )
-"""Source: torch/distributed/elastic/multiprocessing/api.py `SignalException`,
-torch/distributed/elastic/agent/server/api.py; SchedMD/slurm src/slurmd/slurmstepd/req.c."""
+"""Source: torch/distributed/elastic/agent/server/api.py; SchedMD/slurm
+src/slurmd/slurmstepd/req.c."""
 LOST_NODE = re.compile(
     r"DUE TO NODE FAILURE|NODE_FAIL|Node failure on"
     r"|uncorrectable (?:NVLink |ECC )?error|GPU has fallen off the bus|GPU is lost"
@@ -54,9 +53,11 @@ TIMED_OUT = re.compile(
 )
 """Source: pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; gloo
 transport/tcp/unbound_buffer.cc."""
-ERROR = re.compile(
-    r"^(?:\[(?:rank|default)\d+\]:? *|\d+: *)?(?P<error>(?:\w+\.)*\w*(?:Error|Exception): .+)"
-)
+PREFIX = re.compile(r"^(?:\[(?:rank|default)\d+\]: ?|\d+: )")
+"""Of the rank that says a line: by torch, by torchrun's --tee, by srun's --label."""
+QUOTED = "    "
+"""Before the source that a traceback quotes."""
+ERROR = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception): .+")
 SCRIPT_ERROR = re.compile(
     r"^(?:.*/)?[\w.-]+: line \d+: .+|: error: .+|No module named .+|^Set [A-Z_]+: .+"
     r"|^\w+ is '.*', and there is no .+|^There is no \S+ .+"
@@ -73,9 +74,10 @@ class Symptoms:
     """The first line of each kind; empty: none."""
 
     out_of_memory: str = ""
-    killed: str = ""
-    died: str = ""
-    """By a signal that the program itself is the reason of."""
+    rank: int | None = None
+    """The first rank of a node that ended otherwise than well."""
+    code: int | None = None
+    """Its exit code, negative for a signal."""
     terminated: str = ""
     lost_node: str = ""
     broken_connection: str = ""
@@ -90,33 +92,34 @@ class Symptoms:
     def feed(self, lines: Iterable[str]) -> None:
         """Take lines in their order."""
         for raw in lines:
-            line = COLOUR.sub("", raw).strip()
+            line = PREFIX.sub("", COLOUR.sub("", raw))
             if SAYS.search(line):
-                self.last = line
-                self._take(line)
+                self.last = line.strip()
+                if not line.startswith(QUOTED):
+                    self._take(self.last)
 
     def _take(self, line: str) -> None:
+        ended = RANK_ENDED.search(line)
+        if ended and self.code is None:
+            self.rank, self.code = int(ended["rank"]), int(ended["code"])
         for name, pattern in KINDS:
             if not getattr(self, name) and pattern.search(line):
                 setattr(self, name, line)
         if WRAPPER.search(line) or BROKEN_CONNECTION.search(line):
             return
-        found = ERROR.match(line)
-        if found:
-            self.error = self.error or found["error"]
+        if ERROR.match(line):
+            self.error = self.error or line
         elif SCRIPT_ERROR.search(line):
             self.script_error = self.script_error or line
 
     @property
     def fails(self) -> bool:
         """Does any rank say that it cannot go on?"""
-        return bool(self.out_of_memory or self.killed or self.died or self.error)
+        return bool(self.out_of_memory or self.error or self.code is not None)
 
 
 KINDS = (
     ("out_of_memory", OUT_OF_MEMORY),
-    ("killed", KILLED),
-    ("died", DIED),
     ("terminated", TERMINATED),
     ("lost_node", LOST_NODE),
     ("broken_connection", BROKEN_CONNECTION),

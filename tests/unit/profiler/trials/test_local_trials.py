@@ -34,11 +34,21 @@ MEMORY = (
     "[Rank 0] (after 2 iterations) memory (MB) | allocated: 1.00 | max allocated: 2.00 | "
     "reserved: 3.00 | max reserved: 1024.00"
 )
-# what torchrun says last; torch/distributed/elastic/multiprocessing/errors/__init__.py
+# torch/distributed/elastic/multiprocessing/api.py, then errors/__init__.py: the other ranks, which
+# torchrun ended, and last the one that was first
 ROOT_CAUSE = """\
+W1126 10:00:00 99 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 4710 \
+closing signal SIGTERM
+E1126 10:00:00 99 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) \
+local_rank: 3 (pid: 4711) of binary: /usr/bin/python
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================
 pretrain_gpt.py FAILED
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 4710) (SIGTERM)
+  traceback : Signal 15 (SIGTERM) received by PID 4710
 Root Cause (first observed failure):
 [0]:
   rank      : 3 (local_rank: 3)
@@ -125,7 +135,7 @@ ENDINGS = {
         [ROOT_CAUSE.format(code=-9, said="Signal 9 (SIGKILL) received by PID 4711")],
         1,
         "out_of_memory",
-        "killed, as the system does where memory ends",
+        "rank 3 of its node was killed, as the system does where memory ends",
     ),
     "slurm's account of memory": (
         ["slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of your processes may"],
@@ -136,7 +146,8 @@ ENDINGS = {
     "an error of a rank": (
         [
             "Traceback (most recent call last):",
-            '  File "pretrain_gpt.py", line 1, in <module>',
+            '[rank3]:   File "pretrain_gpt.py", line 1, in <module>',
+            '[rank3]:     if full: raise torch.OutOfMemoryError("CUDA out of memory")',
             "[rank3]: ValueError: hidden size must be divisible by heads",
             "[rank1]: torch.distributed.DistBackendError: NCCL error: remote process exited or "
             "there was a network error",
@@ -162,7 +173,22 @@ ENDINGS = {
         [ROOT_CAUSE.format(code=-11, said="Signal 11 (SIGSEGV) received by PID 4711")],
         1,
         "crash",
-        "Signal 11 (SIGSEGV)",
+        "rank 3 of its node died of SIGSEGV",
+    ),
+    "a rank that says nothing": (
+        [
+            "[rank1]: RuntimeError: [../gloo/transport/tcp/pair.cc:547] Connection closed by peer",
+            ROOT_CAUSE.format(code=3, said="To enable traceback see: https://pytorch.org"),
+        ],
+        1,
+        "crash",
+        "rank 3 of its node ended with exit code 3",
+    ),
+    "a rank that is ended from outside": (
+        [ROOT_CAUSE.format(code=-15, said="Signal 15 (SIGTERM) received by PID 4711")],
+        1,
+        "lost_node",
+        "rank 3 of its node was ended from outside",
     ),
     "a code alone": (["bye"], 7, "crash", "ended with exit code 7; the last line is: bye"),
     "a watchdog": (
@@ -183,7 +209,7 @@ ENDINGS = {
         ],
         1,
         "lost_node",
-        "ended from outside",
+        "was ended from outside by SIGTERM",
     ),
     "a peer that is gone": (
         ["[rank0]: torch.distributed.DistBackendError: NCCL error: ncclRemoteError: A call failed"],
