@@ -66,8 +66,15 @@ def tune(
     options = options or TuneOptions()
     start = start or searched(job, options, measured)
     known = _known(job, options, start, measured, earlier, can_run=can_run)
+    yield from run(known, launch, options, measured)
+
+
+def run(
+    known: Knowledge, launch: Launch, options: TuneOptions, measured: Measured = NOTHING
+) -> Iterator[AnyEvent]:
+    """As `tune`, from what is known already."""
     left = _untried(known, options)
-    yield reports.started(known, options, len(earlier))
+    yield reports.started(known, options)
     stop = _stop(known, options, left)
     while stop is None:
         trial, row = next_trial(known, options)

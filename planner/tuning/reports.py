@@ -35,12 +35,12 @@ LIKELIEST = 5
 """Untried layouts that are told."""
 
 
-def started(known: Knowledge, options: TuneOptions, earlier: int) -> Started:
+def started(known: Knowledge, options: TuneOptions) -> Started:
     """Before the first trial."""
     fits = known.belief.log_seconds - np.log(np.maximum(known.runs, 1e-9))
     return Started(
         contenders=len(known.contenders),
-        earlier_trials=earlier,
+        earlier_trials=len(known.ended),
         trials=options.trials,
         seconds=options.seconds,
         scalars=scalar_ranges(known),
