@@ -85,7 +85,7 @@ def run(
         left = _untried(known, options)
         yield reports.learned(known, left)
         stop = _stop(known, options, left)
-    yield reports.finished(known, options, left, stop)
+    yield reports.finished(known, options, left, stop, measured)
 
 
 def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> Start:
