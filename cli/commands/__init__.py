@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "sweep": Entry("sweep", "Vary the job of a plan; search every point."),
         "check": Entry("check", "Judge a launch you have; say which edits pay."),
         "export": Entry("export", "Write the launch script of a plan."),
+        "verify": Entry("verify", "Run a plan, shrunk, in a few processes; compare."),
         "catalog": Entry(
             "catalog",
             "Show known GPUs, hosts, models, optimizers, methods of offload and clusters.",

@@ -10,8 +10,8 @@ from statistics import median
 from time import monotonic
 from typing import Protocol
 
-from trainplan.cli.files.disk import NewFile, errors_of, write_folder
-from trainplan.cli.files.documents import read_json
+from trainplan.cli.files.disk import NewFile, write_folder
+from trainplan.cli.files.documents import Document, read_document
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec import Job, Layout
@@ -21,7 +21,7 @@ from trainplan.planner.exporters.trial_steps import trial_launch
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.launchers.trials import FOLDER
 from trainplan.planner.tuning.contenders import exports
-from trainplan.planner.tuning.simulated import SimulatedMachine, machine_document
+from trainplan.planner.tuning.simulated import SCHEMA, MachineDocument, SimulatedMachine
 from trainplan.profiler.launch.launch import num_gpus
 from trainplan.profiler.logs.formats import StatedRun
 from trainplan.profiler.train.client import Trainers, slowest_seconds
@@ -180,11 +180,14 @@ def on_paper(path: Path, measured: Measured) -> OnPaper:
     """The machine of a file.
 
     Raises:
-        PlanError: The file is none.
+        FileError: It cannot be read, is no simulated machine, or a field of it is wrong.
     """
-    _, document = read_json(path)
-    with errors_of(path):
-        machine = machine_document(document.values)
+    document = read_document(path)
+    values = dict(document.values)
+    schema = values.pop("schema", None)
+    if schema != SCHEMA:
+        raise document.error(f"schema {str(schema)[:60]!r} is not {SCHEMA!r}: give that key")
+    machine = Document(document.path, values, document.root).validated(MachineDocument)
     return OnPaper(SimulatedMachine(machine, measured))
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Self
 
-from trainplan.cli.files.disk import FileError, write_text
+from trainplan.cli.files.disk import FileError, refuse_folder, write_text
 from trainplan.cli.files.profiles import calibration_json
 from trainplan.cli.terminal.output import json_text
+from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
-from trainplan.planner.plan.layout_document import layout_json
-from trainplan.planner.plan.plan import job_json
+from trainplan.planner.tuning.document import tuned_plan
 from trainplan.planner.tuning.events import Finished
+from trainplan.profiler.journal.file import only_run
+from trainplan.profiler.trials.journal import FILE, TrialJournal
+
+PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"
+Launch = Callable[[Trial], Outcome]
 
 
 def free_folder(name: str) -> Path:
@@ -24,45 +30,59 @@ def free_folder(name: str) -> Path:
 
 
 class TuningFolder:
-    """The folder of one run, held by it alone while the block lasts."""
+    """The folder of one run, which it holds alone while the block lasts."""
 
-    def __init__(self, path: Path, *, resume: bool, dry_run: bool) -> None:
-        self.path, self.resume, self.dry_run = path, resume, dry_run
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.path, self.resume = path, resume
+        self._held = ExitStack()
 
     def __enter__(self) -> Self:
+        """Make it, or take the one that is there.
+
+        Raises:
+            FileError: It exists and nobody wants to go on in it, does not exist and somebody does,
+                or cannot be made.
+            ProfilerError: Another run holds it.
+        """
+        if self.resume and not (self.path / FILE).exists():
+            raise FileError(f"{self.path}: has no {FILE} to go on from; leave --resume out")
+        if self.path.exists() and not self.resume:
+            raise FileError(f"{self.path}: exists; --resume goes on there, or choose another")
+        refuse_folder(self.path, force=True)
+        self.path.mkdir(exist_ok=True)
+        self._held.enter_context(only_run(self.path / LOCK))
         return self
 
     def __exit__(self, *ended: object) -> None:
-        pass
+        """Let it go."""
+        self._held.close()
 
     @property
     def profile(self) -> Path:
         """Measurements of this machine, where none were given."""
-        return self.path / "profile.json"
+        return self.path / PROFILE
 
-    def write_profile(self, text: str) -> None:
-        """Keep them."""
-        write_text(self.profile, text, force=True)
-        
-    def kept(self, launch):
-        return launch
-    def earlier(self):
-        return ()
-    def write_result(self, text: str, found: Finished) -> None:
-        """The plan with the fastest layout that was measured, and what was learnt of the machine."""
+    def trials(self, job: Job, launch: Launch) -> tuple[Sequence[tuple[Trial, Outcome]], Launch]:
+        """Trials of before, and a launch that keeps each trial when it ends.
+
+        Raises:
+            SpecError: Those of before are of another job.
+        """
+        journal = TrialJournal(self.path / FILE)
+        before = journal.read(job) if self.resume else None
+        if before is None:
+            journal.begin(job)
+
+        def kept(trial: Trial) -> Outcome:
+            outcome = launch(trial)
+            journal.append(trial, outcome)
+            return outcome
+
+        return [(one.trial, one.outcome) for one in before or ()], kept
+
+    def write_result(self, text: str, found: Finished, measured: Measured) -> None:
+        """The plan with the fastest layout measured, and what was learnt of the machine."""
         if found.calibration:
             calibration = json_text(calibration_json(found.calibration))
             write_text(self.path / CALIBRATION, calibration, force=True)
-        write_text(self.path / PLAN, tuned_plan(text, found), force=True)
-
-
-def tuned_plan(text: str, found: Finished) -> str:
-    """A plan's document with the best measured layout in place of the best priced one.
-
-    What was proved stays as it was, beside `tuned`: what was measured.
-    """
-    document: dict[str, object] = json.loads(text)
-    document["tuned"] = found.model_dump(mode="json", exclude={"event", "calibration"})
-    if found.best:
-        ...
-    return json_text(document)
+        write_text(self.path / PLAN, json_text(tuned_plan(text, found, measured)), force=True)

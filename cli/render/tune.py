@@ -122,9 +122,7 @@ def _remaining(job: Job, found: Finished) -> Iterator[RenderableType]:
         for one in found.remains.likeliest
     ]
     title = f"Untried, likeliest to be faster by {percent(found.remains.worth_fraction, 0)}"
-    yield Group(
-        Text(title), grid(("faster", "80 % expected", "fits", Words("layout")), rows)
-    )
+    yield Group(Text(title), grid(("faster", "80 % expected", "fits", Words("layout")), rows))
 
 
 def _machine(scalars: tuple[ScalarRange, ...]) -> RenderableType:

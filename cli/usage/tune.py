@@ -113,10 +113,10 @@ KEPT = (
     "plan tune plan.json --launcher slurm --trials 8 --budget 2h",
 )
 @click.argument("plan", type=PATH, required=False)
-@gathered("asked", "Asked", ASKED)
-@gathered("way", "Way", WAY)
-@gathered("limits", "Limits", LIMITS)
-@gathered("kept", "Kept", KEPT)
+@gathered("asked", "trainplan.cli.options.tuned:Asked", ASKED)
+@gathered("way", "trainplan.cli.options.tuned:Way", WAY)
+@gathered("limits", "trainplan.cli.options.tuned:Limits", LIMITS)
+@gathered("kept", "trainplan.cli.options.tuned:Kept", KEPT)
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def command() -> None:
     """Find the fastest layout by running the likeliest ones.

@@ -63,9 +63,30 @@ def activation_tensors(model: ModelSpec, autograd: Autograd) -> int:
     output of the activation where it is gated, and of a ReLU the output alone.
     """
     branches = 1 if model.gated_mlp else 0
+    offset = branches * autograd.offset_branch
     if not autograd.activation_output:
-        return 2 + branches
-    return (1 if model.activation == "relu" else 2) + 2 * branches
+        return 2 + branches + offset
+    return (1 if model.activation == "relu" else 2) + 2 * branches + offset
+
+
+def rotation_bytes_kept(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:
+    """Bytes per token that rotations keep, of queries, keys and values of all heads.
+
+    Source: Megatron Core `common/embeddings/rope_utils.py`, _apply_rotary_pos_emb_bshd: rotated
+    ones are new tensors, and the products keep the cosines and sines.
+    """
+    if not autograd.rotated_copies or model.position_embedding != "rope" or model.mla:
+        return 0.0
+    shared = model.num_key_value_heads < model.num_attention_heads
+    copies = 0 if shared else 2 * model.num_attention_heads * model.head_dim
+    return float(storage_bytes * copies)
+
+
+def rotation_tables(model: ModelSpec, autograd: Autograd) -> float:
+    """Numbers per position of the sequence in cosines and sines that are kept. Source: as above."""
+    if not autograd.rotated_copies or model.position_embedding != "rope" or model.mla:
+        return 0.0
+    return 4.0 * int(model.head_dim * model.partial_rotary_factor)
 
 
 def norm_module(shapes: Shapes, separate_norms: int) -> Module:

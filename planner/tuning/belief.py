@@ -10,7 +10,6 @@ its own have wide tails: each counts with the variance that makes what was measu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.measured.varied import SCALARS
-from trainplan.costmodel.spec.evidence.spreads import Spreads
+from trainplan.costmodel.spec.evidence.spreads import LayoutSpreads
 from trainplan.planner.tuning.alike import alikeness
 from trainplan.planner.tuning.contenders import Contenders
 from trainplan.planner.tuning.pricing import Linear
@@ -31,6 +30,8 @@ Source: four leave a variance and are usual for odd runs (Lange et al., JASA 84,
 Cauchy density of `costmodel.measured.scalars`.
 """
 ROUNDS = 8
+ROUNDING = 1e-9
+"""Added to variances before a root is taken."""
 SPEED = SCALARS.index("speed")
 
 
@@ -67,15 +68,12 @@ class Measurements:
     """Standard deviation of each, in log units."""
 
 
-def prior_spreads(fastest_s: float) -> FloatColumn:
+def prior_spreads() -> FloatColumn:
     """Standard deviation of every scalar before anything is measured, by `SCALARS`.
 
-    Source: `catalog/spreads.toml`; seconds added to a step are counted in steps.
+    Source: `catalog/spreads.toml`.
     """
-    spreads = catalog.spreads().scalars
-    values = [spreads[name].value for name in SCALARS]
-    values[-1] *= fastest_s
-    return np.array(values)
+    return np.array([catalog.spreads().scalars[name].value for name in SCALARS])
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class Prior:
     """Of the scalars."""
     alike: Matrix
     """Correlation of `shared` between contenders."""
-    sizes: Spreads
+    sizes: LayoutSpreads
 
     def after(self, measured: Measurements) -> Belief:
         """The belief once some were measured.
@@ -126,7 +124,7 @@ class Prior:
 
 def prior_of(contenders: Contenders, linear: Linear, spreads: FloatColumn) -> Prior:
     """The prior of some contenders around a point they were priced at."""
-    sizes = catalog.spreads()
+    sizes = catalog.spreads().layouts
     return Prior(linear, spreads, alikeness(contenders, sizes.likeness.value), sizes)
 
 
@@ -155,16 +153,9 @@ def _conditioned(
     return belief, np.asarray(square)
 
 
-def samples(belief: Belief, number: int, seed: int) -> Matrix:
-    """Draws of all log step times at once, shape (draw, contender)."""
-    values, vectors = np.linalg.eigh(belief.covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    noise = np.random.default_rng(seed).standard_normal((number, len(values)))
-    return np.asarray(belief.log_seconds + noise @ root.T)
-
-
-def scalar_ranges(belief: Belief, quantile: float) -> Mapping[str, tuple[float, float, float]]:
-    """Mean of every scalar, and how far it may be off to either side."""
-    half = quantile * belief.scalars_spread
-    rows = zip(SCALARS, belief.scalars.tolist(), half.tolist(), strict=True)
-    return {name: (mean, mean - reach, mean + reach) for name, mean, reach in rows}
+def samples(belief: Belief, rows: IntColumn, number: int, seed: int) -> Matrix:
+    """Draws of the log step times of some contenders at once, shape (draw, row)."""
+    covariance = belief.covariance[np.ix_(rows, rows)] + ROUNDING * np.eye(len(rows))
+    root = np.linalg.cholesky(covariance)
+    noise = np.random.default_rng(seed).standard_normal((number, len(rows)))
+    return np.asarray(belief.log_seconds[rows] + noise @ root.T)

@@ -19,7 +19,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.blocks.candidates import Context, context_of
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rule
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
-from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec import Job, Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.exporters import EXPORTERS
@@ -153,12 +153,12 @@ def contenders(
 
 def _grouped(pairs: Sequence[tuple[Job, Layout]], measured: Measured) -> Contenders:
     """Each pair once, by jobs."""
-    layouts: dict[Job, dict[Layout, None]] = {}
-    for job, layout in pairs:
-        layouts.setdefault(job, {})[layout] = None
+    layouts: dict[RuntimeOptions, tuple[Job, dict[Layout, None]]] = {}
+    for job, layout in pairs:  # the jobs of a run differ in their settings alone
+        layouts.setdefault(job.options, (job, {}))[1][layout] = None
     groups = (
         Group(job, LayoutTable.of(some), machine_for(job, measured).memory_bytes)
-        for job, some in layouts.items()
+        for job, some in layouts.values()
     )
     return Contenders(tuple(groups))
 

@@ -149,9 +149,9 @@ class Knowledge:
 def knowledge_of(contenders: Contenders, measured: Measured = NOTHING) -> Knowledge:
     """What is known before any trial."""
     nothing = np.zeros(len(SCALARS))
-    rough = linear(contenders, nothing, prior_spreads(1.0), measured)
-    spreads = prior_spreads(float(np.exp(rough.prices.log_seconds.min())))
-    return Knowledge(contenders, prior_of(contenders, rough, spreads), rough.prices.log_seconds)
+    spreads = prior_spreads()
+    priced = linear(contenders, nothing, spreads, measured)
+    return Knowledge(contenders, prior_of(contenders, priced, spreads), priced.prices.log_seconds)
 
 
 def noise(outcome: Outcome) -> float:
@@ -161,7 +161,7 @@ def noise(outcome: Outcome) -> float:
     Source: derived; of a normal sample the range is about two deviations for few steps, and its
     mean is off by one over the root of their number.
     """
-    between = catalog.spreads().trial.value
+    between = catalog.spreads().layouts.trial.value
     low, high, steps = outcome.lowest_s, outcome.highest_s, outcome.steps
     inside = np.log(high / low) / 2 / np.sqrt(steps) if low and high and steps > 1 else 0.0
     return float(np.hypot(between, inside))

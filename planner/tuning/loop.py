@@ -66,8 +66,15 @@ def tune(
     options = options or TuneOptions()
     start = start or searched(job, options, measured)
     known = _known(job, options, start, measured, earlier, can_run=can_run)
+    yield from run(known, launch, options, measured)
+
+
+def run(
+    known: Knowledge, launch: Launch, options: TuneOptions, measured: Measured = NOTHING
+) -> Iterator[AnyEvent]:
+    """As `tune`, from what is known already."""
     left = _untried(known, options)
-    yield reports.started(known, options, len(earlier))
+    yield reports.started(known, options)
     stop = _stop(known, options, left)
     while stop is None:
         trial, row = next_trial(known, options)
@@ -78,7 +85,7 @@ def tune(
         left = _untried(known, options)
         yield reports.learned(known, left)
         stop = _stop(known, options, left)
-    yield reports.finished(known, options, left, stop)
+    yield reports.finished(known, options, left, stop, measured)
 
 
 def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> Start:
@@ -124,9 +131,9 @@ def _known(
             "`plan search` says what was refused, `plan export` what is not written"
         )
     known = knowledge_of(found, measured)
-    place = {one: row for row, one in enumerate(found)}
+    place = {(one.options, layout): row for row, (one, layout) in enumerate(found)}
     for trial, outcome in earlier:
-        known = known.after(Ended(place[trial.job, trial.layout], trial, outcome))
+        known = known.after(Ended(place[trial.job.options, trial.layout], trial, outcome))
     return known.priced_near(measured)
 
 

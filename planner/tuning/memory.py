@@ -39,7 +39,7 @@ class MemoryBelief:
     @property
     def points(self) -> FloatColumn:
         """Errors of the machine, log units."""
-        return np.linspace(-REACH, REACH, POINTS) * catalog.spreads().memory.value
+        return np.linspace(-REACH, REACH, POINTS) * catalog.spreads().layouts.memory.value
 
     @property
     def error(self) -> tuple[float, float]:
@@ -49,7 +49,7 @@ class MemoryBelief:
 
     def after_peak(self, row: int, log_peak: float) -> MemoryBelief:
         """The belief after a trial whose peak, over the memory of the GPU, was measured."""
-        spread = catalog.spreads().memory_own.value
+        spread = catalog.spreads().layouts.memory_own.value
         off = (log_peak - self.log_filled[row] - self.points) / spread
         return self._weighed(np.exp(-0.5 * (off**2 - (off**2).min()))).after_fit(row)
 
@@ -65,14 +65,14 @@ class MemoryBelief:
 
     def probabilities(self) -> FloatColumn:
         """Of every contender, that it fits."""
-        spread = catalog.spreads().memory_own.value
+        spread = catalog.spreads().layouts.memory_own.value
         every = normal_below(-(self.log_filled[:, None] + self.points) / spread) @ self.weights
         every[list(self.fitted)] = 1.0
         every[list(self.refused)] = 0.0
         return np.asarray(every)
 
     def _fits_at(self, row: int) -> FloatColumn:
-        spread = catalog.spreads().memory_own.value
+        spread = catalog.spreads().layouts.memory_own.value
         return normal_below(-(self.log_filled[row] + self.points) / spread)
 
     def _weighed(self, likelihood: FloatColumn) -> MemoryBelief:

@@ -10,7 +10,9 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
+from trainplan.costmodel.measured.host import processes_per_core
 from trainplan.costmodel.measured.varied import SCALARS, ScalarName, varied
+from trainplan.costmodel.step.shared_cores import shared_core_seconds
 from trainplan.costmodel.step.simulate import simulated
 from trainplan.planner.tuning.contenders import Contenders, Group
 
@@ -50,8 +52,12 @@ def _of_group(
     group: Group, changes: Mapping[ScalarName, float], measured: Measured
 ) -> tuple[FloatColumn, FloatColumn]:
     machine = varied(machine_for(group.job, measured), changes)
-    found = simulated(context_of(group.job, machine).with_table(group.table), 0.0)
-    return found.step_time_s, found.peak_reserved_bytes
+    rows = context_of(group.job, machine).with_table(group.table)
+    found, crowd = simulated(rows, 0.0), processes_per_core(measured.profile)
+    if crowd <= 1:
+        return found.step_time_s, found.peak_reserved_bytes
+    seconds = np.maximum(found.step_time_s, shared_core_seconds(rows, crowd))
+    return seconds, found.peak_reserved_bytes
 
 
 def linear(

@@ -7,16 +7,13 @@ each has of its own, noise, and faults. The same trial of the same machine alway
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from math import exp, log
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, ValidationError
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
@@ -68,22 +65,6 @@ class MachineDocument(Spec):
     memory_spread: NonNegativeFloat = 0.0
     """Of what each layout takes beyond that."""
     faults: Faults = Faults()
-
-
-def machine_document(values: Mapping[str, object]) -> MachineDocument:
-    """Read what a file holds.
-
-    Raises:
-        SpecError: It is no simulated machine, or a field of it is wrong.
-    """
-    schema = values.get("schema")
-    if schema != SCHEMA:
-        raise SpecError(f'schema {str(schema)[:60]!r} is not {SCHEMA!r}: add "schema": "{SCHEMA}"')
-    rest = {name: value for name, value in values.items() if name != "schema"}
-    try:
-        return MachineDocument.model_validate(rest)
-    except ValidationError as error:
-        raise SpecError(f"simulated machine: {first_complaint(error)}") from error
 
 
 @dataclass(frozen=True)

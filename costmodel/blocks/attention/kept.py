@@ -7,7 +7,11 @@ import numpy as np
 from trainplan.costmodel.blocks.attention.key_values import kept_key_value_width
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.blocks.residual import MASK_BYTES, mask_bytes, residual_bytes
-from trainplan.costmodel.blocks.saved import query_key_norm_bytes
+from trainplan.costmodel.blocks.saved import (
+    query_key_norm_bytes,
+    rotation_bytes_kept,
+    rotation_tables,
+)
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.model.params import (
     core_dims,
@@ -38,7 +42,9 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
     if model.mixer == "sparse_attention" and model.mla:  # its core reads and writes latents
         columns = model.num_attention_heads * sum(core_dims(model)) + value_columns(model)
         held = columns / shapes.table.tp
-    sharded = query_key_norm_bytes(model, shapes.traits.autograd, shapes.storage)
+    autograd = shapes.traits.autograd
+    sharded = query_key_norm_bytes(model, autograd, shapes.storage)
+    sharded += rotation_bytes_kept(model, autograd, shapes.storage)
     latent = 0
     if model.mla:
         latent = 2 * (model.mla.q_lora_rank or 0) + 2 * model.mla.kv_lora_rank
@@ -46,7 +52,9 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
     held = held + latent / shapes.residual_shards
     per_token = residual + sharded / shapes.table.tp + shapes.storage * held
     masks = mask_bytes(shapes) / shapes.residual_shards
-    return shapes.tokens * (per_token + masks) + core_bytes(shapes)
+    positions = shapes.tokens / shapes.table.micro_batch_size
+    tables = shapes.storage * positions * rotation_tables(model, autograd)
+    return shapes.tokens * (per_token + masks) + core_bytes(shapes) + tables
 
 
 def _gated_columns(model: ModelSpec) -> int:

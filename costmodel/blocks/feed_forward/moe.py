@@ -287,8 +287,8 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
 
     Per routed row: permuted input, output (for the gradient of its routing weight) and the MLP
     inside; per token the router's probabilities. Where the weight multiplies inside the expert the
-    output is not needed; without a gate the weighted activation is a tensor of its own, and so are
-    clamped inputs of a gated unit.
+    output is not needed; without a gate the weighted activation is a tensor of its own, as where
+    it is weighted by an operation of its own, and so are clamped inputs of a gated unit.
     Source: as the dense MLP; Megatron Core `moe/experts.py`, `activation_func_with_probs`.
     """
     moe = routing.moe
@@ -296,7 +296,8 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     tensors = activation_tensors(shapes.job.model, shapes.traits.autograd)
     low, weighted = shapes.keeps_cast_inputs, shapes.traits.footprint.weighted_experts
     share = 0.75 if low else 1.0
-    tensors += weighted and not shapes.job.model.gated_mlp
+    apart = shapes.traits.autograd.weighted_apart or not shapes.job.model.gated_mlp
+    tensors += weighted and apart
     hidden = (BYTES_FP8 if low else shapes.storage) + (0 if weighted else shapes.storage)
     row = hidden * routing.hidden + share * tensors * shapes.storage * cut
     router = 2 * BYTES_FP32 * shapes.tokens / shapes.residual_shards * moe.num_experts

@@ -113,6 +113,14 @@ class Autograd:
     """A layer that full recomputation repeats keeps the very input that was held for it."""
     gated_in_place: bool = False
     """The gradients of both branches of a gated unit are written where the branches were."""
+    offset_branch: bool = False
+    """A gated unit adds an offset, of zero, to its second branch: one tensor more."""
+    weighted_apart: bool = False
+    """Routing weights multiply the activation of an expert by an operation of its own, which keeps
+    what it multiplies."""
+    rotated_copies: bool = False
+    """Rotated queries and keys are kept beside what the projection made, of which the values are a
+    part; so are cosines and sines, for queries and for keys."""
     weight_gradients: bool = False
     """A weight gradient is a tensor of its own until it is added to the accumulated ones; one of
     a tied table lives from the head to the embedding."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from trainplan.costmodel.spec.base import Sourced, Spec
 
 
-class Spreads(Spec):
-    """Contents of `catalog/spreads.toml`: standard deviations, in log units unless said."""
+class LayoutSpreads(Spec):
+    """Of layouts and trials."""
 
-    scalars: dict[str, Sourced]
-    """By `costmodel.measured.varied.SCALARS`; `fixed_seconds` in steps of the fastest layout."""
     shared: Sourced
     """Of what the model gets wrong of layouts that are alike."""
     likeness: Sourced
@@ -22,3 +20,11 @@ class Spreads(Spec):
     """Of the peak over that of the model, alike for all layouts of a machine."""
     memory_own: Sourced
     """The same of one layout."""
+
+
+class Spreads(Spec):
+    """Contents of `catalog/spreads.toml`: standard deviations, in log units unless said."""
+
+    scalars: dict[str, Sourced]
+    """By `costmodel.measured.varied.SCALARS`; `fixed_seconds` in seconds."""
+    layouts: LayoutSpreads

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +79,9 @@ def build(request: TrainingRequest) -> Trained:
     optimizer = get_megatron_optimizer(_optimizer(request), copies)
     config.finalize_model_grads_func = finalize_model_grads
     config.grad_scale_func = optimizer.scale_loss
+    if request.job.options.overlap_grad_reduce:
+        waits = [copy.no_sync for copy in copies]
+        config.no_sync_func = waits if len(waits) > 1 else waits[0]
     return Trained(config, copies, optimizer)
 
 
@@ -132,6 +136,18 @@ def _replicas(request: TrainingRequest) -> DistributedDataParallelConfig:
         overlap_param_gather=bool(options.overlap_param_gather),
         grad_reduce_in_fp32=options.gradient_dtype != "bf16",
     )
+
+
+def padded_bytes(stages: Sequence[Any]) -> Mapping[str, int]:
+    """Zeros in the buffers of gradients, by the group that reduces them."""
+    found: Counter[str] = Counter()
+    for stage in stages:
+        sorts = (("dp", stage.buffers), ("expert dp", stage.expert_parallel_buffers))
+        for group, buffers in sorts:
+            for one in buffers:
+                empty = one.numel - one.numel_unpadded
+                found[group] += empty * one.grad_data.element_size()
+    return found
 
 
 def _optimizer(request: TrainingRequest) -> OptimizerConfig:

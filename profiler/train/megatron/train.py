@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -14,10 +14,13 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 from trainplan.profiler.torch_on_use import dist, torch
 from trainplan.profiler.train.data import microbatches, num_microbatches
 from trainplan.profiler.train.megatron.engine import stand_in_for_engine
-from trainplan.profiler.train.megatron.model import Trained, build, connect
+from trainplan.profiler.train.megatron.groups import group_names
+from trainplan.profiler.train.megatron.model import Trained, build, connect, padded_bytes
 from trainplan.profiler.train.megatron.stand_ins import stand_in_for_cuda
 from trainplan.profiler.train.rank import NotANumberError, uses_gpus
-from trainplan.profiler.train.request import RankReport, TrainingRequest
+from trainplan.profiler.train.request import RankReport, Sent, TrainingRequest
+from trainplan.profiler.train.saved import SavedBytes, saving
+from trainplan.profiler.train.sent import counting
 
 
 @dataclass(slots=True)
@@ -37,18 +40,62 @@ def train(request: TrainingRequest, rank: int, world_size: int) -> RankReport:
     connect(request)
     trained = build(request)
     seen = Steps()
+    counted: dict[str, Any] = {}
     for step in range(request.steps):
-        _step(request, trained, step, seen)
+        if request.count and step == request.steps - 1:
+            losses, counted = _counted_step(request, trained, step, seen)
+        else:
+            losses = _step(request, trained, step, seen)
+        if losses:
+            mean = torch.stack([one["loss"] for one in losses]).mean()
+            dist.all_reduce(mean, group=groups.get_data_parallel_group())
+            seen.losses.append(_number(mean / request.layout.dp, step))
     return RankReport(
         rank=rank,
         losses=tuple(seen.losses),
         grad_norms=tuple(seen.grad_norms),
         step_seconds=tuple(seen.seconds),
-        num_parameters=trained.num_parameters,
+        **counted,
     )
 
 
-def _step(request: TrainingRequest, trained: Trained, step: int, seen: Steps) -> None:
+def _counted_step(
+    request: TrainingRequest, trained: Trained, step: int, seen: Steps
+) -> tuple[list[Any], dict[str, Any]]:
+    """A step of which bytes are counted, and the weights: its losses, and fields of the report."""
+    parameters = [one for stage in trained.stages for one in stage.parameters()]
+    with counting(group_names()) as sent, saving(parameters) as saved:
+        for stage in trained.stages:
+            _watch_layers(stage.module, saved)
+        losses = _step(request, trained, step, seen)
+    return losses, {
+        "num_parameters": trained.num_parameters,
+        "sent": without_padding(sent.sent(), trained.stages),
+        "saved_bytes": saved.most,
+    }
+
+
+def _watch_layers(model: Any, saved: SavedBytes) -> None:  # noqa: ANN401 (a GPTModel)
+    """Tell when the layers of a stage begin and end; the final norm is one of the head."""
+    model.decoder.register_forward_pre_hook(saved.enter)
+    model.decoder.register_forward_hook(saved.leave)
+    if model.decoder.final_layernorm is not None:
+        model.decoder.final_layernorm.register_forward_pre_hook(saved.leave)
+    for layer in model.decoder.layers:
+        if hasattr(layer.mlp, "experts"):
+            layer.mlp.experts.register_forward_pre_hook(saved.enter_experts)
+            layer.mlp.experts.register_forward_hook(saved.leave_experts)
+
+
+def without_padding(sent: tuple[Sent, ...], stages: Sequence[Any]) -> tuple[Sent, ...]:
+    """Gradients and weights without the zeros at the ends of their buckets."""
+    padding = padded_bytes(stages)
+    return tuple(
+        one.model_copy(update={"bytes": one.bytes - padding.get(one.group, 0)}) for one in sent
+    )
+
+
+def _step(request: TrainingRequest, trained: Trained, step: int, seen: Steps) -> list[Any]:
     """One step on the clock: from when all ranks are there to when this one is done."""
     data = list(microbatches(request, groups.get_data_parallel_rank(), step))
     dist.barrier()
@@ -59,10 +106,7 @@ def _step(request: TrainingRequest, trained: Trained, step: int, seen: Steps) ->
     torch.cuda.synchronize()
     seen.seconds.append(perf_counter() - start)
     seen.grad_norms.append(_number(grad_norm, step))
-    if losses:
-        mean = torch.stack([one["loss"] for one in losses]).mean()
-        dist.all_reduce(mean, group=groups.get_data_parallel_group())
-        seen.losses.append(_number(mean / request.layout.dp, step))
+    return losses
 
 
 def _number(value: Any, step: int) -> float:  # noqa: ANN401 (a number or a tensor)

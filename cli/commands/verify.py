@@ -1,0 +1,84 @@
+"""`plan verify`: a plan shrunk to a few processes, run and compared."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from trainplan.cli.options.written_plans import load_written
+from trainplan.cli.render.verify import (
+    ended_event,
+    equal,
+    ran_event,
+    started_event,
+    verify_page,
+)
+from trainplan.cli.terminal.output import show, write
+from trainplan.cli.terminal.progress import watched
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.questions.verify.combinations import Combination, combinations
+from trainplan.planner.questions.verify.compare import Report
+from trainplan.planner.questions.verify.verify import verify
+from trainplan.profiler.train.client import Trainers
+from trainplan.profiler.train.request import TrainerName, TrainingRequest
+from trainplan.profiler.train.trainers import need, refusal
+
+OF_TORCH = frozenset(
+    {"torchtitan", "accelerate", "fsdp2", "llm-foundry-fsdp", "fms-fsdp", "torch-eager"}
+)
+"""Runtimes whose parallelism is torch's own; the others follow Megatron's."""
+UNEQUAL = 1
+"""Exit code."""
+
+
+def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool) -> None:
+    """Run a plan, shrunk, and print what differs."""
+    found = load_written(plan)
+    trainer = trainer_of(found.job)
+    need(trainer)
+    asked = combinations(
+        found.job,
+        found.layout,
+        int(nproc),
+        lambda job, layout: refusal(_request(trainer, job, layout, steps)),
+    )
+    if as_json:
+        _event(started_event(asked, int(nproc), trainer))
+    ran = []
+    with Trainers(trainer) as trainers:
+
+        def run(one: Combination) -> tuple[Sequence[Report], float]:
+            started = time.monotonic()
+            request = _request(trainer, one.job, one.layout, steps)
+            reports = trainers.run(request, one.layout.world_size, timeout)
+            return reports, time.monotonic() - started
+
+        others = asked.others if as_json else watched(asked.others, "verifying")
+        for one in verify(asked.reference, others, run):
+            ran.append(one)
+            if as_json:
+                _event(ran_event(one))
+    if as_json:
+        _event(ended_event(ran, asked.not_run))
+    else:
+        show(*verify_page(ran, asked.not_run))
+    if not equal(ran):
+        click.get_current_context().exit(UNEQUAL)
+
+
+def trainer_of(job: Job) -> TrainerName:
+    """What trains as the runtime of a plan does."""
+    return "torch" if job.runtime in OF_TORCH else "megatron-core"
+
+
+def _request(trainer: TrainerName, job: Job, layout: Layout, steps: int) -> TrainingRequest:
+    return TrainingRequest(trainer=trainer, job=job, layout=layout, steps=steps, count=True)
+
+
+def _event(event: Mapping[str, object]) -> None:
+    """One object a line."""
+    write(json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n")
