@@ -113,7 +113,8 @@ def _signal_group(leader: int, grace_s: float) -> None:
 class ToldToEnd:
     """Notes Ctrl-C, SIGTERM and SIGHUP while a trial runs, in place of ending us in the middle.
 
-    Nothing is started, and nothing ended, by halves; a second Ctrl-C waits for the first.
+    Nothing is started, and nothing ended, by halves; a second Ctrl-C waits for the first. What is
+    ignored, as SIGHUP under nohup, stays so.
     """
 
     def __init__(self) -> None:
@@ -123,7 +124,8 @@ class ToldToEnd:
 
     def __enter__(self) -> Self:
         if current_thread() is main_thread():  # signals are the main thread's
-            self._before = {one: signal.signal(one, self._note) for one in ENDS_US}
+            heard = (one for one in ENDS_US if signal.getsignal(one) is not signal.SIG_IGN)
+            self._before = {one: signal.signal(one, self._note) for one in heard}
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:

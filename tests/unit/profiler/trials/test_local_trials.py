@@ -122,14 +122,28 @@ def test_a_signal_to_us_ends_the_trial_first(tmp_path, told):
 
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals are the main thread's")
-    before = signal.getsignal(told)
-    teller = threading.Thread(target=tell)
-    teller.start()
-    with pytest.raises(KeyboardInterrupt):
-        ran(tmp_path, f"echo $$ > {shlex.quote(str(pid))}", FOREVER)
-    teller.join()
-    assert gone(int(pid.read_text()))
-    assert signal.getsignal(told) is before
+    before = signal.signal(told, signal.default_int_handler)
+    try:
+        teller = threading.Thread(target=tell)
+        teller.start()
+        with pytest.raises(KeyboardInterrupt):
+            ran(tmp_path, f"echo $$ > {shlex.quote(str(pid))}", FOREVER)
+        teller.join()
+        assert gone(int(pid.read_text()))
+        assert signal.getsignal(told) is signal.default_int_handler
+    finally:
+        signal.signal(told, before)
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path):
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals are the main thread's")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        found = ran(tmp_path, f"kill -HUP {os.getpid()}", steps(9000, 1500, 1000))
+        assert found.ending == "measured"
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 OURS = """\
