@@ -105,7 +105,8 @@ def _larger(one: float | None, other: float | None) -> float | None:
 class GrowingFile:
     """A text file that another process appends to; each call reads what is new.
 
-    A last line without its end waits for it, and a character that is none is replaced.
+    A last line without its end waits for it, which may be that of a bar of progress. A character
+    that is none is replaced.
     """
 
     def __init__(self, path: Path) -> None:
@@ -122,9 +123,10 @@ class GrowingFile:
         except FileNotFoundError:
             return []
         self._offset += len(new)
-        whole, end, rest = (self._begun + new).rpartition(b"\n")
-        self._begun = rest
-        return (whole + end).decode("utf-8", errors="replace").splitlines()
+        text = self._begun + new
+        end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+        self._begun = text[end:]
+        return text[:end].decode("utf-8", errors="replace").splitlines()
 
     def rest(self) -> list[str]:
         """What is left where nobody writes any more: also a line without its end."""

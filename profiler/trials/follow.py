@@ -77,10 +77,14 @@ class Watch:
         return None
 
     def _silence(self) -> float:
-        """How long a log may stand still."""
-        if not self.symptoms.fails:
+        """How long a log may stand still.
+
+        An error before the first step may have been caught, and the first step is slow.
+        """
+        steps = self.reading.found.steps().values() if self.reading.found else ()
+        if not (self.symptoms.fails or (steps and self.symptoms.error)):
             return self.limits.silence_s
-        slowest = max(self.reading.found.steps().values()) if self.reading.found else 0.0
+        slowest = max(steps, default=0.0)
         return min(self.limits.silence_s, max(AFTER_ERROR_SECONDS, SLOW_STEPS * slowest))
 
 

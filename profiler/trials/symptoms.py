@@ -114,8 +114,8 @@ class Symptoms:
 
     @property
     def fails(self) -> bool:
-        """Does any rank say that it cannot go on?"""
-        return bool(self.out_of_memory or self.error or self.code is not None)
+        """Has a rank ended, or no memory to go on?"""
+        return bool(self.out_of_memory or self.code is not None)
 
 
 KINDS = (

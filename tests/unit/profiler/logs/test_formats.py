@@ -160,7 +160,10 @@ def test_a_growing_file_gives_each_line_once_and_whole(tmp_path):
     with path.open("ab") as more:
         more.write(b"\xa9\nthree")
     assert file.more() == ["two é"]
-    assert file.rest() == ["three"]
+    with path.open("ab") as more:
+        more.write(b"\n 10%|#  |\r 20%")
+    assert file.more() == ["three", " 10%|#  |"]
+    assert file.rest() == [" 20%"]
     assert file.rest() == []
 
 

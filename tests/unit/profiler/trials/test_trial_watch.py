@@ -78,14 +78,31 @@ def test_silence_is_counted_from_the_last_line(watch, clock):
     assert found.reason == "nothing more was logged; the last line is: building groups"
 
 
-def test_a_failed_rank_shortens_the_wait_for_the_others(watch, clock):
-    watch.take(["[rank1]: ValueError: no"])
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["torch.OutOfMemoryError: CUDA out of memory."],
+        ["api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 7) of binary: python"],
+        [*log(1.0), "[rank1]: ValueError: no"],
+    ],
+)
+def test_a_failed_rank_shortens_the_wait_for_the_others(watch, clock, lines):
+    watch.take(lines)
     clock.time += AFTER_ERROR_SECONDS - 1
     assert watch.stop() is None
     clock.time += 2
     assert watch.stop() == "silence"
-    assert ended(watch, "silence").reason == "ValueError: no"
-    assert ended(watch, "silence").ending == "crash"
+
+
+def test_an_error_before_the_first_step_may_have_been_caught(watch, clock):
+    watch.take(["ModuleNotFoundError: No module named 'apex'"])
+    clock.time += 99
+    assert watch.stop() is None
+    clock.time += 2
+    assert watch.stop() == "silence"
+    found = ended(watch, "silence")
+    assert found.ending == "crash"
+    assert found.reason == "ModuleNotFoundError: No module named 'apex'"
 
 
 def test_slow_steps_behind_an_error_that_was_caught_are_waited_for(watch, clock):
