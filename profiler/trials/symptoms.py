@@ -55,9 +55,10 @@ TIMED_OUT = re.compile(
 transport/tcp/unbound_buffer.cc."""
 PREFIX = re.compile(r"^(?:\[(?:rank|default)\d+\]: ?|\d+: )")
 """Of the rank that says a line: by torch, by torchrun's --tee, by srun's --label."""
+TRACEBACK = "Traceback (most recent call last)"
 QUOTED = "    "
 """Before the source that a traceback quotes."""
-ERROR = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception): .+")
+ERROR = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception)(?P<message>: .+|$)")
 SCRIPT_ERROR = re.compile(
     r"^(?:.*/)?[\w.-]+: line \d+: .+|: error: .+|No module named .+|^Set [A-Z_]+: .+"
     r"|^\w+ is '.*', and there is no .+|^There is no \S+ .+"
@@ -82,10 +83,15 @@ class Symptoms:
     lost_node: str = ""
     broken_connection: str = ""
     timed_out: str = ""
-    error: str = ""
-    """Of a rank."""
+    raised: str = ""
+    """The error at the end of a traceback."""
+    named: str = ""
+    """An error without one, which may have been caught."""
     script_error: str = ""
     """Of what starts the ranks."""
+    in_traceback: bool = False
+    quoted: str = ""
+    """The last line of a program that a traceback quotes."""
     last: str = ""
     """The last line with anything on it."""
 
@@ -95,7 +101,9 @@ class Symptoms:
             line = PREFIX.sub("", COLOUR.sub("", raw))
             if SAYS.search(line):
                 self.last = line.strip()
-                if not line.startswith(QUOTED):
+                if line.startswith(QUOTED):
+                    self.quoted = self.last
+                else:
                     self._take(self.last)
 
     def _take(self, line: str) -> None:
@@ -105,12 +113,22 @@ class Symptoms:
         for name, pattern in KINDS:
             if not getattr(self, name) and pattern.search(line):
                 setattr(self, name, line)
+        self.in_traceback |= line.startswith(TRACEBACK)
         if WRAPPER.search(line) or BROKEN_CONNECTION.search(line):
             return
-        if ERROR.match(line):
-            self.error = self.error or line
+        found = ERROR.match(line)
+        if found and self.in_traceback:
+            self.in_traceback = False
+            self.raised = self.raised or (line if found["message"] else f"{line}: {self.quoted}")
+        elif found:
+            self.named = self.named or line
         elif SCRIPT_ERROR.search(line):
             self.script_error = self.script_error or line
+
+    @property
+    def error(self) -> str:
+        """The first of a rank."""
+        return self.raised or self.named
 
     @property
     def fails(self) -> bool:

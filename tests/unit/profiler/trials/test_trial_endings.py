@@ -52,7 +52,8 @@ ENDINGS = {
     ),
     "an error of a rank": (
         [
-            "Traceback (most recent call last):",
+            "ModuleNotFoundError: No module named 'apex', so its norms are not used",
+            "[rank3]: Traceback (most recent call last):",
             '[rank3]:   File "pretrain_gpt.py", line 1, in <module>',
             '[rank3]:     if full: raise torch.OutOfMemoryError("CUDA out of memory")',
             "[rank3]: ValueError: hidden size must be divisible by heads",
@@ -63,6 +64,18 @@ ENDINGS = {
         1,
         "crash",
         "ValueError: hidden size must be divisible by heads",
+    ),
+    "an assertion that says nothing": (
+        [
+            "[rank3]: Traceback (most recent call last):",
+            '[rank3]:   File "arguments.py", line 1, in validate_args',
+            "[rank3]:     assert args.num_layers % args.pipeline_model_parallel_size == 0",
+            "[rank3]:            ^^^^^^^^^^^^^^^",
+            "[rank3]: AssertionError",
+        ],
+        1,
+        "crash",
+        "AssertionError: assert args.num_layers % args.pipeline_model_parallel_size == 0",
     ),
     "an option that is not known": (
         ["usage: pretrain_gpt.py [-h]", "pretrain_gpt.py: error: unrecognized arguments: --x"],
