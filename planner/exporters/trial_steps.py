@@ -16,6 +16,7 @@ from trainplan.planner.exporters.config import (
     Argument,
     ConfigFile,
     LaunchConfig,
+    ModuleEntry,
     Value,
     assigned,
     option,
@@ -38,6 +39,8 @@ class Edit:
     """Pattern of a line in one of the files, and what stands there instead."""
     variables: frozenset[str] = frozenset()
     """What the user need not set any more."""
+    program: ConfigFile | None = None
+    """A module that runs in place of the program, and runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,13 @@ def trial_launch(launch: LaunchConfig, steps: int, given: Collection[str]) -> La
 def _edited(launch: LaunchConfig, edit: Edit, steps: int) -> LaunchConfig:
     files = _with_lines(launch.files, edit.lines, steps)
     named = {file.name: file for file in files}
+    entry = launch.entry_point
+    if edit.program:
+        files = (*files, edit.program)
+        entry = ModuleEntry(edit.program.name.removesuffix(".py"))
     return replace(
         launch,
+        entry_point=entry,
         arguments=tuple(_arguments(launch.arguments, edit, steps, named)),
         files=files,
         required_environment=tuple(
@@ -232,20 +240,33 @@ def _torchtitan() -> ShortRun:
     )
 
 
-DEEPSPEED = ShortRun(always=Edit(lines=((r"\A{\n", '{\n  "steps_per_print": 1,\n'),)))
-"""The engine prints each step; the user's script goes on until it is ended.
+TELLING = '''\
+"""Runs train.py with a logger of DeepSpeed that tells the time of each step."""
 
-Source: deepspeed/runtime/config.py, get_steps_per_print; the default prints none."""
-ARCTIC_TRAINING = ShortRun(
+import os
+import runpy
+import sys
+
+from deepspeed.utils import set_log_level_from_string
+
+set_log_level_from_string("info")
+sys.path.insert(0, os.environ["TRAIN_FOLDER"])
+runpy.run_path(os.path.join(os.environ["TRAIN_FOLDER"], "train.py"), run_name="__main__")
+'''
+DEEPSPEED = ShortRun(
     always=Edit(
-        lines=(
-            (r"^train_iters: \d+$", f"train_iters: {STEPS}"),
-            (r"^deepspeed:$", "deepspeed:\n  steps_per_print: 1"),
-        )
+        lines=((r"\A{\n", '{\n  "steps_per_print": 1,\n'),),
+        program=ConfigFile("told_train.py", TELLING),
     )
 )
-"""Source: arctic_training/config/trainer.py, train_iters and `ds_config`; no checkpoint is written
-where none is asked for."""
+"""The engine tells of each step; the user's script goes on until it is ended.
+
+Source: deepspeed/runtime/config.py, get_steps_per_print (the default tells of none), and
+deepspeed/utils/logging.py (whose default tells warnings alone)."""
+ARCTIC_TRAINING = ShortRun(always=Edit(lines=((r"^train_iters: \d+$", f"train_iters: {STEPS}"),)))
+"""Each micro batch is told by itself, and no checkpoint is written where none is asked for.
+
+Source: arctic_training/config/trainer.py, train_iters, train_log_iter_interval and checkpoint."""
 FSDP2 = ShortRun(always=Edit(sets=(option("data", "--steps", STEPS),)))
 """The program is ours: it logs each step, saves nothing and makes its data up."""
 

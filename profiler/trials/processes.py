@@ -21,6 +21,8 @@ from typing import Self
 
 MARK = "TRAINPLAN_TRIAL"
 """Environment variable that marks the processes of a trial."""
+NOBODY = -1
+"""Number of no process."""
 POLL_SECONDS = 0.05
 FORCE_SECONDS = 30.0
 """How long a killed process may take to go: a driver frees the memory of a GPU first."""
@@ -74,7 +76,8 @@ def _carries(pid: int, mark: str) -> bool:
 def end_all(leader: int, mark: str, grace_s: float) -> tuple[int, ...]:
     """Ask the processes of a trial to end, then end them; those that are left all the same."""
     if sys.platform != "linux":
-        _signal_group(leader, grace_s)
+        if leader != NOBODY:
+            _signal_group(leader, grace_s)
         return ()
     left = _sent(leader, mark, signal.SIGTERM, grace_s, again=False)
     return _sent(leader, mark, signal.SIGKILL, FORCE_SECONDS, again=True) if left else ()
@@ -110,7 +113,8 @@ def _signal_group(leader: int, grace_s: float) -> None:
 class ToldToEnd:
     """Notes Ctrl-C, SIGTERM and SIGHUP while a trial runs, in place of ending us in the middle.
 
-    Nothing is started, and nothing ended, by halves; a second Ctrl-C waits for the first.
+    Nothing is started, and nothing ended, by halves; a second Ctrl-C waits for the first. What is
+    ignored, as SIGHUP under nohup, stays so.
     """
 
     def __init__(self) -> None:
@@ -120,7 +124,8 @@ class ToldToEnd:
 
     def __enter__(self) -> Self:
         if current_thread() is main_thread():  # signals are the main thread's
-            self._before = {one: signal.signal(one, self._note) for one in ENDS_US}
+            heard = (one for one in ENDS_US if signal.getsignal(one) is not signal.SIG_IGN)
+            self._before = {one: signal.signal(one, self._note) for one in heard}
         return self
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -4,7 +4,8 @@
     RunningAvgSamplesPerSec=98.1, CurrSamplesPerSec=101.2, MemAllocated=9.31GB,
     MaxMemAllocated=40.0GB
 
-Steps are timed from the third on, and printed where `steps_per_print` is set. A pipeline prints
+Steps are timed from the third on, and told where `steps_per_print` is set and DeepSpeed's logger
+tells what is no warning (`deepspeed.utils.set_log_level_from_string("info")`). A pipeline prints
 
     steps: 3 loss: 10.1 iter time (s): 1.234 samples/sec: 103.7
 
@@ -71,5 +72,5 @@ DEEPSPEED = LogFormat(
     name="deepspeed",
     begin=Engine,
     looks_like="'global_step=..., CurrSamplesPerSec=...' (DeepSpeed)",
-    every_step="steps_per_print of DeepSpeed",
+    every_step="steps_per_print of DeepSpeed, and its logger at the level info",
 )

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
 from subprocess import run as run_command
-from uuid import uuid4
 
 from trainplan.costmodel.base import SpecError
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.trials.processes import MARK, end_all
+from trainplan.profiler.trials.processes import MARK, NOBODY, end_all
 from trainplan.profiler.trials.run import State, TrialRun, Verdict
 from trainplan.profiler.watch.processes import die_with_parent
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 60.0
 """How long the user's own command may take to stop a run elsewhere."""
+LEFT_SECONDS = 5.0
+"""From the request to end to the end by force, of what an earlier run left."""
 PLACEHOLDERS = ("folder", "script", "name")
 PLACEHOLDER = re.compile(r"\{(\w*)\}")
 
@@ -153,7 +154,17 @@ def environment(run: TrialRun) -> Mapping[str, str]:
 
 
 def _started(words: tuple[str, ...], run: TrialRun, stop: tuple[str, ...] = ()) -> Processes:
-    mark = uuid4().hex
+    """Start it, after what a run of the same folder left that was itself killed.
+
+    Raises:
+        ProfilerError: It does not start, or what is left does not end.
+    """
+    mark = str(run.log)
+    left = end_all(NOBODY, mark, LEFT_SECONDS)
+    if left:
+        raise ProfilerError(
+            f"{run.folder}: process {left[0]} of an earlier run does not end: end it first"
+        )
     try:
         with run.log.open("ab") as log:
             process = Popen(

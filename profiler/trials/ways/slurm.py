@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from subprocess import DEVNULL, CompletedProcess, TimeoutExpired
 from subprocess import run as run_command
 from time import monotonic, sleep
@@ -25,6 +26,8 @@ POLL_SECONDS = 5.0
 ANSWER_SECONDS = 60.0
 GONE_SECONDS = 120.0
 """From scancel to the last process: KillWait of slurm.conf is 30 s, and an epilog follows."""
+JOB = "slurm-job.txt"
+"""File in the folder of a trial, while its job may be there."""
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED"})
 GOING = frozenset(
     {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
@@ -77,6 +80,8 @@ class BatchJob:
 
     job: str
     poll_s: float
+    kept: Path
+    """Holds the number of the job until it ended."""
     last: str = "PENDING"
     """State that Slurm told last."""
 
@@ -136,6 +141,7 @@ class BatchJob:
             if monotonic() >= until:
                 return (f"Slurm job {self.job}",)
             sleep(self.poll_s)
+        self.kept.unlink(missing_ok=True)
         return ()
 
 
@@ -164,11 +170,17 @@ class Slurm:
         """Submit it.
 
         Raises:
-            ProfilerError: Slurm refuses it.
+            ProfilerError: Slurm refuses it, or a job of the same folder does not end.
         """
+        kept = run.folder / JOB
+        if kept.exists():  # of a run that was itself killed
+            left = BatchJob(kept.read_text("utf-8").strip(), self.poll_s, kept, "RUNNING").end(0.0)
+            if left:
+                raise ProfilerError(f"{run.folder}: {left[0]} of an earlier run does not end")
         answer = asked(*self.commands(run)[0], environment=environment(run))
         job = answer.stdout.strip().partition(";")[0]
         if answer.returncode or not job.isdecimal():
             said = " ".join((answer.stderr or answer.stdout).split()) or "nothing"
             raise ProfilerError(f"sbatch refuses {run.path}: {said}")
-        return BatchJob(job, self.poll_s)
+        kept.write_text(f"{job}\n", "utf-8")
+        return BatchJob(job, self.poll_s, kept)

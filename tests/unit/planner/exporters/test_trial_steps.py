@@ -1,6 +1,9 @@
 """A launch that ends after a few steps runs the steps that the launch of the training runs."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -10,7 +13,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.exporters import EXPORTERS, ModuleEntry
 from trainplan.planner.exporters.trial_steps import SHORT_RUNS, trial_launch
 from trainplan.planner.launchers import LAUNCHERS
 
@@ -127,11 +130,35 @@ def test_the_engine_of_deepspeed_prints_each_step():
     assert short.files[0].filled_in == whole.files[0].filled_in
 
 
-def test_arctic_training_ends_and_prints_each_step():
+def test_a_module_lets_the_engine_tell_and_runs_the_script_of_the_user(tmp_path):
+    short = trial_launch(exported("deepspeed"), 12, ())
+    assert short.entry_point == ModuleEntry("told_train")
+    text = LAUNCHERS["torchrun"].write(short, parse_cluster("1x8:h100-sxm"))
+    assert "  -m told_train \\" in text
+    assert "export PYTHONPATH=" in text
+    (tmp_path / "told_train.py").write_text(short.files[-1].text)
+    (tmp_path / "train.py").write_text("import sys, mine; print(mine.A, __name__, sys.argv[1:])")
+    (tmp_path / "mine.py").write_text("A = 1")
+    utils = tmp_path / "site" / "deepspeed" / "utils"
+    utils.mkdir(parents=True)
+    (utils.parent / "__init__.py").touch()
+    (utils / "__init__.py").write_text("set_log_level_from_string = print")
+    folders = f"{tmp_path}{os.pathsep}{utils.parents[1]}"
+    said = subprocess.run(
+        [sys.executable, "-m", "told_train", "--x", "1"],
+        env={"PYTHONPATH": folders, "TRAIN_FOLDER": str(tmp_path)},
+        cwd=utils,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == "info\n1 __main__ ['--x', '1']\n"
+
+
+def test_arctic_training_ends():
     whole, short = exported("arctic-training"), trial_launch(exported("arctic-training"), 12, ())
     before, after = (yaml.safe_load(one.files[0].text) for one in (whole, short))
-    engine = before["deepspeed"] | {"steps_per_print": 1}
-    assert after == before | {"train_iters": 12, "deepspeed": engine}
+    assert after == before | {"train_iters": 12}
 
 
 def test_a_program_of_ours_ends():

@@ -41,6 +41,12 @@ BRIDGE = (
 )
 # planner/exporters/fsdp2/train_fsdp2.txt, train
 OURS = "step {}: loss 10.123456, gradient norm 1.500000, {:.3f} s, peak 5000000000 bytes"
+# arctic_training/metrics.py, print_summary
+ARCTIC = (
+    "Train iter: {:>2}/12  25% | loss: {} | iter time: {} | iter tflops: 310.2 | lr: 3.000E-04 | "
+    "seqlen: 4.1K | step time: 0.900s | step tflops: 330.1 | epoch: 0 | MA 9.31 GB | Max_MA 40.50 "
+    "GB | NV 45.10 GB | CPU mem: proc 2.00 GB / node 50.00 GB (5.0%)"
+)
 
 
 def seen(*lines, asked=ASKED):
@@ -93,6 +99,16 @@ def test_the_program_exported_for_fsdp2_says_its_steps():
     assert found.peak_allocated_bytes == 5e9
 
 
+def test_a_step_of_arctic_training_is_all_of_its_micro_batches():
+    times = ((0, 3.0), (1, 2.0), (1, 0.5), (2, 0.25), (2, 0.5), (3, 0.75))
+    found = seen(*(ARCTIC.format(n, 10.1, f"{t:.3f}s") for n, t in times))
+    assert (found.format, found.lowest_s, found.highest_s) == ("arctic-training", 0.75, 1.25)
+    assert found.only_runtime == "arctic-training"
+    assert found.peak_allocated_bytes == 40.5 * 2**30
+    found = seen(*(ARCTIC.format(n, 10.1, "1:02:03") for n in (1, 2)))
+    assert found.step_time_s == 3723.0
+
+
 def test_a_log_of_none_names_all_that_are_known():
     with pytest.raises(SpecError) as refused:
         seen("hello")
@@ -107,6 +123,7 @@ def test_a_log_of_none_names_all_that_are_known():
         OURS.format(3, 0.5).replace("10.123456", "inf"),
         PIPELINE.format(3, 1.0).replace("10.1234", "nan"),
         NEMO.format(1, 128, 1.0).replace("11.03", "nan"),
+        ARCTIC.format(1, "nan", "1.000s"),
         BRIDGE.format(3, 1, 1000).replace("nan iterations:   0", "nan iterations:   1"),
         "RuntimeError: Rank 0, node n1, device 0, iteration 2: Unexpected result nan "
         "(message='found NaN in local forward loss calculation')",

@@ -14,67 +14,23 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.profiler.trials.programs import (
+    FOREVER,
+    MEMORY,
+    SOON,
+    STATED,
+    STEP,
+    ran,
+    says,
+    steps,
+    trial,
+)
 from trainplan.costmodel.base import SpecError
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.logs.formats import StatedRun
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.processes import MARK
 from trainplan.profiler.trials.run import Limits, TrialRun
 from trainplan.profiler.trials.ways import WAYS, template
-
-STATED = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)
-# megatron/training/training.py, training_log
-STEP = (
-    " [2026-01-01 10:00:00.000000] iteration {:8d}/      14 | consumed samples: 128 | elapsed time "
-    "per iteration (ms): {:.1f} | learning rate: 3.0E-04 | global batch size:   128 | lm loss: "
-    "1.2E+01 | loss scale: 1.0 | number of nan iterations:   0 |"
-)
-# megatron/training/utils/common_utils.py, report_memory
-MEMORY = (
-    "[Rank 0] (after 2 iterations) memory (MB) | allocated: 1.00 | max allocated: 2.00 | "
-    "reserved: 3.00 | max reserved: 1024.00"
-)
-# torch/distributed/elastic/multiprocessing/api.py, then errors/__init__.py: the other ranks, which
-# torchrun ended, and last the one that was first
-ROOT_CAUSE = """\
-W1126 10:00:00 99 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 4710 \
-closing signal SIGTERM
-E1126 10:00:00 99 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {code}) \
-local_rank: 3 (pid: 4711) of binary: /usr/bin/python
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
-============================================================
-pretrain_gpt.py FAILED
-Failures:
-[1]:
-  rank      : 0 (local_rank: 0)
-  exitcode  : -15 (pid: 4710) (SIGTERM)
-  traceback : Signal 15 (SIGTERM) received by PID 4710
-Root Cause (first observed failure):
-[0]:
-  rank      : 3 (local_rank: 3)
-  exitcode  : {code} (pid: 4711)
-  traceback : {said}
-============================================================"""
-SOON = Limits(deadline_s=120, grace_s=2, poll_s=0.02)
-FOREVER = "sleep 600"
-
-
-def steps(*milliseconds):
-    lines = [STEP.format(n, ms) for n, ms in enumerate(milliseconds, start=1)]
-    return says("\n".join(lines))
-
-
-def says(text):
-    return f"printf '%s\\n' {shlex.quote(text)}"
-
-
-def trial(folder, *lines, wanted=3):
-    (folder / "run.sh").write_text("\n".join(("#!/usr/bin/env bash", *lines)) + "\n")
-    return TrialRun(folder, "run.sh", STATED, steps=wanted)
-
-
-def ran(folder, *lines, limits=SOON, **more):
-    return run_trial(trial(folder, *lines, **more), WAYS["local"], limits)
 
 
 def gone(pid):
@@ -120,149 +76,6 @@ def test_a_log_of_another_batch_measures_nothing(tmp_path):
     assert found.reason == "ran with global batch size 64, not 128"
 
 
-ENDINGS = {
-    "the allocator of a GPU": (
-        [
-            "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-            "[rank1]: RuntimeError: [../gloo/transport/tcp/pair.cc:547] Connection closed by peer",
-            ROOT_CAUSE.format(code=1, said="To enable traceback see: https://pytorch.org"),
-        ],
-        1,
-        "out_of_memory",
-        "torch.OutOfMemoryError: CUDA out of memory",
-    ),
-    "the end of a host's memory": (
-        [ROOT_CAUSE.format(code=-9, said="Signal 9 (SIGKILL) received by PID 4711")],
-        1,
-        "out_of_memory",
-        "rank 3 of its node was killed, as the system does where memory ends",
-    ),
-    "slurm's account of memory": (
-        ["slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of your processes may"],
-        1,
-        "out_of_memory",
-        "oom_kill event",
-    ),
-    "an error of a rank": (
-        [
-            "Traceback (most recent call last):",
-            '[rank3]:   File "pretrain_gpt.py", line 1, in <module>',
-            '[rank3]:     if full: raise torch.OutOfMemoryError("CUDA out of memory")',
-            "[rank3]: ValueError: hidden size must be divisible by heads",
-            "[rank1]: torch.distributed.DistBackendError: NCCL error: remote process exited or "
-            "there was a network error",
-            ROOT_CAUSE.format(code=1, said="To enable traceback see: https://pytorch.org"),
-        ],
-        1,
-        "crash",
-        "ValueError: hidden size must be divisible by heads",
-    ),
-    "an option that is not known": (
-        ["usage: pretrain_gpt.py [-h]", "pretrain_gpt.py: error: unrecognized arguments: --x"],
-        2,
-        "crash",
-        "pretrain_gpt.py: error: unrecognized arguments: --x",
-    ),
-    "a variable that is not set": (
-        ["Set DATA_PATH: the tokenized data."],
-        2,
-        "crash",
-        "Set DATA_PATH: the tokenized data.",
-    ),
-    "a segmentation fault": (
-        [ROOT_CAUSE.format(code=-11, said="Signal 11 (SIGSEGV) received by PID 4711")],
-        1,
-        "crash",
-        "rank 3 of its node died of SIGSEGV",
-    ),
-    "a rank that says nothing": (
-        [
-            "[rank1]: RuntimeError: [../gloo/transport/tcp/pair.cc:547] Connection closed by peer",
-            ROOT_CAUSE.format(code=3, said="To enable traceback see: https://pytorch.org"),
-        ],
-        1,
-        "crash",
-        "rank 3 of its node ended with exit code 3",
-    ),
-    "a rank that is ended from outside": (
-        [ROOT_CAUSE.format(code=-15, said="Signal 15 (SIGTERM) received by PID 4711")],
-        1,
-        "lost_node",
-        "rank 3 of its node was ended from outside",
-    ),
-    "a code alone": (["bye"], 7, "crash", "ended with exit code 7; the last line is: bye"),
-    "a watchdog": (
-        [
-            "[rank1]:[E1126 10:00:00] [PG 0 Rank 1] Watchdog caught collective operation timeout: "
-            "WorkNCCL(SeqNum=5, OpType=ALLREDUCE) ran for 600000 milliseconds",
-            ROOT_CAUSE.format(code=-6, said="Signal 6 (SIGABRT) received by PID 4711"),
-        ],
-        1,
-        "hang",
-        "Watchdog caught collective operation timeout",
-    ),
-    "a signal from outside": (
-        [
-            "Received 15 death signal, shutting down workers",
-            "torch.distributed.elastic.multiprocessing.api.SignalException: Process 9 got signal: "
-            "15",
-        ],
-        1,
-        "lost_node",
-        "was ended from outside by SIGTERM",
-    ),
-    "a peer that is gone": (
-        ["[rank0]: torch.distributed.DistBackendError: NCCL error: ncclRemoteError: A call failed"],
-        1,
-        "lost_node",
-        "ncclRemoteError",
-    ),
-    "a GPU that is gone": (
-        ["RuntimeError: CUDA error: uncorrectable ECC error encountered"],
-        1,
-        "lost_node",
-        "uncorrectable ECC error",
-    ),
-    "a loss that is no number": (
-        [
-            "RuntimeError: Rank 0, node n, device 0, iteration 2: Unexpected result nan "
-            "(message='found NaN in local forward loss calculation')"
-        ],
-        1,
-        "not_a_number",
-        "found NaN in local forward loss",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", ENDINGS)
-def test_the_cause_of_an_end_is_told_and_not_its_consequences(tmp_path, case):
-    lines, code, ending, reason = ENDINGS[case]
-    found = ran(tmp_path, steps(9000, 1500), says("\n".join(lines)), f"exit {code}")
-    assert found.ending == ending
-    assert reason in found.reason
-    assert "\n" not in found.reason
-    assert found.step_time_s is None
-
-
-def test_a_crash_after_the_steps_that_were_wanted_takes_nothing_from_them(tmp_path):
-    times = (9000, 1500, 1000, 1500, 2000)
-    found = ran(tmp_path, steps(*times), says("ValueError: at the end"), "exit 1")
-    assert (found.ending, found.step_time_s) == ("measured", 1.5)
-
-
-def test_memory_that_runs_out_after_some_steps_has_run_out(tmp_path):
-    times = (9000, 1500, 1000, 1500, 2000)
-    found = ran(tmp_path, steps(*times), says("torch.OutOfMemoryError: CUDA out"), "exit 1")
-    assert (found.ending, found.step_time_s) == ("out_of_memory", None)
-
-
-def test_a_loss_that_is_no_number_ends_a_run(tmp_path):
-    line = STEP.replace("nan iterations:   0", "nan iterations:   1")
-    found = ran(tmp_path, says(line.format(1, 1000)), FOREVER)
-    assert found.ending == "not_a_number"
-
-
 def test_a_run_that_says_nothing_is_ended(tmp_path):
     quiet = Limits(deadline_s=120, silence_s=0.05, grace_s=2, poll_s=0.02)
     found = ran(tmp_path, FOREVER, limits=quiet)
@@ -304,20 +117,33 @@ def test_a_signal_to_us_ends_the_trial_first(tmp_path, told):
     pid = tmp_path / "pid"
 
     def tell():
-        while not pid.exists() or not pid.read_text().strip():
-            time.sleep(0.01)
+        until(lambda: pid.exists() and pid.read_text().strip())
         os.kill(os.getpid(), told)
 
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals are the main thread's")
-    before = signal.getsignal(told)
-    teller = threading.Thread(target=tell)
-    teller.start()
-    with pytest.raises(KeyboardInterrupt):
-        ran(tmp_path, f"echo $$ > {shlex.quote(str(pid))}", FOREVER)
-    teller.join()
-    assert gone(int(pid.read_text()))
-    assert signal.getsignal(told) is before
+    before = signal.signal(told, signal.default_int_handler)
+    try:
+        teller = threading.Thread(target=tell)
+        teller.start()
+        with pytest.raises(KeyboardInterrupt):
+            ran(tmp_path, f"echo $$ > {shlex.quote(str(pid))}", FOREVER)
+        teller.join()
+        assert gone(int(pid.read_text()))
+        assert signal.getsignal(told) is signal.default_int_handler
+    finally:
+        signal.signal(told, before)
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path):
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals are the main thread's")
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        found = ran(tmp_path, f"kill -HUP {os.getpid()}", steps(9000, 1500, 1000))
+        assert found.ending == "measured"
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 OURS = """\
@@ -339,12 +165,28 @@ def test_a_script_is_told_to_end_where_we_are_killed(tmp_path):
     wait = "while true; do sleep 0.05; done"
     trial(tmp_path, trap, f"echo $$ > {shlex.quote(str(pid))}", wait)
     with subprocess.Popen([sys.executable, "-c", OURS, str(tmp_path)]) as us:
-        while not pid.exists() or not pid.read_text().strip():
-            assert us.poll() is None
-            time.sleep(0.01)
+        until(lambda: pid.exists() and pid.read_text().strip())
         us.kill()
-    while not told.exists():
+    until(told.exists)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists processes")
+def test_what_a_killed_run_left_is_ended_before_the_same_trial_starts(tmp_path):
+    run = trial(tmp_path, "exec sleep 600")
+    left = WAYS["local"].start(run)
+    state = f"cut -d ' ' -f 3 /proc/{left.process.pid}/stat"
+    found = ran(tmp_path, f'[[ "$({state})" == Z ]] || exit 1', steps(9, 9, 1))
+    assert found.ending == "measured"
+    left.process.wait()
+
+
+def until(fact):
+    """Wait for a fact that comes soon on any machine."""
+    for _ in range(6000):
+        if fact():
+            return
         time.sleep(0.01)
+    raise AssertionError("it did not come")
 
 
 def test_output_is_not_held_back_and_variables_reach_the_script(tmp_path):

@@ -3,6 +3,7 @@
 import os
 import shlex
 import threading
+import time
 
 import pytest
 
@@ -11,7 +12,7 @@ from trainplan.profiler.logs.formats import StatedRun
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.run import Limits, TrialRun
 from trainplan.profiler.trials.ways import WAYS
-from trainplan.profiler.trials.ways.slurm import Slurm
+from trainplan.profiler.trials.ways.slurm import JOB, Slurm
 
 # planner/exporters/fsdp2/train_fsdp2.txt, train
 STEP = "step {}: loss 10.0, gradient norm 1.0, {:.3f} s, peak 0 bytes"
@@ -23,6 +24,7 @@ if [[ -f "$SLURM/refusal" ]]; then cat "$SLURM/refusal" >&2; exit 1; fi
 for word in "$@"; do case "$word" in --output=*) log="${word#--output=}";; esac; done
 script="${@: -1}"
 becomes() { echo "$1" > "$SLURM/$2.draft"; mv "$SLURM/$2.draft" "$SLURM/$2"; }
+becomes PENDING state
 (
   trap 'kill "$child"; becomes CANCELLED state; exit' TERM
   becomes RUNNING state
@@ -107,6 +109,7 @@ def test_a_job_with_enough_steps_is_cancelled_and_measured(tmp_path, slurm):
 def test_a_job_that_ends_is_not_cancelled(tmp_path, slurm):
     assert ran(tmp_path, steps(9.0, 2.0, 1.0, 3.0)).step_time_s == 2.0
     assert not (slurm / "cancelled").exists()
+    assert not (tmp_path / "trial-1" / JOB).exists()
 
 
 @pytest.mark.parametrize(
@@ -154,6 +157,19 @@ def test_a_signal_to_us_cancels_the_job(tmp_path, slurm):
     with pytest.raises(KeyboardInterrupt):
         ran(tmp_path, f"kill -TERM {os.getpid()}", "exec sleep 600")
     assert (slurm / "state").read_text() == "CANCELLED\n"
+
+
+def test_a_job_that_a_killed_run_left_is_cancelled_first(tmp_path, slurm):
+    run = trial(tmp_path / "trial-1", "echo begun", "exec sleep 600")
+    Slurm(0.02).start(run)
+    assert (run.folder / JOB).read_text() == "4711\n"
+    for _ in range(6000):
+        if run.log.exists() and run.log.read_text():
+            break
+        time.sleep(0.01)
+    found = ran(tmp_path, f'[[ "$(cat {slurm}/cancelled)" == 4711* ]] || exit 1', steps(9, 9, 1))
+    assert found.ending == "measured"
+    assert not (run.folder / JOB).exists()
 
 
 def test_a_machine_without_slurm_says_so(tmp_path, monkeypatch):
