@@ -70,10 +70,13 @@ def command(
             _show_commands(begin, launcher, limits)
         return
     with TuningFolder(path, resume=kept.resume) as folder:
-        remark(f"trials are kept in {path}; `--output-dir {path} --resume` goes on there")
         begin = _of_plan(plan, asked) if plan else _of_search(asked, way, folder.profile)
-        with _launcher(begin, way, limits, path) as launcher:
-            found = _run(begin, launcher, limits, folder, as_json=as_json)
+        try:
+            with _launcher(begin, way, limits, path) as launcher:
+                found = _run(begin, launcher, limits, folder, as_json=as_json)
+        except KeyboardInterrupt:
+            remark(f"stopped; nothing runs on, and trials that ended are kept in {path}")
+            raise
         folder.write_result(begin.text, found, begin.measured)
     if not as_json:
         show(*finished_page(begin.job, found, path))
@@ -87,6 +90,7 @@ def _run(
     """Go through the events, telling each, until the last."""
     options = TuneOptions(trials=limits.trials, seconds=limits.budget, search=begin.search)
     earlier, launch = folder.trials(begin.job, launcher.launch)
+    remark(f"trials are kept in {folder.path}: `--output-dir {folder.path} --resume` goes on there")
     events = tune(
         begin.job,
         launch,

@@ -20,8 +20,10 @@ from trainplan.cli.render.verify import (
 from trainplan.cli.terminal.output import show, write
 from trainplan.cli.terminal.progress import watched
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.questions.verify.by_torch import torch_combinations, torch_expected
 from trainplan.planner.questions.verify.combinations import Combination, combinations
 from trainplan.planner.questions.verify.compare import Report
+from trainplan.planner.questions.verify.expected import expected
 from trainplan.planner.questions.verify.verify import verify
 from trainplan.profiler.train.client import Trainers
 from trainplan.profiler.train.request import TrainerName, TrainingRequest
@@ -40,7 +42,9 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
     found = load_written(plan)
     trainer = trainer_of(found.job)
     need(trainer)
-    asked = combinations(
+    of_torch = trainer == "torch"
+    choose = torch_combinations if of_torch else combinations
+    asked = choose(
         found.job,
         found.layout,
         int(nproc),
@@ -58,7 +62,8 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
             return reports, time.monotonic() - started
 
         others = asked.others if as_json else watched(asked.others, "verifying")
-        for one in verify(asked.reference, others, run):
+        counted = torch_expected if of_torch else expected
+        for one in verify(asked.reference, others, run, counted):
             ran.append(one)
             if as_json:
                 _event(ran_event(one))

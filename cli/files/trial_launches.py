@@ -197,6 +197,9 @@ def check_gpus_here(job: Job) -> None:
     Raises:
         SpecError: They are not.
     """
+    devices = [group.device for group in job.cluster.groups]
+    if all(device and device.vendor == "cpu" for device in devices):
+        return
     wanted, there = job.cluster.num_gpus, num_gpus()
     if there < wanted:
         raise SpecError(

@@ -54,8 +54,10 @@ class TuningFolder:
         return self
 
     def __exit__(self, *ended: object) -> None:
-        """Let it go."""
+        """Let it go; nothing is left of a run that kept nothing."""
         self._held.close()
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
 
     @property
     def profile(self) -> Path:

@@ -70,16 +70,19 @@ def activation_tensors(model: ModelSpec, autograd: Autograd) -> int:
 
 
 def rotation_bytes_kept(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:
-    """Bytes per token that rotations keep, of queries, keys and values of all heads.
+    """Bytes per token that rotations keep, of all heads, beyond queries, keys and values.
 
+    A norm before the rotation keeps what the projection made, all of it, since keys are a part.
     Source: Megatron Core `common/embeddings/rope_utils.py`, _apply_rotary_pos_emb_bshd: rotated
     ones are new tensors, and the products keep the cosines and sines.
     """
     if not autograd.rotated_copies or model.position_embedding != "rope" or model.mla:
         return 0.0
-    shared = model.num_key_value_heads < model.num_attention_heads
-    copies = 0 if shared else 2 * model.num_attention_heads * model.head_dim
-    return float(storage_bytes * copies)
+    queries, keys = model.num_attention_heads, model.num_key_value_heads
+    normed = model.qk_norm != "none"
+    repeated = keys < queries  # to copies of their own
+    heads = (queries + keys) * normed if repeated else 2 * queries * (not normed)
+    return float(storage_bytes * heads * model.head_dim)
 
 
 def rotation_tables(model: ModelSpec, autograd: Autograd) -> float:

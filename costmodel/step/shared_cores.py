@@ -17,7 +17,7 @@ def shared_core_seconds(candidates: Candidates, processes_per_core: float) -> Fl
     """
     priced = price(candidates, merged=False)
     pairs = priced.work.pair
-    there = np.arange(len(pairs))[:, None] < priced.table.pp  # of rows with fewer ranks, one repeats
+    there = np.arange(len(pairs))[:, None] < priced.table.pp
     passes = priced.microbatches * (pairs * there).sum(axis=0) / priced.table.pp
     work = passes + priced.dp_comm + priced.update
     return np.asarray(with_overhead(candidates.machine, processes_per_core * work))

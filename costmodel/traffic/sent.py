@@ -245,16 +245,17 @@ class _Passes:
         Source: Megatron Core `distributed/finalize_model_grads.py`,
         _allreduce_non_tensor_model_parallel_grads.
         """
-        if not self.sequence_parallel:
+        if self.layout.tp == 1:
             return Counter()
         model, moe = self.model, self.model.moe
-        norm = model.hidden_size * (2 if model.norm == "layernorm" else 1)
-        each = 2 * norm
-        if model.qk_norm == "head":
-            each += 2 * model.head_dim * (2 if model.norm == "layernorm" else 1)
-        count = len(stage.moe_layers) * each + stage.last * norm
-        if moe:
-            router = moe.num_experts * model.hidden_size
+        weights = 2 if model.norm == "layernorm" else 1
+        heads = 2 * weights * model.head_dim * (model.qk_norm == "head")
+        count = len(stage.moe_layers) * heads  # whole, and each rank norms heads of its own
+        if self.sequence_parallel:
+            norm = weights * model.hidden_size
+            biases = model.hidden_size * (model.attention_output_bias + model.mlp_bias)
+            count += len(stage.moe_layers) * (2 * norm + biases) + stage.last * norm
+            router = moe.num_experts * model.hidden_size if moe else 0
             count += sum(stage.moe_layers) * router
         return Counter({("tp", "all_reduce"): BYTES_FP32 * count})
 

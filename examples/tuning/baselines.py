@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from jobs import Question
 
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.trial import Outcome
 from trainplan.planner import check
-from trainplan.costmodel.base import PlanError
 from trainplan.planner.tuning.contenders import Contenders
 
 Tuner = Generator[tuple[Job, Layout], Outcome, None]

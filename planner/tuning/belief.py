@@ -10,7 +10,7 @@ its own have wide tails: each counts with the variance that makes what was measu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,9 +30,16 @@ Source: four leave a variance and are usual for odd runs (Lange et al., JASA 84,
 Cauchy density of `costmodel.measured.scalars`.
 """
 ROUNDS = 8
+WIDER = (1.0, 2.0, 4.0, 8.0)
+"""Times as far from the cost model as published runs are: how unlike them a machine may be.
+
+Source: assumed; each is half as likely as the one before it, until the trials say otherwise.
+"""
 ROUNDING = 1e-9
 """Added to variances before a root is taken."""
 SPEED = SCALARS.index("speed")
+FREE = 2.0
+"""Standard deviation of a scalar of which nothing is known. Source: assumed; a factor of 7."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,38 @@ class Prior:
     alike: Matrix
     """Correlation of `shared` between contenders."""
     sizes: LayoutSpreads
+    wider: float = 1.0
+    """What all but the speed is multiplied with, at least: one of `WIDER`."""
+
+    @property
+    def _own(self) -> float:
+        """Variance of what one layout has of its own."""
+        return float((self.wider * self.sizes.own.value) ** 2)
+
+    @property
+    def _scalars(self) -> FloatColumn:
+        """Variances of the scalars."""
+        wider = np.full(len(SCALARS), self.wider)
+        wider[SPEED] = 1.0
+        return (wider * self.spreads) ** 2
+
+    def _as_wide(self, measured: Measurements) -> Prior:
+        """As wide as makes the contrasts between what was measured most probable.
+
+        Source: evidence of a normal prior, Rasmussen and Williams, Gaussian Processes, equation
+        2.30; the speed is left free, since what all layouts have in common tells nothing of them.
+        """
+        wide = [replace(self, wider=factor) for factor in WIDER if factor >= self.wider]
+        return max(wide, key=lambda one: one._evidence(measured) - np.log(one.wider))
+
+    def _evidence(self, measured: Measurements) -> float:
+        scalars, rows = self._scalars, measured.rows
+        scalars[SPEED] = FREE**2
+        belief = self._normal(scalars, np.full(len(self.alike), self._own))
+        seen = belief.covariance[np.ix_(rows, rows)] + np.diag(measured.noise**2)
+        surprise = measured.log_seconds - belief.log_seconds[rows]
+        _, size = np.linalg.slogdet(seen)
+        return float(-0.5 * (surprise @ np.linalg.solve(seen, surprise) + size))
 
     def after(self, measured: Measurements) -> Belief:
         """The belief once some were measured.
@@ -93,12 +132,13 @@ class Prior:
         Source: Lange, Little and Taylor, JASA 84, 1989, equations 4 to 6: expectation and
         maximisation for Student's t, here of `own` and of the speed.
         """
-        own = np.full(len(self.alike), self.sizes.own.value**2)
-        scalars = self.spreads**2
-        belief = self._normal(scalars, own)
         if not len(measured.rows):
-            return belief
-        size, rows = self.sizes.own.value**2, measured.rows
+            return self._normal(self._scalars, np.full(len(self.alike), self._own))
+        return self._as_wide(measured)._conditioned_on(measured)
+
+    def _conditioned_on(self, measured: Measurements) -> Belief:
+        own, scalars = np.full(len(self.alike), self._own), self._scalars
+        size, rows = self._own, measured.rows
         for _ in range(ROUNDS):
             belief = self._normal(scalars, own)
             found, residual = _conditioned(belief, measured, own)
@@ -111,7 +151,7 @@ class Prior:
 
     def _normal(self, scalars: FloatColumn, own: FloatColumn) -> Belief:
         """Before any measurement, with given variances of the scalars and of `own`."""
-        slopes, shared = self.linear.slopes, self.sizes.shared.value**2
+        slopes, shared = self.linear.slopes, (self.wider * self.sizes.shared.value) ** 2
         covariance = (slopes * scalars) @ slopes.T + shared * self.alike + np.diag(own)
         return Belief(
             scalars=np.zeros(len(scalars)),
@@ -122,10 +162,12 @@ class Prior:
         )
 
 
-def prior_of(contenders: Contenders, linear: Linear, spreads: FloatColumn) -> Prior:
+def prior_of(
+    contenders: Contenders, linear: Linear, spreads: FloatColumn, wider: float = 1.0
+) -> Prior:
     """The prior of some contenders around a point they were priced at."""
     sizes = catalog.spreads().layouts
-    return Prior(linear, spreads, alikeness(contenders, sizes.likeness.value), sizes)
+    return Prior(linear, spreads, alikeness(contenders, sizes.likeness.value), sizes, wider)
 
 
 def _conditioned(

@@ -43,6 +43,9 @@ NEAR_FULL, OVER_FULL = 0.9, 1.1
 
 Source: as the spread of memory in `catalog/spreads.toml`; two standard deviations.
 """
+FEW = 256
+"""Skeletons of a grid that are all contenders, whatever their price. Source: assumed; they are
+priced in a moment."""
 NODES_AT_ONCE = 256
 MOST_VARIED = 20
 """Of the fastest, that are contenders with other settings, too. Source: assumed."""
@@ -220,9 +223,12 @@ def _grid(job: Job, options: SearchOptions, measured: Measured) -> _Grid:
 
 
 def _near_the_fastest(grid: _Grid) -> _Priced:
-    """Rows of a grid that are within `WINDOW` of its fastest and may fit."""
+    """Rows within `WINDOW` of the fastest that may fit; of a small grid all that may fit."""
     kept = RuleFilter(grid.space.job, grid.rules)
     roots = nodes(grid.space, kept).table
+    if len(roots) <= FEW and len(few := skeletons(grid.space, kept, roots).table) <= FEW:
+        found = _of_skeletons(grid, few)
+        return found.take(found.filled <= OVER_FULL)
     bounds = node_bound_seconds(grid.context.with_table(roots))
     order, best = np.argsort(bounds, kind="stable"), np.inf
     found = _Priced(roots.take(order[:0]), np.zeros(0), np.zeros(0))

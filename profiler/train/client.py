@@ -49,6 +49,11 @@ class Trainers:
         self._end()
         self._said.close()
 
+    @property
+    def pid(self) -> int | None:
+        """Of the server, which leads the group of all its ranks; null: none runs."""
+        return self._server.pid if self._server else None
+
     def run(
         self, request: TrainingRequest, nproc: int, deadline_seconds: float
     ) -> tuple[RankReport, ...]:

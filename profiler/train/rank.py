@@ -26,6 +26,10 @@ def run_rank(rank: int, asked: Asked, train: Train, meeting: socket.socket) -> A
     return Answered(ending="measured", reports=(report,))
 
 
+PATIENCE_SECONDS = 60.0
+"""What ranks wait for each other beyond the deadline, so that it is the deadline that ends them."""
+
+
 class NotANumberError(Exception):
     """A loss or a gradient that is none."""
 
@@ -44,7 +48,7 @@ def join(rank: int, asked: Asked, meeting: socket.socket) -> None:
 
     They meet at a socket that was there before they were forked, so no port is taken twice.
     """
-    timeout = timedelta(seconds=asked.deadline_seconds)
+    timeout = timedelta(seconds=asked.deadline_seconds + PATIENCE_SECONDS)
     first = rank == 0
     port = meeting.getsockname()[1]
     listening = {"master_listen_fd": meeting.detach()} if first else {}

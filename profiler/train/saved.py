@@ -42,9 +42,16 @@ class SavedBytes:
     routed: bool = False
     """Do experts run?"""
 
-    def enter(self, *_: object) -> None:
-        """Layers begin."""
+    given: frozenset[int] = frozenset()
+    """Storages of masks and tables that the running layers were given, which nothing trains."""
+
+    def enter(self, _: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Layers begin, with these arguments."""
         self.inside = True
+        tensors = [one for one in (*arguments, *named.values()) if torch.is_tensor(one)]
+        self.given = frozenset(
+            one.untyped_storage().data_ptr() for one in tensors if not one.requires_grad
+        )
 
     def leave(self, *_: object) -> None:
         """They end."""
@@ -61,10 +68,15 @@ class SavedBytes:
     def pack(self, tensor: Any) -> _Kept:  # noqa: ANN401
         """Autograd saves a tensor; what a backward pass makes again is not kept for it."""
         one = _Kept(tensor, routed=self.routed)
-        if self.inside and tensor.is_floating_point() and not _runs_backward():
+        if self.inside and not _runs_backward() and self._counts(tensor):
             self.kept.add(one)
             self.grown = True
         return one
+
+    def _counts(self, tensor: Any) -> bool:  # noqa: ANN401
+        """Is it an activation?"""
+        given = tensor.untyped_storage().data_ptr() in self.given
+        return bool(tensor.is_floating_point()) and not given
 
     def unpack(self, one: _Kept) -> Any:  # noqa: ANN401
         """Autograd reads it."""

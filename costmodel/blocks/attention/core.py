@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
-from trainplan.costmodel.blocks.attention.kept import core_bytes, saved_bytes
+from trainplan.costmodel.blocks.attention.kept import dropped_core_bytes, saved_bytes
 from trainplan.costmodel.blocks.attention.key_values import (
     attention_exchange,
     kept_key_value_width,
@@ -132,7 +132,7 @@ def _bias_seconds(shapes: Shapes) -> FloatColumn:
 
 def _modules(shapes: Shapes, core: FloatColumn, ups: ForwardBackward) -> tuple[Module, ...]:
     """The core with its exchange, whose log-sum-exp is dropped, and the up-projections of MLA."""
-    modules: tuple[Module, ...] = (Module("core_attn", core, core_bytes(shapes)),)
+    modules: tuple[Module, ...] = (Module("core_attn", core, dropped_core_bytes(shapes)),)
     if shapes.traits.recompute.policy == "torchtitan_selective_op" and shapes.job.model.mla is None:
         modules = (*modules, selected_operations(shapes))
     if shapes.job.model.mla is None:

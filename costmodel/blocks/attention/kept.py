@@ -82,3 +82,22 @@ def core_bytes(shapes: Shapes) -> FloatColumn:
         return LSE_BYTES * heads
     score = 2 * shapes.storage + MASK_BYTES if shapes.traits.kernels.dropout else shapes.storage
     return score * heads * shapes.job.training.seq_length
+
+
+def dropped_core_bytes(shapes: Shapes) -> FloatColumn:
+    """What is not kept of the core where it runs again: `core_bytes`, less inputs kept instead.
+
+    Where heads are repeated and rotated keys and values are kept as they were before, and beside
+    them what the projection made, of which the values are a part.
+    Source: Megatron Core `transformer/attention.py`, _checkpointed_attention_forward, whose
+    arguments are the rotated queries and keys and the values.
+    """
+    model, autograd = shapes.job.model, shapes.traits.autograd
+    shared = model.num_key_value_heads < model.num_attention_heads
+    rotated = autograd.rotated_copies and model.position_embedding == "rope" and not model.mla
+    if not (shared and rotated):
+        return core_bytes(shapes)
+    queries, keys = model.num_attention_heads, model.num_key_value_heads
+    heads = 3 * keys - queries if model.qk_norm == "none" else keys - 2 * queries
+    more = shapes.storage * shapes.tokens * heads * model.head_dim / shapes.table.tp
+    return core_bytes(shapes) - more

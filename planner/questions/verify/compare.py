@@ -11,13 +11,14 @@ from trainplan.costmodel.spec import Job
 from trainplan.planner.questions.verify.expected import Expected, Traffic
 
 ROUNDING = 2.0**-24
-"""Relative error of one sum or product. Source: IEEE 754, binary32, round to nearest."""
+"""Relative error of one sum or product. Source: derived; IEEE 754 binary32
+keeps 24 bits of a number and rounds to the nearest."""
 SPREAD = 8.0
 """Standard deviations of a random walk that are allowed. Source: derived; of 10^14 walks one is
 wider, and a factor that is wrong moves a loss by far more."""
 SAVED = 0.005
-"""Relative difference of saved bytes that is let pass: indices, masks and scalars of a few bytes a
-token are in no formula. Source: chosen; a tensor that is kept once more is some per cent."""
+"""Relative difference of saved bytes that is let pass: routing weights of a few bytes a token are
+in no formula. Source: derived; a tensor that is kept once more is some per cent of a layer."""
 
 
 class SentBytes(Protocol):

@@ -15,6 +15,7 @@ SEQUENCES = 8
 """Of a batch, in micro batches: eight replicas have one each."""
 PLAIN: Mapping[str, str] = {
     "rope_scaling": "scaled rotations",
+    "position_embedding_offset": "unused rows of positions",
     "unrotated_layers": "layers without positions",
     "swiglu_limit": "clamped gated units",
     "attn_logit_softcapping": "soft-capped scores",

@@ -145,7 +145,7 @@ def padded_bytes(stages: Sequence[Any]) -> Mapping[str, int]:
         sorts = (("dp", stage.buffers), ("expert dp", stage.expert_parallel_buffers))
         for group, buffers in sorts:
             for one in buffers:
-                empty = one.numel - one.numel_unpadded
+                empty = one.numel - sum(weight.numel() for weight in one.params)
                 found[group] += empty * one.grad_data.element_size()
     return found
 

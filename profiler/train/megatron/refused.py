@@ -30,6 +30,9 @@ EXPERT_PARTS = frozenset(
     }
 )
 """As `PARTS`, of experts."""
+REPEATED = frozenset({"core_attn", "mlp", "moe", "shared_experts"})
+"""Modules whose recomputation is run. Source: Megatron Core 0.16.1
+`transformer/transformer_config.py`, "only supported with moe_grouped_gemm"."""
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -42,7 +45,7 @@ def _refusals(request: TrainingRequest) -> Iterator[str]:
     layout, job = request.layout, request.job
     training = job.training
     for name in unsupported_parts(job.model):
-        yield f"the model's {name}: megatron-core has no part for it without Transformer Engine"
+        yield f"the model's {name}: the plain layers of megatron-core have no such part"
     if layout.cp > 1:
         yield "cp > 1: context parallelism of megatron-core needs Transformer Engine"
     if layout.zero_stage > 1:
@@ -66,10 +69,10 @@ def _of_the_rest(request: TrainingRequest) -> Iterator[str]:
         yield "offload: it copies between host and GPU, and here is one memory"
     if layout.tiled_loss or layout.tiled_mlp:
         yield "tiled loss or MLP: megatron-core has none"
-    modules = set(layout.recompute_modules) - {"core_attn", "layernorm", "mlp", "moe_act", "moe"}
-    modules -= {"shared_experts"}
+    modules = set(layout.recompute_modules) - REPEATED
     if modules:
-        yield f"recomputation of {', '.join(sorted(modules))}: it needs other parts of the model"
+        named = ", ".join(sorted(modules))
+        yield f"recomputation of {named}: it needs grouped experts or Transformer Engine"
     if training.global_batch_size % (layout.dp * layout.micro_batch_size):
         yield "a global batch that is no multiple of dp * micro_batch_size"
     if layout.dp_replicate > 1 and find_spec("einops") is None:

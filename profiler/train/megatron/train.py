@@ -77,7 +77,7 @@ def _counted_step(
 
 def _watch_layers(model: Any, saved: SavedBytes) -> None:  # noqa: ANN401 (a GPTModel)
     """Tell when the layers of a stage begin and end; the final norm is one of the head."""
-    model.decoder.register_forward_pre_hook(saved.enter)
+    model.decoder.register_forward_pre_hook(saved.enter, with_kwargs=True)
     model.decoder.register_forward_hook(saved.leave)
     if model.decoder.final_layernorm is not None:
         model.decoder.final_layernorm.register_forward_pre_hook(saved.leave)
