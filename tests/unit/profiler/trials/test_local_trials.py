@@ -114,21 +114,14 @@ def test_a_child_that_ignores_sigterm_or_left_the_session_is_ended(tmp_path, whe
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_us_ends_the_trial_first(tmp_path, told):
-    pid = tmp_path / "pid"
-
-    def tell():
-        until(lambda: pid.exists() and pid.read_text().strip())
-        os.kill(os.getpid(), told)
-
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals are the main thread's")
+    pid = tmp_path / "pid"
+    tell = (f"echo $$ > {shlex.quote(str(pid))}", f"kill -{int(told)} {os.getpid()}")
     before = signal.signal(told, signal.default_int_handler)
     try:
-        teller = threading.Thread(target=tell)
-        teller.start()
         with pytest.raises(KeyboardInterrupt):
-            ran(tmp_path, f"echo $$ > {shlex.quote(str(pid))}", FOREVER)
-        teller.join()
+            ran(tmp_path, *tell, FOREVER)
         assert gone(int(pid.read_text()))
         assert signal.getsignal(told) is signal.default_int_handler
     finally:
