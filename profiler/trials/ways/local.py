@@ -37,25 +37,28 @@ class Processes:
     stop: tuple[str, ...] = ()
     """What ends processes elsewhere; empty: there are none."""
     stopped: bool = False
+    over: bool = False
 
     def state(self) -> State:
         """Whether the first process is there; one that ended keeps its number until `end`."""
-        return "running" if self._ended(os.WNOHANG) is None else "ended"
+        return "running" if self._code() is None else "ended"
 
     def verdict(self) -> Verdict:
         """Its exit code."""
-        found = self._ended(0)
-        if found is None:
-            return Verdict()
-        exited = found.si_code == os.CLD_EXITED
-        return Verdict(found.si_status if exited else -found.si_status)
+        return Verdict(self._code())
 
-    def _ended(self, options: int) -> os.waitid_result | None:
-        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | options)
+    def _code(self) -> int | None:
+        if not hasattr(os, "waitid"):  # as on macOS, where processes are not listed either
+            return self.process.poll()
+        found = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if found is None:
+            return None
+        exited = found.si_code == os.CLD_EXITED
+        return found.si_status if exited else -found.si_status
 
     def end(self, grace_s: float) -> tuple[str, ...]:
         """End all, also what outlived the first process."""
-        if self.process.returncode is not None:
+        if self.over:
             return ()
         if self.stop and not self.stopped:
             self.stopped = True
@@ -64,6 +67,7 @@ class Processes:
         left = end_all(self.process.pid, self.mark, grace_s)
         if self.process.pid not in left:
             self.process.wait()
+            self.over = True
         return tuple(f"process {pid}" for pid in left)
 
 

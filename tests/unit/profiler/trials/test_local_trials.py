@@ -189,6 +189,15 @@ def test_output_is_not_held_back_and_variables_reach_the_script(tmp_path):
     assert run.log.read_text() == "1 a b marked\n"
 
 
+def test_a_system_that_tells_less_of_processes_is_enough(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "waitid")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    hasty = Limits(deadline_s=120, grace_s=0.05, poll_s=0.02)
+    found = ran(tmp_path, steps(9000, 1500, 1000, 1000, 1000), FOREVER, limits=hasty)
+    assert found.ending == "measured"
+    assert ran(tmp_path, "exit 3", limits=hasty).reason.startswith("ended with exit code 3")
+
+
 def test_steps_are_told_while_the_trial_runs(tmp_path):
     told = []
     run = trial(tmp_path, steps(9000, 1500, 1000, 1000, 1000), FOREVER)
