@@ -165,8 +165,7 @@ def head_kept_bytes(job: Job, layout: Layout) -> np.ndarray[tuple[int], np.dtype
 
     Of every micro batch in flight on the last stage the input and the output of the norm, which
     the gradient of the head's weight waits for; of those whose backward pass has not begun the
-    log-softmax. It begins at once, but where all forward passes come first. The estimate has one
-    of each among what exists for a moment.
+    log-softmax. It begins at once, but where all forward passes come first.
     Source: pytorch v2.13.0 derivatives.yaml, `_log_softmax` (its result), `mm` (both factors).
     """
     model, autograd = job.model, traits_of(job).autograd
@@ -175,7 +174,7 @@ def head_kept_bytes(job: Job, layout: Layout) -> np.ndarray[tuple[int], np.dtype
     layers = np.array(split_of(job, layout))[stages]
     last = stages == layout.pp * layout.vpp - 1
     flying = (held_passes(layout.schedule, m, layers) * last).sum(axis=1)
-    waiting = np.where(one.stage_by_stage == "always" or layout.schedule == "gpipe", flying, 1)
+    waiting = flying if one.forward_first else 1
     tokens = layout.micro_batch_size * job.training.seq_length / layout.cp
     storage, cut = job.training.storage_bytes, layout.tp if layout.sequence_parallel else 1
     row = storage * model.hidden_size

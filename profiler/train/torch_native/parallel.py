@@ -13,6 +13,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import parallel as cut
 
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Layout
 from trainplan.profiler.train.torch_native.model import Decoder
@@ -125,7 +126,8 @@ def shard(
     """
     over = mesh["dp_replicate", "dp"] if mesh["dp_replicate"].size() > 1 else mesh["dp"]
     policy = MixedPrecisionPolicy(
-        param_dtype=None if dtype == torch.float32 else dtype, reduce_dtype=torch.float32
+        param_dtype=None if dtype == torch.float32 else dtype,
+        reduce_dtype=torch.float32 if traits.gradients.message_bytes == BYTES_FP32 else dtype,
     )
     ends: list[nn.Module | list[nn.Module]] = []
     if not traits.sharding.ends_at_root and not tied(part):

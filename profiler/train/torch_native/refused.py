@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes import runtime, traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.profiler.train.request import TrainingRequest
 
-RUNTIMES = ("torchtitan", "fsdp2", "accelerate")
-"""Runtimes whose plans it trains."""
+OLDEST = "2.13"
+"""Release of torch it is written for: pipelining and DTensor differ before."""
 PRECISIONS = ("fp32", "bf16")
 PARTS = frozenset(
     {
@@ -33,12 +35,32 @@ def refusal(request: TrainingRequest) -> str | None:
 
 def _refusals(request: TrainingRequest) -> Iterator[str]:
     job, layout = request.job, request.layout
-    if job.runtime not in RUNTIMES:
-        yield f"plans of {job.runtime}: it trains those of {', '.join(RUNTIMES)}"
+    if found := too_old():
+        yield f"torch {found}: it is written for {OLDEST}; pip install 'torch>={OLDEST}'"
+    if not shards_with_fsdp2(runtime(job.runtime)):
+        yield f"plans of {job.runtime}: it trains those of runtimes that shard with FSDP2"
         return
     yield from _of_the_job(job)
     yield from _of_the_layout(layout)
     yield from _of_rules(job, layout)
+
+
+def too_old() -> str | None:
+    """Version of torch, if it is one from before."""
+    try:
+        found = version("torch")
+    except PackageNotFoundError:
+        return None
+    numbers = tuple(int(part) for part in found.split(".")[:2])
+    return found if numbers < tuple(map(int, OLDEST.split("."))) else None
+
+
+def shards_with_fsdp2(traits: RuntimeTraits) -> bool:
+    """Is its sharding that of fully_shard?
+
+    Source: `Sharding.whole_under_pipeline`, which FSDP2 has and its predecessor has not.
+    """
+    return traits.family == "FSDP" and traits.sharding.whole_under_pipeline
 
 
 def _of_the_job(job: Job) -> Iterator[str]:

@@ -5,6 +5,7 @@ import pytest
 from tests.torch_requests import TINY, request
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.spec import Layout, MoeSpec
+from trainplan.profiler.train.torch_native import refused
 from trainplan.profiler.train.torch_native.refused import refusal
 
 torch = pytest.importorskip("torch", "2.13", reason="the trainer needs torch")
@@ -150,6 +151,11 @@ def test_what_it_does_not_run_is_refused_in_one_line(name):
     why = refusal(asked)
     assert words in why
     assert "\n" not in why
+
+
+def test_a_torch_from_before_is_refused(monkeypatch):
+    monkeypatch.setattr(refused, "version", lambda name: "2.9.1+cpu")
+    assert "torch 2.9.1+cpu: it is written for 2.13" in refusal(request(dp=2, zero_stage=3))
 
 
 def test_what_it_runs_is_not_refused():
