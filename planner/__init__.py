@@ -15,6 +15,8 @@ why_not: why a layout is not the answer of a plan, as a `WhyNot`.
 compare: two layouts, each of its job, term by term, as a `Comparison`.
 sweep: the best plan at every value of some parameters, as a `Sweep`.
 tune: a job, whose likeliest layouts a function of yours runs, as an iterator of events.
+combinations: layouts of few processes that use what a plan uses, as `Combinations`.
+verify: runs them beside one process and yields each as it has run, as `Ran`.
 check_launch: someone's launch that was read, judged, as a `LaunchCheck`.
 
 What they are asked beside a job and a layout:
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
     from trainplan.planner.questions.search import search
     from trainplan.planner.questions.simulate import Simulation, simulate
     from trainplan.planner.questions.sweep import Sweep, sweep
+    from trainplan.planner.questions.verify.combinations import Combinations, combinations
+    from trainplan.planner.questions.verify.verify import Ran, verify
     from trainplan.planner.questions.why_not import WhyNot, why_not
     from trainplan.planner.readers import READERS, Reading
     from trainplan.planner.readers.shell import launches_of_script
@@ -91,6 +95,8 @@ HOMES = {
     "trainplan.planner.questions.search": "search",
     "trainplan.planner.questions.simulate": "Simulation simulate",
     "trainplan.planner.questions.sweep": "Sweep sweep",
+    "trainplan.planner.questions.verify.combinations": "Combinations combinations",
+    "trainplan.planner.questions.verify.verify": "Ran verify",
     "trainplan.planner.questions.why_not": "WhyNot why_not",
     "trainplan.planner.readers": "READERS Reading",
     "trainplan.planner.readers.shell": "launches_of_script",
@@ -111,6 +117,7 @@ __all__ = [
     "Candidate",
     "Case",
     "Certificate",
+    "Combinations",
     "Comparison",
     "Estimate",
     "Estimates",
@@ -123,6 +130,7 @@ __all__ = [
     "MachineDocument",
     "Pareto",
     "Plan",
+    "Ran",
     "Reading",
     "SearchOptions",
     "SimulatedMachine",
@@ -135,6 +143,7 @@ __all__ = [
     "check",
     "check_launch",
     "chosen_from_json",
+    "combinations",
     "compare",
     "estimate",
     "estimate_json",
@@ -151,6 +160,7 @@ __all__ = [
     "simulate",
     "sweep",
     "tune",
+    "verify",
     "why_not",
     "written",
 ]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -19,15 +18,15 @@ from trainplan.cli.render.verify import (
 )
 from trainplan.cli.terminal.output import show, write
 from trainplan.cli.terminal.progress import watched
-from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec import Job
 from trainplan.planner.questions.verify.by_torch import torch_combinations, torch_expected
-from trainplan.planner.questions.verify.combinations import Combination, combinations
-from trainplan.planner.questions.verify.compare import Report
+from trainplan.planner.questions.verify.combinations import combinations
 from trainplan.planner.questions.verify.expected import expected
 from trainplan.planner.questions.verify.verify import verify
 from trainplan.profiler.train.client import Trainers
-from trainplan.profiler.train.request import TrainerName, TrainingRequest
-from trainplan.profiler.train.trainers import need, refusal
+from trainplan.profiler.train.counted import CountedRuns, refusing
+from trainplan.profiler.train.request import TrainerName
+from trainplan.profiler.train.trainers import need
 
 OF_TORCH = frozenset(
     {"torchtitan", "accelerate", "fsdp2", "llm-foundry-fsdp", "fms-fsdp", "torch-eager"}
@@ -44,26 +43,14 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
     need(trainer)
     of_torch = trainer == "torch"
     choose = torch_combinations if of_torch else combinations
-    asked = choose(
-        found.job,
-        found.layout,
-        int(nproc),
-        lambda job, layout: refusal(_request(trainer, job, layout, steps)),
-    )
+    asked = choose(found.job, found.layout, int(nproc), refusing(trainer))
     if as_json:
         _event(started_event(asked, int(nproc), trainer))
     ran = []
     with Trainers(trainer) as trainers:
-
-        def run(one: Combination) -> tuple[Sequence[Report], float]:
-            started = time.monotonic()
-            request = _request(trainer, one.job, one.layout, steps)
-            reports = trainers.run(request, one.layout.world_size, timeout)
-            return reports, time.monotonic() - started
-
         others = asked.others if as_json else watched(asked.others, "verifying")
         counted = torch_expected if of_torch else expected
-        for one in verify(asked.reference, others, run, counted):
+        for one in verify(asked.reference, others, CountedRuns(trainers, steps, timeout), counted):
             ran.append(one)
             if as_json:
                 _event(ran_event(one))
@@ -78,10 +65,6 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
 def trainer_of(job: Job) -> TrainerName:
     """What trains as the runtime of a plan does."""
     return "torch" if job.runtime in OF_TORCH else "megatron-core"
-
-
-def _request(trainer: TrainerName, job: Job, layout: Layout, steps: int) -> TrainingRequest:
-    return TrainingRequest(trainer=trainer, job=job, layout=layout, steps=steps, count=True)
 
 
 def _event(event: Mapping[str, object]) -> None:

@@ -101,7 +101,7 @@ def _row(one: Ran) -> tuple[str, ...]:
         f"{found.grad_norm_difference:.0e}",
         _exact(found.wrong_parameters),
         _exact(found.wrong_sent),
-        f"{100 * found.saved_difference:.2f} %",
+        "-" if found.saved_difference is None else f"{100 * found.saved_difference:.2f} %",
         f"{one.seconds or 0:.1f}",
     )
 

@@ -266,7 +266,7 @@ def _states(layout: Layout, params: Mapping[str, float]) -> Sent:
         "dp": layout.dp,
         "expert dp": layout.tp * layout.dp // (layout.etp * layout.ep),
     }
-    if layout.ep == 1:  # whole experts are reduced with all other weights
+    if layout.ep == 1 and layout.etp == layout.tp:  # experts are cut, and reduced, as all else
         params = {"dp": sum(params.values())}
     found: Sent = Counter()
     for group, count in params.items():

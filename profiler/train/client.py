@@ -37,7 +37,7 @@ class Trainers:
 
     def __init__(self, trainer: TrainerName) -> None:
         need(trainer)
-        self._trainer = trainer
+        self.trainer: TrainerName = trainer
         self._server: Popen[bytes] | None = None
         self._said = TemporaryFile()  # noqa: SIM115 (closed with the block)
 
@@ -93,7 +93,7 @@ class Trainers:
 
     def _start(self) -> Popen[bytes]:
         return Popen(
-            [sys.executable, "-m", MODULE, self._trainer],
+            [sys.executable, "-m", MODULE, self.trainer],
             stdin=PIPE,
             stdout=PIPE,
             stderr=self._said,
@@ -128,8 +128,8 @@ def slowest_seconds(reports: Sequence[RankReport]) -> tuple[float, ...]:
 
 
 def _environment() -> Mapping[str, str]:
-    """One thread a rank; one node talks to itself."""
-    ours = {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    """One thread a rank; nothing is compiled, for steps are few; one node talks to itself."""
+    ours = {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "TORCHDYNAMO_DISABLE": "1"}
     if Path("/sys/class/net/lo").exists():
         ours["GLOO_SOCKET_IFNAME"] = "lo"
     return {**os.environ, **ours}

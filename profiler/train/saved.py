@@ -18,32 +18,44 @@ from trainplan.profiler.torch_on_use import torch
 class _Kept:
     """A saved tensor; it lives as long as the graph that saved it."""
 
-    __slots__ = ("__weakref__", "routed", "tensor")
+    __slots__ = ("__weakref__", "call", "tensor")
 
-    def __init__(self, tensor: Any, *, routed: bool) -> None:  # noqa: ANN401
+    def __init__(self, tensor: Any, call: int) -> None:  # noqa: ANN401
         self.tensor = tensor
-        self.routed = routed
+        self.call = call
+        """Number of the pass through experts that it is of; 0: of none."""
 
 
 @dataclass(slots=True)
 class SavedBytes:
-    """What graphs keep, and the most of it that there was when a backward pass began."""
+    """What graphs keep, at the moments when a backward pass begins."""
 
     ignored: frozenset[int]
     """Storages that are there anyway: weights."""
-    most: int = 0
-    """When there was most of what does not depend on the experts that tokens choose: of several
-    micro batches the first, so that ranks which share experts tell of the same."""
-    most_fixed: int = 0
     kept: weakref.WeakSet[_Kept] = field(default_factory=weakref.WeakSet)
     grown: bool = False
     inside: bool = False
     """Does a layer run?"""
-    routed: bool = False
-    """Do experts run?"""
-
     given: frozenset[int] = frozenset()
     """Storages of masks and tables that the running layers were given, which nothing trains."""
+    call: int = 0
+    """Number of the pass through experts that runs; 0: none does."""
+    calls: int = 0
+    moments: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(bytes beside those of experts, passes through experts) -> all bytes, when they were first
+    so."""
+
+    @property
+    def most(self) -> int:
+        """When there was most, if tokens chose all experts equally often.
+
+        Moments that are alike but for what tokens chose are one, the first of them, so that ranks
+        which share experts tell of the same.
+        """
+        routed = sum(total - fixed for (fixed, _), total in self.moments.items())
+        each = routed / max(1, sum(calls for _, calls in self.moments))
+        fullest = max(self.moments, key=lambda one: one[0] + each * one[1], default=(0, 0))
+        return self.moments.get(fullest, 0)
 
     def enter(self, _: object, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Layers begin, with these arguments."""
@@ -59,40 +71,40 @@ class SavedBytes:
 
     def enter_experts(self, *_: object) -> None:
         """Experts begin."""
-        self.routed = True
+        self.calls += 1
+        self.call = self.calls
 
     def leave_experts(self, *_: object) -> None:
         """They end."""
-        self.routed = False
+        self.call = 0
 
     def pack(self, tensor: Any) -> _Kept:  # noqa: ANN401
         """Autograd saves a tensor; what a backward pass makes again is not kept for it."""
-        one = _Kept(tensor, routed=self.routed)
+        one = _Kept(tensor, self.call)
         if self.inside and not _runs_backward() and self._counts(tensor):
             self.kept.add(one)
             self.grown = True
         return one
+
+    def unpack(self, one: _Kept) -> Any:  # noqa: ANN401
+        """Autograd reads it."""
+        if self.grown and _runs_backward():
+            self.grown = False
+            alive = list(self.kept)
+            fixed = self._bytes(one for one in alive if not one.call)
+            calls = len({one.call for one in alive if one.call})
+            self.moments.setdefault((fixed, calls), self._bytes(alive))
+        return one.tensor
 
     def _counts(self, tensor: Any) -> bool:  # noqa: ANN401
         """Is it an activation?"""
         given = tensor.untyped_storage().data_ptr() in self.given
         return bool(tensor.is_floating_point()) and not given
 
-    def unpack(self, one: _Kept) -> Any:  # noqa: ANN401
-        """Autograd reads it."""
-        if self.grown and _runs_backward():
-            self.grown = False
-            fixed = self.bytes(routed=False)
-            if fixed > self.most_fixed:
-                self.most_fixed, self.most = fixed, self.bytes()
-        return one.tensor
-
-    def bytes(self, *, routed: bool = True) -> int:
-        """Of the storages that are kept now, each once; with or without those of experts."""
+    def _bytes(self, tensors: Iterable[_Kept]) -> int:
+        """Of their storages, each once."""
         storages = {}
-        for one in self.kept:
-            if one.routed and not routed:
-                continue
+        for one in tensors:
             storage = one.tensor.untyped_storage()
             if storage.data_ptr() not in self.ignored:
                 storages[storage.data_ptr()] = storage.nbytes()

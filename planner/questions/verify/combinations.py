@@ -14,6 +14,8 @@ from trainplan.planner.questions.verify.shrink import EXPERTS, left_out, tiny_jo
 
 AXES = ("tp", "pp", "dp")
 """Degrees that fill the processes; experts are dealt out over the ranks of `tp` and `dp`."""
+LATENT = ("mla_up_proj",)
+"""Modules of latent attention, which the tiny model has not."""
 Refuse = Callable[[Job, Layout], str | None]
 """What a trainer cannot run of a job and a layout; null: it can."""
 
@@ -132,7 +134,8 @@ class _Used:
                 "recompute_num_layers": 1,
             }
         if plan.recompute == "selective":
-            return {"recompute": "selective", "recompute_modules": plan.recompute_modules}
+            modules = tuple(one for one in plan.recompute_modules if one not in LATENT)
+            return {"recompute": "selective", "recompute_modules": modules} if modules else {}
         return {}
 
 

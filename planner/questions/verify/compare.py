@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainplan.costmodel.spec import Job
-from trainplan.planner.questions.verify.expected import Expected, Traffic
+from trainplan.planner.questions.verify.expected import Expected
 
 ROUNDING = 2.0**-24
 """Relative error of one sum or product. Source: derived; IEEE 754 binary32
@@ -76,8 +76,8 @@ class Compared:
     """Groups and operations whose bytes are not those counted."""
     wrong_saved: tuple[str, ...]
     """Ranks that keep other bytes than the memory model says."""
-    saved_difference: float
-    """Largest relative one of all ranks."""
+    saved_difference: float | None
+    """Largest relative one of all ranks; null: they do not count them."""
 
     @property
     def equal(self) -> bool:
@@ -91,7 +91,7 @@ def compared(
 ) -> Compared:
     """Compare a layout with one process that took the same steps."""
     kept = _kept(ranks, expected)
-    off = [_relative(found, own) for found, own in zip(kept, expected.saved_bytes, strict=True)]
+    off = [_relative(found, own) for found, own in zip(kept, expected.saved_bytes, strict=False)]
     return Compared(
         loss_difference=_largest(_losses(alone), _losses(ranks)),
         grad_norm_difference=max(_largest(alone[0].grad_norms, rank.grad_norms) for rank in ranks),
@@ -101,15 +101,20 @@ def compared(
         wrong_saved=tuple(
             f"rank {rank} keeps {kept[rank]:,.0f} bytes, the memory model says {own:,.0f}"
             for rank, own in enumerate(expected.saved_bytes)
-            if off[rank] > SAVED
+            if kept and off[rank] > SAVED
         ),
-        saved_difference=max(off),
+        saved_difference=max(off) if kept else None,
     )
 
 
 def _kept(ranks: Sequence[Report], expected: Expected) -> list[float]:
-    """Saved bytes of each rank; those that share experts take the mean, for tokens choose."""
-    found = [float(rank.saved_bytes or 0) for rank in ranks]
+    """Saved bytes of each rank; those that share experts take the mean, for tokens choose.
+
+    None where ranks do not count them.
+    """
+    found = [float(rank.saved_bytes) for rank in ranks if rank.saved_bytes is not None]
+    if len(found) < len(ranks):
+        return []
     each = expected.share_experts
     for first in range(0, len(found), each):
         found[first : first + each] = [sum(found[first : first + each]) / each] * each
@@ -176,8 +181,3 @@ def _key(one: SentBytes) -> tuple[str, str]:
 def _sent_words(key: tuple[str, str], seen: int, own: int) -> str:
     group, operation = key
     return f"{operation} over {group} of {seen:,} bytes, {own:,} are counted"
-
-
-def total(traffic: Iterable[Traffic]) -> int:
-    """Bytes of all ranks together."""
-    return sum(sum(one.values()) for one in traffic)

@@ -14,7 +14,7 @@ from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.runtimes.megatron.plain import MEGATRON_PLAIN
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.traffic.sent import sent_bytes
+from trainplan.costmodel.traffic.sent import sent_bytes, stages_of
 from trainplan.planner.questions.verify.combinations import Combination
 
 Traffic = Mapping[tuple[str, str], int]
@@ -46,7 +46,10 @@ def expected(combination: Combination) -> Expected:
     saved = _saved(job, table)
     numbers, sent, kept = [], [], []
     for pp_rank in range(layout.pp):
-        held = {"dp": float(shared[pp_rank]), "expert dp": float(expert[pp_rank])}
+        balancing = sum(
+            _balancing(job) * sum(stage.moe_layers) for stage in stages_of(job, layout, pp_rank)
+        )
+        held = {"dp": float(shared[pp_rank]) - balancing, "expert dp": float(expert[pp_rank])}
         numbers.append(round(sum(held.values())))
         sent.append(sent_bytes(job, layout, pp_rank, held))
         kept.append(saved[pp_rank])
@@ -57,6 +60,15 @@ def expected(combination: Combination) -> Expected:
         tuple(one for one in kept for _ in range(each)),
         share_experts=each if layout.ep > 1 else 1,
     )
+
+
+def _balancing(job: Job) -> int:
+    """Numbers of a router that balance experts: parameters of the model, but none is trained.
+
+    Source: Megatron Core `moe/router.py`, expert_bias is a buffer.
+    """
+    moe = job.model.moe
+    return moe.num_experts if moe and moe.router_bias else 0
 
 
 def _saved(job: Job, table: LayoutTable) -> list[float]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
 
-HIDDEN, HEADS, HEAD_DIM, INTERMEDIATE, EXPERT = 64, 8, 8, 128, 64
+HIDDEN, HEADS, HEAD_DIM, INTERMEDIATE, EXPERT = 64, 8, 8, 128, 128
 VOCABULARY, LENGTH, EXPERTS = 1024, 32, 8
 """Sizes that eight ranks divide; the vocabulary needs no padding on any of them."""
 GROUPS = 4
@@ -69,6 +69,7 @@ def tiny_model(model: ModelSpec, layers: int) -> ModelSpec:
         "vocab_size": VOCABULARY,
         "max_position_embeddings": 2 * LENGTH,
         "partial_rotary_factor": max(model.partial_rotary_factor, 2 / HEAD_DIM),
+        "mla": None,
         "moe": tiny_experts(model) if model.moe else None,
     }
     return ModelSpec.model_validate({**dict(model), **changes})
@@ -121,6 +122,8 @@ def left_out(job: Job) -> Iterator[str]:
     masked = sorted(set(model.mixers) & set(MASKS))
     if masked:
         yield f"{', '.join(masked)}: run with full attention, which is cut alike"
+    if model.mla:
+        yield "latent attention: only Transformer Engine has it whole on every rank; run with heads"
     if training.precision != "fp32":
         yield f"{training.precision}: run in fp32, where sums in another order stay close"
     if training.lengths is not None:

@@ -33,6 +33,7 @@ EXPERT_PARTS = frozenset(
 REPEATED = frozenset({"core_attn", "mlp", "moe", "shared_experts"})
 """Modules whose recomputation is run. Source: Megatron Core 0.16.1
 `transformer/transformer_config.py`, "only supported with moe_grouped_gemm"."""
+UNSUMMED = "megatron-core 0.16 does not sum gradients of experts over ranks that hold the same"
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -69,6 +70,10 @@ def _of_the_rest(request: TrainingRequest) -> Iterator[str]:
         yield "offload: it copies between host and GPU, and here is one memory"
     if layout.tiled_loss or layout.tiled_mlp:
         yield "tiled loss or MLP: megatron-core has none"
+    if request.job.model.moe and layout.ep == 1 and layout.etp != layout.tp:
+        yield f"ep 1 with etp {layout.etp} and tp {layout.tp}: {UNSUMMED}"
+    if request.job.model.moe and layout.tp > 1 and not layout.sequence_parallel:
+        yield "experts with tp and without sequence parallelism: megatron-core asks for it"
     modules = set(layout.recompute_modules) - REPEATED
     if modules:
         named = ", ".join(sorted(modules))

@@ -155,7 +155,7 @@ class Saw:
     losses: tuple[float, ...] = (7.0, 6.5)
     grad_norms: tuple[float, ...] = (1.5, 1.25)
     num_parameters: int = 100
-    saved_bytes: int = 10_000
+    saved_bytes: int | None = 10_000
     sent: tuple[object, ...] = ()
 
 
@@ -230,6 +230,12 @@ def test_saved_bytes_may_differ_by_half_a_per_cent(judge):
     assert judge.of(FINE, Saw(saved_bytes=10_049, sent=SENT)).equal
     found = judge.of(FINE, Saw(saved_bytes=10_060, sent=SENT))
     assert found.wrong_saved == ("rank 1 keeps 10,060 bytes, the memory model says 10,000",)
+
+
+def test_ranks_of_gpus_do_not_count_saved_bytes(judge):
+    found = judge.of(Saw(saved_bytes=None, sent=SENT), Saw(saved_bytes=None, sent=SENT))
+    assert found.equal
+    assert found.saved_difference is None
 
 
 def test_ranks_that_share_experts_keep_the_mean(judge):

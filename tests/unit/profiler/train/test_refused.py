@@ -1,0 +1,49 @@
+"""What megatron-core cannot train here is named before anything starts."""
+
+import pytest
+
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.profiler.train.request import TrainingRequest
+from trainplan.profiler.train.trainers import refusal
+
+
+def asked(name="llama3-8b", layout=None, **training):
+    told = {"seq_length": 64, "global_batch_size": 8, "precision": "fp32", **training}
+    model = preset(name).model_copy(update={"rope_scaling": None})
+    job = Job(model=model, training=TrainingSpec(**told), cluster=parse_cluster("1x8:h100-sxm"))
+    return TrainingRequest(
+        trainer="megatron-core", job=job, layout=layout or Layout(zero_stage=0), steps=1
+    )
+
+
+def test_a_plain_decoder_is_run():
+    for name in ("llama3-8b", "gpt2", "mixtral-8x7b", "qwen3-30b-a3b", "qwen2.5-7b"):
+        assert refusal(asked(name)) is None, name
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (asked("deepseek-v3"), "mla"),
+        (asked("gemma2-9b"), "norm_position"),
+        (asked("gpt-neox-20b"), "parallel_residual"),
+        (asked("nemotron-3-nano-30b-a3b"), "ssm"),
+        (asked("mixtral-8x7b", Layout(tp=2, dp=2, sequence_parallel=True)), "gradients of experts"),
+        (asked("mixtral-8x7b", Layout(tp=2, etp=2)), "without sequence parallelism"),
+        (asked(layout=Layout(cp=2)), "cp > 1"),
+        (asked(layout=Layout(dp=2, zero_stage=3)), "ZeRO-3"),
+        (asked(layout=Layout(pp=2, schedule="zb-h1")), "zb-h1"),
+        (asked(precision="fp8"), "fp8"),
+        (asked(optimizer="muon"), "muon"),
+        (asked(layout=Layout(dp=3)), "global batch"),
+        (asked(layout=Layout(offload={"optimizer": 0.5})), "offload"),
+        (
+            asked(layout=Layout(recompute="selective", recompute_modules=("moe_act",))),
+            "moe_act",
+        ),
+    ],
+)
+def test_what_needs_another_library_or_a_gpu_is_refused_by_name(request_, said):
+    assert said in (refusal(request_) or "")
