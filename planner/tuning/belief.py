@@ -10,6 +10,7 @@ its own have wide tails: each counts with the variance that makes what was measu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,15 +43,17 @@ class Belief:
     scalars: FloatColumn
     scalars_covariance: Matrix
     log_seconds: FloatColumn
-    covariance: Matrix
-    """Of the contenders."""
+    variance: FloatColumn
+    """Of every log step time."""
     cross: Matrix
-    """Shape (contender, scalar)."""
+    """Covariance of log step times and scalars, shape (contender, scalar)."""
+    between: Callable[[IntColumn], Matrix]
+    """Covariance of some log step times with each other."""
 
     @property
     def spread(self) -> FloatColumn:
         """Standard deviation of every log step time."""
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        return np.sqrt(np.maximum(self.variance, 0.0))
 
     @property
     def scalars_spread(self) -> FloatColumn:
@@ -76,7 +79,7 @@ def prior_spreads() -> FloatColumn:
     return np.array([catalog.spreads().scalars[name].value for name in SCALARS])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prior:
     """What is believed before a trial."""
 
@@ -93,32 +96,75 @@ class Prior:
         Source: Lange, Little and Taylor, JASA 84, 1989, equations 4 to 6: expectation and
         maximisation for Student's t, here of `own` and of the speed.
         """
-        own = np.full(len(self.alike), self.sizes.own.value**2)
-        scalars = self.spreads**2
-        belief = self._normal(scalars, own)
-        if not len(measured.rows):
-            return belief
         size, rows = self.sizes.own.value**2, measured.rows
-        for _ in range(ROUNDS):
-            belief = self._normal(scalars, own)
-            found, residual = _conditioned(belief, measured, own)
-            own = own.copy()
-            own[rows] = size * (TAIL + residual / size) / (TAIL + 1)
-            moved = found.scalars[SPEED] ** 2 + found.scalars_covariance[SPEED, SPEED]
+        scalars, own = self.spreads**2, np.full(len(rows), size)
+        for _ in range(ROUNDS if len(rows) else 0):
+            speed, residual = self._squares(measured, scalars, own)
+            own = size * (TAIL + residual / size) / (TAIL + 1)
             scalars = scalars.copy()
-            scalars[SPEED] = (WIDE_TAIL * self.spreads[SPEED] ** 2 + moved) / (WIDE_TAIL + 1)
-        return _conditioned(self._normal(scalars, own), measured, own)[0]
+            scalars[SPEED] = (WIDE_TAIL * self.spreads[SPEED] ** 2 + speed) / (WIDE_TAIL + 1)
+        return self._conditioned(measured, scalars, own)
 
-    def _normal(self, scalars: FloatColumn, own: FloatColumn) -> Belief:
-        """Before any measurement, with given variances of the scalars and of `own`."""
+    def _squares(
+        self, measured: Measurements, scalars: FloatColumn, own: FloatColumn
+    ) -> tuple[float, FloatColumn]:
+        """Mean square of the speed and of what each measured layout has of its own."""
+        inverse, surprise = self._surprise(measured, scalars, own)
+        pull = inverse @ surprise
+        square = (own * pull) ** 2 + own - own**2 * np.diag(inverse)
+        slope = scalars[SPEED] * self.linear.slopes[measured.rows, SPEED]
+        speed = (slope @ pull) ** 2 + scalars[SPEED] - slope @ inverse @ slope
+        return float(speed), np.asarray(square)
+
+    def _surprise(
+        self, measured: Measurements, scalars: FloatColumn, own: FloatColumn
+    ) -> tuple[Matrix, FloatColumn]:
+        """Inverse covariance of what was measured, and how far it is from what was expected."""
+        rows = measured.rows
+        same = np.sqrt(np.outer(own, own)) * (rows[:, None] == rows[None])
+        seen = self._covariance(rows, rows, scalars) + same + np.diag(measured.noise**2)
+        return np.linalg.inv(seen), measured.log_seconds - self._expected[rows]
+
+    @property
+    def _expected(self) -> FloatColumn:
+        """Log step times before any measurement: the scalars are 0 there."""
+        return np.asarray(self.linear.prices.log_seconds - self.linear.slopes @ self.linear.at)
+
+    def _covariance(self, rows: IntColumn, others: IntColumn, scalars: FloatColumn) -> Matrix:
+        """Of what contenders share, before any measurement, given variances of the scalars."""
         slopes, shared = self.linear.slopes, self.sizes.shared.value**2
-        covariance = (slopes * scalars) @ slopes.T + shared * self.alike + np.diag(own)
+        alike = shared * self.alike[np.ix_(rows, others)]
+        return np.asarray((slopes[rows] * scalars) @ slopes[others].T + alike)
+
+    def _conditioned(
+        self, measured: Measurements, scalars: FloatColumn, own: FloatColumn
+    ) -> Belief:
+        """The belief after measurements, given the variances.
+
+        Source: normal distributions, Rasmussen and Williams, Gaussian Processes, equations 2.23,
+        2.24.
+        """
+        every, rows = np.arange(len(self.alike)), measured.rows
+        inverse, surprise = self._surprise(measured, scalars, own)
+        whole = np.full(len(every), self.sizes.own.value**2)
+        whole[rows] = own
+        pull = self._covariance(every, rows, scalars)
+        pull += whole[:, None] * (every[:, None] == rows[None])
+        gain, cross = pull @ inverse, self.linear.slopes * scalars
+        scalar_gain = cross[rows].T @ inverse
+        shared = ((self.linear.slopes**2) * scalars).sum(axis=1) + self.sizes.shared.value**2
+
+        def between(some: IntColumn) -> Matrix:
+            found = self._covariance(some, some, scalars) + np.diag(whole[some])
+            return np.asarray(found - gain[some] @ pull[some].T)
+
         return Belief(
-            scalars=np.zeros(len(scalars)),
-            scalars_covariance=np.diag(scalars),
-            log_seconds=self.linear.prices.log_seconds - slopes @ self.linear.at,
-            covariance=covariance,
-            cross=slopes * scalars,
+            scalars=scalar_gain @ surprise,
+            scalars_covariance=np.diag(scalars) - scalar_gain @ cross[rows],
+            log_seconds=self._expected + gain @ surprise,
+            variance=shared + whole - (gain * pull).sum(axis=1),
+            cross=cross - gain @ cross[rows],
+            between=between,
         )
 
 
@@ -128,34 +174,8 @@ def prior_of(contenders: Contenders, linear: Linear, spreads: FloatColumn) -> Pr
     return Prior(linear, spreads, alikeness(contenders, sizes.likeness.value), sizes)
 
 
-def _conditioned(
-    prior: Belief, measured: Measurements, own: FloatColumn
-) -> tuple[Belief, FloatColumn]:
-    """The belief after some measurements, and the mean square of what each row has of its own.
-
-    Source: normal distributions, Rasmussen and Williams, Gaussian Processes, equations 2.23, 2.24.
-    """
-    rows = measured.rows
-    seen = prior.covariance[np.ix_(rows, rows)] + np.diag(measured.noise**2)
-    inverse = np.linalg.inv(seen)
-    surprise = measured.log_seconds - prior.log_seconds[rows]
-    gain, scalar_gain = prior.covariance[:, rows] @ inverse, prior.cross[rows].T @ inverse
-    belief = Belief(
-        scalars=prior.scalars + scalar_gain @ surprise,
-        scalars_covariance=prior.scalars_covariance - scalar_gain @ prior.cross[rows],
-        log_seconds=prior.log_seconds + gain @ surprise,
-        covariance=prior.covariance - gain @ prior.covariance[rows],
-        cross=prior.cross - gain @ prior.cross[rows],
-    )
-    sizes = own[rows]
-    mean = sizes * (inverse @ surprise)
-    square = mean**2 + sizes - sizes**2 * np.diag(inverse)
-    return belief, np.asarray(square)
-
-
 def samples(belief: Belief, rows: IntColumn, number: int, seed: int) -> Matrix:
     """Draws of the log step times of some contenders at once, shape (draw, row)."""
-    covariance = belief.covariance[np.ix_(rows, rows)] + ROUNDING * np.eye(len(rows))
-    root = np.linalg.cholesky(covariance)
+    root = np.linalg.cholesky(belief.between(rows) + ROUNDING * np.eye(len(rows)))
     noise = np.random.default_rng(seed).standard_normal((number, len(rows)))
     return np.asarray(belief.log_seconds[rows] + noise @ root.T)

@@ -17,7 +17,7 @@ from trainplan.planner.tuning.memory import normal_below
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 """Of an expectation over a normal variable; the weights are of no unit."""
-JUDGED = 60
+JUDGED = 40
 """Contenders that are judged by two trials: those with most to gain by one. Source: assumed."""
 NOTHING_MEASURED = 1.0
 """Log units above the fastest forecast: what counts as the best before any is measured.
@@ -77,20 +77,18 @@ def _of_two_trials(
     Source: derived; Gauss-Hermite over the first result, under which all others are normal with
     mean m + c z / s and variance v - c^2 / s^2 (c their covariance with it, s its spread).
     """
-    spread = np.maximum(belief.spread, 1e-9)
+    spread = np.maximum(belief.spread[judged], 1e-9)
+    mean, run, alone = belief.log_seconds[judged], runs[judged], gains[judged]
+    pulls = belief.between(judged) / spread[:, None]
     found = np.zeros(len(judged))
-    for place, row in enumerate(judged.tolist()):
-        pull = belief.covariance[row, judged] / spread[row]
-        left = np.sqrt(np.maximum(spread[judged] ** 2 - pull**2, 0.0))
-        means = belief.log_seconds[judged] + np.outer(NODES, pull)
-        own = belief.log_seconds[row] + NODES * spread[row]
-        after = np.minimum(own, best)
-        more = runs[judged] * expected_gain(means, left, after[:, None])
+    for place, pull in enumerate(pulls):
+        left = np.sqrt(np.maximum(spread**2 - pull**2, 0.0))
+        after = np.minimum(mean[place] + NODES * spread[place], best)
+        more = run * expected_gain(mean + np.outer(NODES, pull), left, after[:, None])
         more[:, place] = 0.0
         ran = 1 - np.exp(after - best) * (1 - more.max(axis=1))
-        others = np.delete(gains[judged], place)
-        failed = float(others.max(initial=0.0))
-        found[place] = runs[row] * (WEIGHTS @ ran) / WEIGHTS.sum() + (1 - runs[row]) * failed
+        failed = float(np.delete(alone, place).max(initial=0.0))
+        found[place] = run[place] * (WEIGHTS @ ran) / WEIGHTS.sum() + (1 - run[place]) * failed
     return found
 
 

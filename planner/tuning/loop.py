@@ -70,18 +70,18 @@ def run(
     known: Knowledge, launch: Launch, options: TuneOptions, measured: Measured = NOTHING
 ) -> Iterator[AnyEvent]:
     """As `tune`, from what is known already."""
-    left = _untried(known, options)
+    left = what_remains(known, options)
     yield reports.started(known, options)
-    stop = _stop(known, options, left)
+    stop = stop_reason(known, options, left)
     while stop is None:
         trial, row = next_trial(known, options)
         yield reports.trial_started(known, trial, row)
         ended = Ended(row, trial, launch(trial))
         before, known = known, known.after(ended).priced_near(measured)
         yield reports.trial_ended(before, known, ended)
-        left = _untried(known, options)
+        left = what_remains(known, options)
         yield reports.learned(known, left)
-        stop = _stop(known, options, left)
+        stop = stop_reason(known, options, left)
     yield reports.finished(known, options, left, stop)
 
 
@@ -146,13 +146,14 @@ def _trial(found: Contenders, row: int, number: int, why: str) -> Trial:
     return Trial(number=number, job=job, layout=layout, why=why)
 
 
-def _untried(known: Knowledge, options: TuneOptions) -> Untried:
+def what_remains(known: Knowledge, options: TuneOptions) -> Untried:
+    """What untried contenders may bring beyond the best measured."""
     best = known.best
     row = best.row if best else None
     return untried(known.belief, known.runs, known.open_rows, row, options.worth)
 
 
-def _stop(known: Knowledge, options: TuneOptions, left: Untried) -> StopReason | None:
+def stop_reason(known: Knowledge, options: TuneOptions, left: Untried) -> StopReason | None:
     """Why to stop now; null: go on."""
     if known.best and left.probability <= 1 - options.settled:
         return "settled"
