@@ -101,12 +101,13 @@ Run = list[tuple[Trial, Outcome]]
 def tuned(known: Knowledge, hidden: Hidden) -> tuple[Run, str]:
     """Trials of the policy, and why it stopped: as `loop.run`, without its events."""
     done: Run = []
-    stop = None
+    stop, left = None, what_remains(known, OPTIONS)
     while stop is None:
-        trial, row = next_trial(known, OPTIONS)
+        trial, row = next_trial(known, left)
         done.append((trial, hidden.launch(trial)))
         known = known.after(Ended(row, *done[-1])).priced_near()
-        stop = stop_reason(known, OPTIONS, what_remains(known, OPTIONS))
+        left = what_remains(known, OPTIONS)
+        stop = stop_reason(known, OPTIONS, left)
     return done, stop
 
 
@@ -197,8 +198,8 @@ def summary(found: list[dict[str, object]]) -> dict[str, object]:
         ratios = np.array([one[name] for one in found])
         result[name] = {
             "found_by_trial": np.round((ratios <= NEAR).mean(axis=0), 3).tolist(),
-            "median_over_best": round(float(np.median(ratios[:, -1])) - 1, 4),
-            "p90_over_best": round(float(np.quantile(ratios[:, -1], 0.9)) - 1, 4),
+            "over_best_median": _share(float(np.median(ratios[:, -1]))),
+            "over_best_p90": _share(float(np.quantile(ratios[:, -1], 0.9, method="higher"))),
             "nothing_ran": round(float(np.isinf(ratios[:, -1]).mean()), 3),
         }
     if "stop" in found[0]:
@@ -208,34 +209,40 @@ def summary(found: list[dict[str, object]]) -> dict[str, object]:
     return result
 
 
+def _share(ratio: float) -> float | None:
+    """Of the true best, beyond it; null: nothing ran."""
+    return round(ratio - 1, 4) if np.isfinite(ratio) else None
+
+
 def main() -> None:
     """Run all and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--grids", type=int, default=5, help="draws whose whole grid is searched")
+    parser.add_argument("--grids", type=int, default=3, help="draws whose whole grid is searched")
     parser.add_argument("--mode", choices=MODES, action="append")
     parser.add_argument("--job", type=int, action="append")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args()
-    modes, results, grids = tuple(asked.mode or MODES), {}, {}
+    modes, places = tuple(asked.mode or MODES), asked.job or range(len(QUESTIONS))
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     with ProcessPoolExecutor(asked.processes) as pool:
-        for place in asked.job or range(len(QUESTIONS)):
+        for place in places:
             name = QUESTIONS[place].name
             work = partial(draw_of, place, modes, frozenset(asked.only))
             found = list(pool.map(work, range(asked.draws), chunksize=10))
             for mode in modes:
-                results.setdefault(mode, {})[name] = summary([one[mode] for one in found])
-                line = {"job": name, "mode": mode, **results[mode][name]}
-                sys.stdout.write(json.dumps(line) + "\n")
+                told = {"draws": asked.draws, **summary([one[mode] for one in found])}
+                results.setdefault(mode, {})[name] = told
+                sys.stdout.write(json.dumps({"job": name, "mode": mode, **told}) + "\n")
                 sys.stdout.flush()
             over = list(pool.map(partial(whole_grid, place), range(asked.grids)))
-            grids[name] = [round(one - 1, 5) for one in over]
-            sys.stdout.write(json.dumps({"job": name, "whole_grid": grids[name]}) + "\n")
-    if asked.write:
-        whole = {"draws": asked.draws, "modes": results, "best_contender_over_grid": grids}
-        RESULTS.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+            if over:
+                grids = results.setdefault("best contender over best of the grid", {})
+                grids[name] = [round(one - 1, 5) for one in over]
+            if asked.write:
+                RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def run(
     yield reports.started(known, options)
     stop = stop_reason(known, options, left)
     while stop is None:
-        trial, row = next_trial(known, options)
+        trial, row = next_trial(known, left)
         yield reports.trial_started(known, trial, row)
         ended = Ended(row, trial, launch(trial))
         before, known = known, known.after(ended).priced_near(measured)
@@ -126,19 +126,17 @@ def _known(
     return known.priced_near(measured)
 
 
-def next_trial(known: Knowledge, options: TuneOptions) -> tuple[Trial, int]:
+def next_trial(known: Knowledge, left: Untried) -> tuple[Trial, int]:
     """The next trial, and which contender it runs."""
     number = 1 + max((one.trial.number for one in known.ended), default=0)
     again = known.to_repeat
     if again is not None:
         why = "once more: a node was lost, which says nothing of the layout"
         return _trial(known.contenders, again, number, why), again
-    best = known.best
+    row, best = choose(known.belief, left), known.best
     reference = float(np.log(best.outcome.step_time_s or 1.0)) if best else None
-    last = known.counted + 1 >= options.trials
-    choice = choose(known.belief, known.runs, known.open_rows, reference, last=last)
-    why = reason(known.belief, choice, reference)
-    return _trial(known.contenders, choice.row, number, why), choice.row
+    why = reason(known.belief, left, row, reference)
+    return _trial(known.contenders, row, number, why), row
 
 
 def _trial(found: Contenders, row: int, number: int, why: str) -> Trial:
