@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jobs import Question
@@ -58,19 +59,17 @@ def by_price(known: Known, draw: np.random.Generator) -> Tuner:
 def nemo(known: Known, draw: np.random.Generator) -> Tuner:
     """NeMo's grid of tp, pp and micro batch, in any order: its tool runs all of it.
 
-    Interleaved with one layer a stage where pp > 2, recomputation off, distributed optimizer.
-    Source: `Question.nemo_tp`, and _set_activations_checkpoint_params of the same file.
+    Interleaved with one layer a stage where pp > 2, recomputation off, states sharded.
+    Source: `jobs.Nemo`, and _set_activations_checkpoint_params of the same file.
     """
-    question = known.question
-    job, grid = question.job, []
+    job, asked = known.question.job, known.question.nemo
     zero = min(stage for stage in traits_of(job).sharding.zero_stages if stage)
-    for tp in question.nemo_tp:
-        for pp in question.nemo_pp:
-            for mbs in question.nemo_mbs:
-                vpp = job.model.num_hidden_layers // pp if pp > 2 else 1
-                layout = _layout(job, tp, pp, zero, mbs, vpp=vpp)
-                if layout:
-                    grid.append(layout)
+    grid = []
+    for tp, pp, size in product(asked.tp, asked.pp, asked.mbs):
+        vpp = job.model.num_hidden_layers // pp if pp > 2 else 1
+        layout = _layout(job, tp, pp, zero, size, vpp=vpp)
+        if layout and tp * pp >= asked.least:
+            grid.append(layout)
     for place in draw.permutation(len(grid)).tolist():
         yield job, grid[place]
 
@@ -106,6 +105,8 @@ def deepspeed(known: Known, draw: np.random.Generator) -> Tuner:
 
 def _layout(job: Job, tp: int, pp: int, zero: int, size: int, *, vpp: int = 1) -> Layout | None:
     """A layout, where it is legal."""
+    if job.cluster.num_gpus % (tp * pp):
+        return None
     layout = Layout(
         tp=tp,
         pp=pp,
