@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jobs import Question
@@ -16,7 +17,7 @@ from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.trial import Outcome
-from trainplan.planner import check
+from trainplan.planner import check, estimate
 from trainplan.planner.tuning.contenders import Contenders
 
 Tuner = Generator[tuple[Job, Layout], Outcome, None]
@@ -58,19 +59,17 @@ def by_price(known: Known, draw: np.random.Generator) -> Tuner:
 def nemo(known: Known, draw: np.random.Generator) -> Tuner:
     """NeMo's grid of tp, pp and micro batch, in any order: its tool runs all of it.
 
-    Interleaved with one layer a stage where pp > 2, recomputation off, distributed optimizer.
-    Source: `Question.nemo_tp`, and _set_activations_checkpoint_params of the same file.
+    Interleaved with one layer a stage where pp > 2, recomputation off, states sharded.
+    Source: `jobs.Nemo`, and _set_activations_checkpoint_params of the same file.
     """
-    question = known.question
-    job, gpus = question.job, question.job.cluster.num_gpus
+    job, asked = known.question.job, known.question.nemo
+    zero = min(stage for stage in traits_of(job).sharding.zero_stages if stage)
     grid = []
-    for tp in question.nemo_tp:
-        for pp in question.nemo_pp:
-            for mbs in question.nemo_mbs:
-                vpp = job.model.num_hidden_layers // pp if pp > 2 else 1
-                layout = _layout(job, tp, pp, vpp, gpus // (tp * pp), 1, mbs)
-                if layout:
-                    grid.append(layout)
+    for tp, pp, size in product(asked.tp, asked.pp, asked.mbs):
+        vpp = job.model.num_hidden_layers // pp if pp > 2 else 1
+        layout = _layout(job, tp, pp, zero, size, vpp=vpp)
+        if layout and tp * pp >= asked.least:
+            grid.append(layout)
     for place in draw.permutation(len(grid)).tolist():
         yield job, grid[place]
 
@@ -83,52 +82,40 @@ def deepspeed(known: Known, draw: np.random.Generator) -> Tuner:
     Source: deepspeedai/DeepSpeed@edaa7221, deepspeed/autotuning/autotuner.py, tune and tune_space.
     """
     job = known.question.job
-    gpus, stages = job.cluster.num_gpus, traits_of(job).sharding.zero_stages
-    sizes = [2**n for n in range(8)]
+    stages, sizes = traits_of(job).sharding.zero_stages, [2**n for n in range(8)]
     for tp in (1, 2, 4, 8):
-        fitting = [
-            [
-                s
-                for s in sizes
-                if (one := _layout(job, tp, 1, 1, gpus // tp, z, s)) and _fits(job, one)
-            ]
-            for z in stages
-        ]
+        fitting = [[s for s in sizes if _fits(job, _layout(job, tp, 1, z, s))] for z in stages]
         if any(fitting):
             break
     else:
         return
-    leanest = [z for z, some in zip(stages, fitting, strict=True) if some][-1]
-    found = _layout(job, tp, 1, 1, gpus // tp, leanest, 1)
-    if found:
-        yield job, found
+    leanest = max(z for z, some in zip(stages, fitting, strict=True) if some)
+    profiled = _layout(job, tp, 1, leanest, 1)
+    if profiled:
+        yield job, profiled
     for stage, some in zip(stages, fitting, strict=True):
-        if not some:
-            continue
-        order = [some[0], some[-1], *some[-2:0:-1]][:MOST_MICRO_BATCHES]
-        for size in dict.fromkeys(order):
-            one = _layout(job, tp, 1, 1, gpus // tp, stage, size)
+        order = [*some[:1], *some[:0:-1]][:MOST_MICRO_BATCHES]
+        for size in order:
+            one = _layout(job, tp, 1, stage, size)
             assert one
             outcome = yield job, one
-            if outcome.ending != "measured" and size == some[0]:
+            if outcome.ending != "measured" and size == order[0]:
                 break
 
 
-def _layout(job: Job, tp: int, pp: int, vpp: int, dp: int, zero: int, size: int) -> Layout | None:
+def _layout(job: Job, tp: int, pp: int, zero: int, size: int, *, vpp: int = 1) -> Layout | None:
     """A layout, where it is legal."""
-    schedule = "interleaved" if vpp > 1 else "1f1b"
-    titan = job.runtime == "torchtitan"
-    if titan and pp > 1 and vpp > 1:
-        schedule = "interleaved"
+    if job.cluster.num_gpus % (tp * pp):
+        return None
     layout = Layout(
         tp=tp,
         pp=pp,
         vpp=vpp,
-        dp=dp,
+        dp=job.cluster.num_gpus // (tp * pp),
         zero_stage=zero,
         micro_batch_size=size,
         sequence_parallel=tp > 1,
-        schedule=schedule,
+        schedule="interleaved" if vpp > 1 else "1f1b",
     )
     try:
         check(job, layout)
@@ -137,10 +124,8 @@ def _layout(job: Job, tp: int, pp: int, vpp: int, dp: int, zero: int, size: int)
     return layout
 
 
-def _fits(job: Job, layout: Layout) -> bool:
-    from trainplan.planner import estimate
-
-    return estimate(job, layout, memory_margin=1 - MARGIN).memory.fits
+def _fits(job: Job, layout: Layout | None) -> bool:
+    return layout is not None and estimate(job, layout, memory_margin=1 - MARGIN).memory.fits
 
 
 BASELINES: dict[str, Callable[[Known, np.random.Generator], Tuner]] = {

@@ -10,6 +10,7 @@ its own have wide tails: each counts with the variance that makes what was measu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,16 +31,16 @@ Source: four leave a variance and are usual for odd runs (Lange et al., JASA 84,
 Cauchy density of `costmodel.measured.scalars`.
 """
 ROUNDS = 8
-WIDER = (1.0, 2.0, 4.0, 8.0)
-"""Times as far from the cost model as published runs are: how unlike them a machine may be.
-
-Source: assumed; each is half as likely as the one before it, until the trials say otherwise.
-"""
 ROUNDING = 1e-9
 """Added to variances before a root is taken."""
 SPEED = SCALARS.index("speed")
 FREE = 2.0
 """Standard deviation of a scalar of which nothing is known. Source: assumed; a factor of 7."""
+WIDER = (1.0, 2.0, 4.0, 8.0)
+"""Times as far from the cost model as published runs are: how unlike them a machine may be.
+
+Source: assumed; each is half as likely as the one before it, until the trials say otherwise.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +50,17 @@ class Belief:
     scalars: FloatColumn
     scalars_covariance: Matrix
     log_seconds: FloatColumn
-    covariance: Matrix
-    """Of the contenders."""
+    variance: FloatColumn
+    """Of every log step time."""
     cross: Matrix
-    """Shape (contender, scalar)."""
+    """Covariance of log step times and scalars, shape (contender, scalar)."""
+    between: Callable[[IntColumn], Matrix]
+    """Covariance of some log step times with each other."""
 
     @property
     def spread(self) -> FloatColumn:
         """Standard deviation of every log step time."""
-        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+        return np.sqrt(np.maximum(self.variance, 0.0))
 
     @property
     def scalars_spread(self) -> FloatColumn:
@@ -83,7 +86,7 @@ def prior_spreads() -> FloatColumn:
     return np.array([catalog.spreads().scalars[name].value for name in SCALARS])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prior:
     """What is believed before a trial."""
 
@@ -102,63 +105,115 @@ class Prior:
         return float((self.wider * self.sizes.own.value) ** 2)
 
     @property
+    def _shared(self) -> float:
+        """Variance of what alike layouts share."""
+        return float((self.wider * self.sizes.shared.value) ** 2)
+
+    @property
     def _scalars(self) -> FloatColumn:
         """Variances of the scalars."""
         wider = np.full(len(SCALARS), self.wider)
         wider[SPEED] = 1.0
-        return (wider * self.spreads) ** 2
-
-    def _as_wide(self, measured: Measurements) -> Prior:
-        """As wide as makes the contrasts between what was measured most probable.
-
-        Source: evidence of a normal prior, Rasmussen and Williams, Gaussian Processes, equation
-        2.30; the speed is left free, since what all layouts have in common tells nothing of them.
-        """
-        wide = [replace(self, wider=factor) for factor in WIDER if factor >= self.wider]
-        return max(wide, key=lambda one: one._evidence(measured) - np.log(one.wider))
-
-    def _evidence(self, measured: Measurements) -> float:
-        scalars, rows = self._scalars, measured.rows
-        scalars[SPEED] = FREE**2
-        belief = self._normal(scalars, np.full(len(self.alike), self._own))
-        seen = belief.covariance[np.ix_(rows, rows)] + np.diag(measured.noise**2)
-        surprise = measured.log_seconds - belief.log_seconds[rows]
-        _, size = np.linalg.slogdet(seen)
-        return float(-0.5 * (surprise @ np.linalg.solve(seen, surprise) + size))
+        return np.asarray((wider * self.spreads) ** 2)
 
     def after(self, measured: Measurements) -> Belief:
-        """The belief once some were measured.
+        """The belief once some were measured, as wide as these say.
+
+        Source: evidence of a normal prior, Rasmussen and Williams, Gaussian Processes, equation
+        2.30, times the prior of `WIDER`.
+        """
+        wide = [replace(self, wider=factor) for factor in WIDER if factor >= self.wider]
+        found = max(wide, key=lambda one: one._evidence(measured) - np.log(one.wider))
+        return found._after(measured)
+
+    def _evidence(self, measured: Measurements) -> float:
+        """Log probability of the contrasts between what was measured.
+
+        What all layouts have in common tells nothing of these: the speed is left free.
+        """
+        scalars = self._scalars
+        scalars[SPEED] = FREE**2
+        inverse, surprise = self._surprise(
+            measured, scalars, np.full(len(measured.rows), self._own)
+        )
+        _, size = np.linalg.slogdet(inverse)
+        return float(0.5 * (size - surprise @ inverse @ surprise))
+
+    def _after(self, measured: Measurements) -> Belief:
+        """The belief of one width.
 
         Source: Lange, Little and Taylor, JASA 84, 1989, equations 4 to 6: expectation and
         maximisation for Student's t, here of `own` and of the speed.
         """
-        if not len(measured.rows):
-            return self._normal(self._scalars, np.full(len(self.alike), self._own))
-        return self._as_wide(measured)._conditioned_on(measured)
-
-    def _conditioned_on(self, measured: Measurements) -> Belief:
-        own, scalars = np.full(len(self.alike), self._own), self._scalars
         size, rows = self._own, measured.rows
-        for _ in range(ROUNDS):
-            belief = self._normal(scalars, own)
-            found, residual = _conditioned(belief, measured, own)
-            own = own.copy()
-            own[rows] = size * (TAIL + residual / size) / (TAIL + 1)
-            moved = found.scalars[SPEED] ** 2 + found.scalars_covariance[SPEED, SPEED]
+        scalars, own = self._scalars, np.full(len(rows), size)
+        for _ in range(ROUNDS if len(rows) else 0):
+            speed, residual = self._squares(measured, scalars, own)
+            own = size * (TAIL + residual / size) / (TAIL + 1)
             scalars = scalars.copy()
-            scalars[SPEED] = (WIDE_TAIL * self.spreads[SPEED] ** 2 + moved) / (WIDE_TAIL + 1)
-        return _conditioned(self._normal(scalars, own), measured, own)[0]
+            scalars[SPEED] = (WIDE_TAIL * self.spreads[SPEED] ** 2 + speed) / (WIDE_TAIL + 1)
+        return self._conditioned(measured, scalars, own)
 
-    def _normal(self, scalars: FloatColumn, own: FloatColumn) -> Belief:
-        """Before any measurement, with given variances of the scalars and of `own`."""
-        slopes, shared = self.linear.slopes, (self.wider * self.sizes.shared.value) ** 2
-        covariance = (slopes * scalars) @ slopes.T + shared * self.alike + np.diag(own)
+    def _squares(
+        self, measured: Measurements, scalars: FloatColumn, own: FloatColumn
+    ) -> tuple[float, FloatColumn]:
+        """Mean square of the speed and of what each measured layout has of its own."""
+        inverse, surprise = self._surprise(measured, scalars, own)
+        pull = inverse @ surprise
+        square = (own * pull) ** 2 + own - own**2 * np.diag(inverse)
+        slope = scalars[SPEED] * self.linear.slopes[measured.rows, SPEED]
+        speed = (slope @ pull) ** 2 + scalars[SPEED] - slope @ inverse @ slope
+        return float(speed), np.asarray(square)
+
+    def _surprise(
+        self, measured: Measurements, scalars: FloatColumn, own: FloatColumn
+    ) -> tuple[Matrix, FloatColumn]:
+        """Inverse covariance of what was measured, and how far it is from what was expected."""
+        rows = measured.rows
+        same = np.sqrt(np.outer(own, own)) * (rows[:, None] == rows[None])
+        seen = self._covariance(rows, rows, scalars) + same + np.diag(measured.noise**2)
+        return np.linalg.inv(seen), measured.log_seconds - self._expected[rows]
+
+    @property
+    def _expected(self) -> FloatColumn:
+        """Log step times before any measurement: the scalars are 0 there."""
+        return np.asarray(self.linear.prices.log_seconds - self.linear.slopes @ self.linear.at)
+
+    def _covariance(self, rows: IntColumn, others: IntColumn, scalars: FloatColumn) -> Matrix:
+        """Of what contenders share, before any measurement, given variances of the scalars."""
+        slopes = self.linear.slopes
+        alike = self._shared * self.alike[np.ix_(rows, others)]
+        return np.asarray((slopes[rows] * scalars) @ slopes[others].T + alike)
+
+    def _conditioned(
+        self, measured: Measurements, scalars: FloatColumn, own: FloatColumn
+    ) -> Belief:
+        """The belief after measurements, given the variances.
+
+        Source: normal distributions, Rasmussen and Williams, Gaussian Processes, equations 2.23,
+        2.24.
+        """
+        every, rows = np.arange(len(self.alike)), measured.rows
+        inverse, surprise = self._surprise(measured, scalars, own)
+        whole = np.full(len(every), self._own)
+        whole[rows] = own
+        pull = self._covariance(every, rows, scalars)
+        pull += whole[:, None] * (every[:, None] == rows[None])
+        gain, cross = pull @ inverse, self.linear.slopes * scalars
+        scalar_gain = cross[rows].T @ inverse
+        shared = ((self.linear.slopes**2) * scalars).sum(axis=1) + self._shared
+
+        def between(some: IntColumn) -> Matrix:
+            found = self._covariance(some, some, scalars) + np.diag(whole[some])
+            return np.asarray(found - gain[some] @ pull[some].T)
+
         return Belief(
-            scalars=np.zeros(len(scalars)),
-            scalars_covariance=np.diag(scalars),
-            log_seconds=self.linear.prices.log_seconds - slopes @ self.linear.at,
-            covariance=covariance,
-            cross=slopes * scalars,
+            scalars=scalar_gain @ surprise,
+            scalars_covariance=np.diag(scalars) - scalar_gain @ cross[rows],
+            log_seconds=self._expected + gain @ surprise,
+            variance=shared + whole - (gain * pull).sum(axis=1),
+            cross=cross - gain @ cross[rows],
+            between=between,
         )
 
 
@@ -170,34 +225,8 @@ def prior_of(
     return Prior(linear, spreads, alikeness(contenders, sizes.likeness.value), sizes, wider)
 
 
-def _conditioned(
-    prior: Belief, measured: Measurements, own: FloatColumn
-) -> tuple[Belief, FloatColumn]:
-    """The belief after some measurements, and the mean square of what each row has of its own.
-
-    Source: normal distributions, Rasmussen and Williams, Gaussian Processes, equations 2.23, 2.24.
-    """
-    rows = measured.rows
-    seen = prior.covariance[np.ix_(rows, rows)] + np.diag(measured.noise**2)
-    inverse = np.linalg.inv(seen)
-    surprise = measured.log_seconds - prior.log_seconds[rows]
-    gain, scalar_gain = prior.covariance[:, rows] @ inverse, prior.cross[rows].T @ inverse
-    belief = Belief(
-        scalars=prior.scalars + scalar_gain @ surprise,
-        scalars_covariance=prior.scalars_covariance - scalar_gain @ prior.cross[rows],
-        log_seconds=prior.log_seconds + gain @ surprise,
-        covariance=prior.covariance - gain @ prior.covariance[rows],
-        cross=prior.cross - gain @ prior.cross[rows],
-    )
-    sizes = own[rows]
-    mean = sizes * (inverse @ surprise)
-    square = mean**2 + sizes - sizes**2 * np.diag(inverse)
-    return belief, np.asarray(square)
-
-
 def samples(belief: Belief, rows: IntColumn, number: int, seed: int) -> Matrix:
     """Draws of the log step times of some contenders at once, shape (draw, row)."""
-    covariance = belief.covariance[np.ix_(rows, rows)] + ROUNDING * np.eye(len(rows))
-    root = np.linalg.cholesky(covariance)
+    root = np.linalg.cholesky(belief.between(rows) + ROUNDING * np.eye(len(rows)))
     noise = np.random.default_rng(seed).standard_normal((number, len(rows)))
     return np.asarray(belief.log_seconds[rows] + noise @ root.T)

@@ -73,18 +73,18 @@ def run(
     known: Knowledge, launch: Launch, options: TuneOptions, measured: Measured = NOTHING
 ) -> Iterator[AnyEvent]:
     """As `tune`, from what is known already."""
-    left = _untried(known, options)
+    left = what_remains(known, options)
     yield reports.started(known, options)
-    stop = _stop(known, options, left)
+    stop = stop_reason(known, options, left)
     while stop is None:
-        trial, row = next_trial(known, options)
+        trial, row = next_trial(known, left)
         yield reports.trial_started(known, trial, row)
         ended = Ended(row, trial, launch(trial))
         before, known = known, known.after(ended).priced_near(measured)
         yield reports.trial_ended(before, known, ended)
-        left = _untried(known, options)
+        left = what_remains(known, options)
         yield reports.learned(known, left)
-        stop = _stop(known, options, left)
+        stop = stop_reason(known, options, left)
     yield reports.finished(known, options, left, stop, measured)
 
 
@@ -137,19 +137,17 @@ def _known(
     return known.priced_near(measured)
 
 
-def next_trial(known: Knowledge, options: TuneOptions) -> tuple[Trial, int]:
+def next_trial(known: Knowledge, left: Untried) -> tuple[Trial, int]:
     """The next trial, and which contender it runs."""
     number = 1 + max((one.trial.number for one in known.ended), default=0)
     again = known.to_repeat
     if again is not None:
         why = "once more: a node was lost, which says nothing of the layout"
         return _trial(known.contenders, again, number, why), again
-    best = known.best
+    row, best = choose(known.belief, left), known.best
     reference = float(np.log(best.outcome.step_time_s or 1.0)) if best else None
-    last = known.counted + 1 >= options.trials
-    choice = choose(known.belief, known.runs, known.open_rows, reference, last=last)
-    why = reason(known.belief, choice, reference)
-    return _trial(known.contenders, choice.row, number, why), choice.row
+    why = reason(known.belief, left, row, reference)
+    return _trial(known.contenders, row, number, why), row
 
 
 def _trial(found: Contenders, row: int, number: int, why: str) -> Trial:
@@ -157,13 +155,14 @@ def _trial(found: Contenders, row: int, number: int, why: str) -> Trial:
     return Trial(number=number, job=job, layout=layout, why=why)
 
 
-def _untried(known: Knowledge, options: TuneOptions) -> Untried:
+def what_remains(known: Knowledge, options: TuneOptions) -> Untried:
+    """What untried contenders may bring beyond the best measured."""
     best = known.best
     row = best.row if best else None
     return untried(known.belief, known.runs, known.open_rows, row, options.worth)
 
 
-def _stop(known: Knowledge, options: TuneOptions, left: Untried) -> StopReason | None:
+def stop_reason(known: Knowledge, options: TuneOptions, left: Untried) -> StopReason | None:
     """Why to stop now; null: go on."""
     if known.best and left.probability <= 1 - options.settled:
         return "settled"

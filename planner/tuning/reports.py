@@ -154,14 +154,14 @@ def _tried(known: Knowledge, one: Ended) -> Tried:
 
 
 def _remains(known: Knowledge, options: TuneOptions, left: Untried) -> Remains:
-    order = np.argsort(-left.each, kind="stable")[:LIKELIEST]
-    likeliest = [int(row) for row in order if left.each[row] > 0]
+    order = np.argsort(-left.faster, kind="stable")[:LIKELIEST]
+    likeliest = [int(row) for row in order if left.faster[row] > 0]
     return Remains(
         probability_faster=left.probability,
         worth_fraction=options.worth,
         expected_gain_fraction=left.gain,
         untried=int(known.open_rows.sum()),
-        likeliest=tuple(forecast(known, row, float(left.each[row])) for row in likeliest),
+        likeliest=tuple(forecast(known, row, float(left.faster[row])) for row in likeliest),
     )
 
 

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from hashlib import sha256
 from math import exp, log
+from typing import Literal, get_args
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
@@ -31,6 +32,10 @@ STEPS = 10
 """That a simulated trial times."""
 LAUNCH_SECONDS = 60.0
 """Until the first step. Source: assumed; torchrun with imports and a compile."""
+
+
+Fault = Literal["out_of_memory", "crash", "hang", "not_a_number", "lost_node", "slow_node"]
+FAULTS: tuple[Fault, ...] = get_args(Fault)
 
 
 class Faults(Spec):
@@ -77,11 +82,13 @@ class SimulatedMachine:
 
     def launch(self, trial: Trial) -> Outcome:
         """Run a trial."""
-        document, job, layout = self.document, trial.job, trial.layout
-        fault = self._fault(trial)
-        table = LayoutTable.of([layout])
-        seconds, peak = (float(column[0]) for column in self.of_table(job, table))
-        memory = machine_for(job, self.measured).memory_bytes
+        seconds, peaks = self.of_table(trial.job, LayoutTable.of([trial.layout]))
+        return self.outcome(trial, float(seconds[0]), float(peaks[0]))
+
+    def outcome(self, trial: Trial, seconds: float, peak: float) -> Outcome:
+        """How a trial ends whose true step time and peak of memory are known."""
+        document, fault = self.document, self._fault(trial)
+        memory = machine_for(trial.job, self.measured).memory_bytes
         if peak > memory or fault == "out_of_memory":
             over = f"{peak / memory:.2f} of the memory of a GPU" if peak > memory else "by chance"
             return Outcome(
@@ -90,8 +97,8 @@ class SimulatedMachine:
         if fault in ("crash", "hang", "not_a_number", "lost_node"):
             return Outcome(ending=fault, reason="simulated: by chance", seconds=LAUNCH_SECONDS)
         slow = document.faults.slow_factor if fault == "slow_node" else 1.0
-        noise = document.trial_spread * self._normal("trial", job, layout, trial.number)
-        step = seconds * slow * exp(noise)
+        drawn = self._normal("trial", trial.job, trial.layout, trial.number)
+        step = seconds * slow * exp(document.trial_spread * drawn)
         return Outcome(
             ending="measured",
             step_time_s=step,
@@ -142,12 +149,13 @@ class SimulatedMachine:
         frequencies = draw.standard_normal((size, WAVES)) / width
         return frequencies, draw.uniform(0.0, 2 * np.pi, WAVES)
 
-    def _fault(self, trial: Trial) -> str | None:
+    def _fault(self, trial: Trial) -> Fault | None:
         """What befalls a trial by chance."""
         drawn = self._draw("fault", trial.job, trial.layout, trial.number).random()
-        for name, probability in self.document.faults.model_dump(exclude={"slow_factor"}).items():
+        for name in FAULTS:
+            probability = getattr(self.document.faults, name)
             if drawn < probability:
-                return str(name)
+                return name
             drawn -= probability
         return None
 
