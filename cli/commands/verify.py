@@ -18,10 +18,8 @@ from trainplan.cli.render.verify import (
 )
 from trainplan.cli.terminal.output import show, write
 from trainplan.cli.terminal.progress import watched
-from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.spec import Job
-from trainplan.planner.questions.verify.asked import combinations
+from trainplan.planner.questions.verify.asked import combinations, of_torch
 from trainplan.planner.questions.verify.verify import verify
 from trainplan.profiler.train.client import Trainers
 from trainplan.profiler.train.counted import CountedRuns, refusing
@@ -56,8 +54,8 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
 
 
 def trainer_of(job: Job) -> TrainerName:
-    """What trains as the runtime of a plan does: FSDP is torch's own, others follow Megatron."""
-    return "torch" if runtime(job.runtime).family == FSDP2.family else "megatron-core"
+    """What trains as the runtime of a plan does."""
+    return "torch" if of_torch(job) else "megatron-core"
 
 
 def _event(event: Mapping[str, object]) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.runtimes.fsdp import shards_with_fsdp2
+from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.questions.verify import combinations as of_megatron
 from trainplan.planner.questions.verify.by_torch import torch_combinations, torch_expected
 from trainplan.planner.questions.verify.combinations import Combination, Combinations, Refuse
 from trainplan.planner.questions.verify.expected import Expected, expected
+
+
+def of_torch(job: Job) -> bool:
+    """Is the parallelism of its runtime torch's own? Others follow Megatron's."""
+    return runtime(job.runtime).family == FSDP2.family
 
 
 def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combinations:
@@ -17,7 +22,7 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
     Raises:
         SpecError: The trainer cannot run the model at all.
     """
-    if shards_with_fsdp2(runtime(job.runtime)):
+    if of_torch(job):
         return torch_combinations(job, layout, nproc, refuse)
     return of_megatron.combinations(job, layout, nproc, refuse)
 
@@ -27,4 +32,4 @@ def counted(one: Combination) -> Expected:
 
     Source: `torch_expected` and `expected`.
     """
-    return (torch_expected if shards_with_fsdp2(runtime(one.job.runtime)) else expected)(one)
+    return (torch_expected if of_torch(one.job) else expected)(one)

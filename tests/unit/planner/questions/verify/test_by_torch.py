@@ -4,12 +4,14 @@ import pytest
 
 from tests.torch_requests import request
 from trainplan.costmodel.base import SpecError
+from trainplan.planner.questions.verify.asked import combinations
 from trainplan.planner.questions.verify.by_torch import (
     head_kept_bytes,
     torch_combinations,
     torch_expected,
 )
 from trainplan.planner.questions.verify.combinations import Combination
+from trainplan.profiler.train.counted import refusing
 
 
 def refuse_nothing(job, layout):
@@ -59,6 +61,12 @@ def test_a_degree_that_nothing_runs_is_told_with_the_reason():
 def test_a_model_that_does_not_train_here_ends_it():
     with pytest.raises(SpecError, match="the trainer does not run its experts"):
         asked(2, lambda job, layout: "its experts", dp=2, zero_stage=3)
+
+
+def test_a_plan_of_the_first_fsdp_is_refused_by_its_own_name():
+    plan = request(runtime="fms-fsdp", dp=2, zero_stage=3)
+    with pytest.raises(SpecError, match="does not run plans of fms-fsdp"):
+        combinations(plan.job, plan.layout, 2, refusing("torch"))
 
 
 TOKENS, HIDDEN, VOCABULARY = 32, 64, 512
