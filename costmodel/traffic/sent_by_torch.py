@@ -1,14 +1,14 @@
 """Bytes that each rank hands to others in a step under FSDP2, DTensor and torch's pipelining.
 
 What the seconds of the estimate are made of, in whole bytes, for dense layers of attention and
-MLPs; with the small sums beside it that no estimate prices, and a ring over context ranks. A rank
-of more than three virtual stages gathers their weights more often than is counted here: torch's
-pipelining frees all but three.
+MLPs; with the small sums beside it that no estimate prices, a ring over context ranks, and weights
+of more than three virtual stages, which are gathered again and again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainplan.costmodel.base import BYTES_FP32
@@ -17,8 +17,8 @@ from trainplan.costmodel.memory.states import BlockParams, block_params
 from trainplan.costmodel.model.params import norm_params, query_columns, value_columns
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.schedules.program import Shape, placed
 from trainplan.costmodel.spec import Job, Layout
 
 Sent = Counter[tuple[str, str]]
@@ -31,6 +31,11 @@ LOSS_SUMS = 3
 RING_MESSAGES = 3
 """Keys and values go round a ring forward, and with their gradients backward. Source: Liu et al.,
 Ring Attention, arXiv:2310.01889, section 3."""
+
+
+ACTIVE_STAGES = 3
+"""Virtual stages whose weights a rank has gathered. Source: PyTorch v2.13.0
+`distributed/pipelining/schedules.py`, _add_unshard_reshard, max_active_stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,21 @@ def stages_of(job: Job, layout: Layout, pp_rank: int) -> tuple[Stage, ...]:
     return tuple(found)
 
 
+def times_gathered(stages: Sequence[int]) -> Counter[int]:
+    """How often the weights of each virtual stage are gathered, from the stages of a rank's ops.
+
+    Before every op there are those of the next `ACTIVE_STAGES` that will run, and no others.
+    Source: PyTorch v2.13.0 `distributed/pipelining/schedules.py`, _add_unshard_reshard.
+    """
+    found: Counter[int] = Counter()
+    active: set[int] = set()
+    for place in range(len(stages)):
+        soon = set(list(dict.fromkeys(stages[place:]))[:ACTIVE_STAGES])
+        found.update(soon - active)
+        active = soon
+    return found
+
+
 def sent_bytes(job: Job, layout: Layout, pp_rank: int) -> Sent:
     """Bytes of a rank of a pipeline rank in a step.
 
@@ -79,7 +99,7 @@ def sent_bytes(job: Job, layout: Layout, pp_rank: int) -> Sent:
     for stage in stages_of(job, layout, pp_rank):
         for moved in (one.tensor(stage), one.ring(stage), one.messages(stage, pp_rank)):
             step.update(moved)
-        step.update(one.states(stage))
+        step.update(one.states(stage, one.gathers(stage, pp_rank)))
     return Counter({key: value for key, value in step.items() if value})
 
 
@@ -163,8 +183,18 @@ class _Rank:
         sent = self.microbatches * (onward + back) * self.activation // cut
         return Counter({("pp", "send"): sent})
 
-    def states(self, stage: Stage) -> Sent:
-        """Weights that are gathered, and gradients that are reduced.
+    def gathers(self, stage: Stage, pp_rank: int) -> int:
+        """How often the weights of a stage are gathered for a pass. Source: `times_gathered`."""
+        layout = self.layout
+        if layout.pp == 1 or layout.vpp <= ACTIVE_STAGES:
+            return self.reductions
+        shape = Shape(layout.pp, layout.vpp, self.microbatches)
+        program = program_for(layout.schedule, shape)
+        ops = program.stage[pp_rank, : program.lengths[pp_rank]].tolist()
+        return times_gathered(ops)[stage.number]
+
+    def states(self, stage: Stage, gathers: int) -> Sent:
+        """Weights that are gathered so often, and gradients that are reduced.
 
         Source: `Sharding`; ZeRO-3 gathers what is not in the unit of the whole in both passes.
         """
@@ -177,7 +207,7 @@ class _Rank:
             shards, replicas = layout.cp, layout.dp
         else:
             replicas = layout.dp_replicate
-        gathered = self.reductions * held
+        gathered = gathers * held
         if layout.zero_stage == 3 and layout.pp == 1:
             gathered += self.reductions * (layers + (not self.traits.sharding.ends_at_root) * ends)
         gradients = BYTES_FP32 * held * self.reductions

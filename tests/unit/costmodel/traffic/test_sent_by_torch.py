@@ -3,7 +3,7 @@
 import pytest
 
 from tests.torch_requests import request
-from trainplan.costmodel.traffic.sent_by_torch import sent_bytes
+from trainplan.costmodel.traffic.sent_by_torch import sent_bytes, times_gathered
 
 TOKENS, HIDDEN, VOCABULARY, LAYERS = 32, 64, 512, 2
 QUERIES, KEYS, WIDTH = 64, 32, 128
@@ -88,6 +88,19 @@ def test_neighbouring_stages_on_one_rank_send_nothing_to_each_other():
     looped = sent(0, pp=2, vpp=2, zero_stage=0, schedule="interleaved", model=FOUR)
     assert folded["pp", "send"] == 8 * 2 * ROW
     assert looped["pp", "send"] == 8 * 3 * ROW
+
+
+def test_three_stages_of_a_rank_stay_gathered_and_a_fourth_comes_and_goes():
+    assert times_gathered([0, 1, 2, 0, 1, 2]) == {0: 1, 1: 1, 2: 1}
+    assert times_gathered([0, 1, 2, 3, 0, 1, 2, 3]) == dict.fromkeys(range(4), 2)
+
+
+def test_a_rank_of_four_virtual_stages_gathers_as_often_as_was_seen():
+    """Bytes of a real run of both ranks, torch 2.13 on gloo."""
+    eight = FOUR.model_copy(update={"num_hidden_layers": 8})
+    layout = {"pp": 2, "vpp": 4, "dp": 2, "zero_stage": 1, "schedule": "interleaved"}
+    found = [sent(rank, model=eight, **layout)["dp", "all_gather"] for rank in (0, 1)]
+    assert found == [2_151_936, 1_594_368]
 
 
 FOUR = request().job.model.model_copy(update={"num_hidden_layers": 4})
