@@ -18,18 +18,13 @@ from trainplan.cli.render.verify import (
 )
 from trainplan.cli.terminal.output import show, write
 from trainplan.cli.terminal.progress import watched
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.runtimes.libraries import library_of
 from trainplan.planner.questions.verify.combinations import combinations
 from trainplan.planner.questions.verify.verify import verify
 from trainplan.profiler.train.client import Trainers
 from trainplan.profiler.train.counted import CountedRuns, refusing
-from trainplan.profiler.train.request import TrainerName
 from trainplan.profiler.train.trainers import need
 
-OF_TORCH = frozenset(
-    {"torchtitan", "accelerate", "fsdp2", "llm-foundry-fsdp", "fms-fsdp", "torch-eager"}
-)
-"""Runtimes whose parallelism is torch's own; the others follow Megatron's."""
 UNEQUAL = 1
 """Exit code."""
 
@@ -37,7 +32,7 @@ UNEQUAL = 1
 def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool) -> None:
     """Run a plan, shrunk, and print what differs."""
     found = load_written(plan)
-    trainer = trainer_of(found.job)
+    trainer = library_of(found.job.runtime)
     need(trainer)
     asked = combinations(found.job, found.layout, int(nproc), refusing(trainer))
     if as_json:
@@ -55,11 +50,6 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
         show(*verify_page(ran, asked.not_run))
     if not equal(ran):
         click.get_current_context().exit(UNEQUAL)
-
-
-def trainer_of(job: Job) -> TrainerName:
-    """What trains as the runtime of a plan does."""
-    return "torch" if job.runtime in OF_TORCH else "megatron-core"
 
 
 def _event(event: Mapping[str, object]) -> None:

@@ -118,7 +118,9 @@ class _Used:
             return {}
         tp, dp = degrees.get("tp", 1), degrees.get("dp", 1)
         etp = tp if self.plan.etp > 1 else 1
-        ranks = tp * dp // etp
+        copies = self.data(degrees).get("dp_replicate", 1)
+        assert isinstance(copies, int), "a degree"
+        ranks = tp * dp // etp // copies
         return {"etp": etp, "ep": min(ranks, EXPERTS) if self.plan.ep > 1 else 1}
 
     @property
@@ -172,7 +174,7 @@ def _alone(used: _Used, nproc: int) -> Iterator[Layout]:
         yield used.layout({"dp": nproc})
         yield used.layout({"dp": nproc}, **used.data({"dp": nproc}))
     if used.experts:
-        yield used.layout({"dp": nproc}, **used.data({"dp": nproc}), ep=nproc)
+        yield used.layout({"dp": nproc}, **used.data({"dp": nproc}), **used.dealt({"dp": nproc}))
     if used.recompute:
         yield used.layout({}, **used.recompute)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
 
 HIDDEN, HEADS, HEAD_DIM, INTERMEDIATE, EXPERT = 64, 8, 8, 128, 128
 VOCABULARY, LENGTH, EXPERTS = 1024, 32, 8
@@ -43,7 +44,7 @@ def tiny_job(job: Job, layers: int, micro_batch_size: int) -> Job:
                 global_batch_size=SEQUENCES * micro_batch_size,
                 precision="fp32",
             ),
-            "runtime": "megatron-lm",
+            "runtime": DEFAULT_RUNTIME,
             "options": RuntimeOptions(overlap_grad_reduce=True, overlap_param_gather=True),
             "reserve_bytes": 0,
             "reserve_host_bytes": 0,
