@@ -14,12 +14,15 @@ explain: what limits a plan and what more of it would save, as an `Explanation`.
 why_not: why a layout is not the answer of a plan, as a `WhyNot`.
 compare: two layouts, each of its job, term by term, as a `Comparison`.
 sweep: the best plan at every value of some parameters, as a `Sweep`.
+tune: a job, whose likeliest layouts a function of yours runs, as an iterator of events.
 combinations: layouts of few processes that use what a plan uses, as `Combinations`.
 verify: runs them beside one process and yields each as it has run, as `Ran`.
 check_launch: someone's launch that was read, judged, as a `LaunchCheck`.
 
 What they are asked beside a job and a layout:
 
+TuneOptions: when tuning stops, and which layouts it may run.
+SimulatedMachine: a machine on paper, of a `MachineDocument`, for `tune` to run layouts on.
 SearchOptions: choices fixed and excluded, trust, objective, memory margin, alternatives.
 Case: a job, its options and what was measured of its machine.
 parse_choice: one `--fix` or `--exclude` from its text.
@@ -68,6 +71,9 @@ if TYPE_CHECKING:
     from trainplan.planner.readers import READERS, Reading
     from trainplan.planner.readers.shell import launches_of_script
     from trainplan.planner.space import parse_choice
+    from trainplan.planner.tuning.loop import tune
+    from trainplan.planner.tuning.options import TuneOptions
+    from trainplan.planner.tuning.simulated import MachineDocument, SimulatedMachine
     from trainplan.planner.work import Budget
     from trainplan.planner.work.budget import Unlimited
 
@@ -95,6 +101,9 @@ HOMES = {
     "trainplan.planner.readers": "READERS Reading",
     "trainplan.planner.readers.shell": "launches_of_script",
     "trainplan.planner.space": "parse_choice",
+    "trainplan.planner.tuning.loop": "tune",
+    "trainplan.planner.tuning.options": "TuneOptions",
+    "trainplan.planner.tuning.simulated": "MachineDocument SimulatedMachine",
     "trainplan.planner.work": "Budget",
     "trainplan.planner.work.budget": "Unlimited",
 }
@@ -118,13 +127,16 @@ __all__ = [
     "LaunchCheck",
     "LaunchConfig",
     "LaunchFile",
+    "MachineDocument",
     "Pareto",
     "Plan",
     "Ran",
     "Reading",
     "SearchOptions",
+    "SimulatedMachine",
     "Simulation",
     "Sweep",
+    "TuneOptions",
     "Unlimited",
     "WhyNot",
     "Written",
@@ -147,6 +159,7 @@ __all__ = [
     "search",
     "simulate",
     "sweep",
+    "tune",
     "verify",
     "why_not",
     "written",

@@ -30,6 +30,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "estimate": Entry("estimate", "Price one layout: time, memory, fit."),
         "profile": Entry("profile", "Measure this machine: compute, memory, links."),
         "import": Entry("import_profile", "Read a profile of another tool."),
+        "tune": Entry("tune", "Find the fastest layout by running the likeliest."),
         "calibrate": Entry("calibrate", "Correct the estimate by measured steps."),
         "validate": Entry("validate", "Compare predictions with measured runs."),
         "schedule": Entry("schedule", "Time and proof of a pipeline schedule."),

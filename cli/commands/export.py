@@ -19,6 +19,7 @@ from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
 from trainplan.planner.exporters.key_tables.lines import KeyLines, key_lines
 from trainplan.planner.launchers import LAUNCHERS, hostfile
+from trainplan.planner.launchers.one_rank import one_rank as script_of_one_rank
 from trainplan.planner.launchers.script import HOSTFILE
 from trainplan.planner.launchers.trials import FOLDER as TRIAL
 from trainplan.planner.launchers.trials import trials as array_job
@@ -40,6 +41,7 @@ def command(
     *,
     keys: str | None,
     trials: int | None,
+    one_rank: int | None,
     force: bool,
 ) -> None:
     """Write the launch script and say what to set, or print keys."""
@@ -50,6 +52,9 @@ def command(
     if output_dir is None:
         raise UsageError("give --output-dir FOLDER for a launch script, or --keys PROJECT")
     refuse_folder(output_dir, force=force)
+    if one_rank is not None:
+        show(*_of_one_rank(plan, candidate, runtime, output_dir, one_rank, force=force))
+        return
     if trials is None:
         show(*_written(plan, candidate, runtime, launcher, output_dir, force=force))
         return
@@ -103,6 +108,18 @@ def _written(
     for gone in write_folder(output_dir, files, stale=sorted(others), force=force):
         remark(f"removed {gone}")
     return _page(output_dir, files[:-1], config, LAUNCHERS[launcher].starts)
+
+
+def _of_one_rank(
+    plan: Path, candidate: int | None, runtime: str | None, folder: Path, rank: int, *, force: bool
+) -> tuple[RenderableType, ...]:
+    """Write what runs one rank alone; what to say of it."""
+    text, job, layout, _ = _read(plan, candidate)
+    config = _exporter(runtime or job.runtime)(job, layout)
+    config, file = script_of_one_rank(config, job.cluster, rank)
+    script = NewFile(file.name, file.text, executable=file.executable)
+    write_folder(folder, [script, NewFile(PLAN_FILE, text)], force=force)
+    return _page(folder, [script], config, "")
 
 
 def _show_keys(told: KeyLines) -> None:

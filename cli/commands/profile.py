@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainplan.cli.files.disk import refuse_existing, write_text
 from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.measuring import measured_here
 from trainplan.cli.files.profiles import profile_document, profile_text
 from trainplan.cli.render.profile import profile_page
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec.evidence.profile import Origin
 from trainplan.costmodel.spec.job import Precision
-from trainplan.profiler.fit.assemble import profile_of
-from trainplan.profiler.journal.records import JournalContent
-from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus, run
-from trainplan.profiler.launch.requests import Device, notes, request_for
+from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus
+from trainplan.profiler.launch.requests import Device, device_of, request_for
 from trainplan.profiler.launch.script import LauncherKind, launch_script
-from trainplan.profiler.task import Place, Request
+from trainplan.profiler.task import Request
 
 LAUNCH_OPTIONS = frozenset(
     {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}
@@ -103,25 +100,16 @@ def command(
     gpus = num_gpus()
     where, device = nodes.launch(gpus), device_of(gpus)
     request = wanted.request(device, where.nproc_per_node)
-    files = Files.beside(output)
     with TaskBar("measuring") as bar:
-        content = run(request, where, files, bar.report, restart=restart)
-    if content is None:
+        profile = measured_here(request, where, Files.beside(output), bar, gpus, restart=restart)
+    if profile is None:
         show(f"node {where.node_rank} is done; the profile is written on node 0")
         return
-    origin = _origin(content, bar.seconds)
-    place = Place(device, 0, where.nproc_per_node, 0, where.nproc_per_node)
-    profile = profile_of(content, origin, notes(request, place))
     write_text(output, profile_text(profile), force=True)
     if as_json:
         show_json(profile_document(profile))
     else:
         show(*profile_page(profile, output))
-
-
-def device_of(gpus: int) -> Device:
-    """What is measured on a node with that many GPUs."""
-    return "cuda" if gpus else "cpu"
 
 
 def _command_line() -> tuple[str, ...]:
@@ -136,14 +124,3 @@ def _command_line() -> tuple[str, ...]:
             continue
         kept.append(word)
     return ("plan", *kept)
-
-
-def _origin(content: JournalContent, seconds: float) -> Origin:
-    header = content.header
-    hosts = ", ".join(host.name for host in header.hosts)
-    return Origin(
-        source=f"plan profile on {hosts}, {header.created}",
-        created=header.created,
-        command=shlex.join(("plan", *sys.argv[1:])),
-        wall_seconds=seconds,
-    )

@@ -18,13 +18,20 @@ from trainplan.cli.render.verify import (
 )
 from trainplan.cli.terminal.output import show, write
 from trainplan.cli.terminal.progress import watched
-from trainplan.costmodel.runtimes.libraries import library_of
+from trainplan.costmodel.spec import Job
+from trainplan.planner.questions.verify.by_torch import torch_combinations, torch_expected
 from trainplan.planner.questions.verify.combinations import combinations
+from trainplan.planner.questions.verify.expected import expected
 from trainplan.planner.questions.verify.verify import verify
 from trainplan.profiler.train.client import Trainers
 from trainplan.profiler.train.counted import CountedRuns, refusing
+from trainplan.profiler.train.request import TrainerName
 from trainplan.profiler.train.trainers import need
 
+OF_TORCH = frozenset(
+    {"torchtitan", "accelerate", "fsdp2", "llm-foundry-fsdp", "fms-fsdp", "torch-eager"}
+)
+"""Runtimes whose parallelism is torch's own; the others follow Megatron's."""
 UNEQUAL = 1
 """Exit code."""
 
@@ -32,15 +39,18 @@ UNEQUAL = 1
 def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool) -> None:
     """Run a plan, shrunk, and print what differs."""
     found = load_written(plan)
-    trainer = library_of(found.job.runtime)
+    trainer = trainer_of(found.job)
     need(trainer)
-    asked = combinations(found.job, found.layout, int(nproc), refusing(trainer))
+    of_torch = trainer == "torch"
+    choose = torch_combinations if of_torch else combinations
+    asked = choose(found.job, found.layout, int(nproc), refusing(trainer))
     if as_json:
         _event(started_event(asked, int(nproc), trainer))
     ran = []
     with Trainers(trainer) as trainers:
         others = asked.others if as_json else watched(asked.others, "verifying")
-        for one in verify(asked.reference, others, CountedRuns(trainers, steps, timeout)):
+        counted = torch_expected if of_torch else expected
+        for one in verify(asked.reference, others, CountedRuns(trainers, steps, timeout), counted):
             ran.append(one)
             if as_json:
                 _event(ran_event(one))
@@ -50,6 +60,11 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
         show(*verify_page(ran, asked.not_run))
     if not equal(ran):
         click.get_current_context().exit(UNEQUAL)
+
+
+def trainer_of(job: Job) -> TrainerName:
+    """What trains as the runtime of a plan does."""
+    return "torch" if job.runtime in OF_TORCH else "megatron-core"
 
 
 def _event(event: Mapping[str, object]) -> None:

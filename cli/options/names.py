@@ -169,6 +169,11 @@ LAUNCHERS = (
     "pytorchjob",
     "skypilot",
 )
+TRIAL_LAUNCHERS = (
+    "torchrun",
+    "slurm",
+    "command",
+)
 MEASUREMENTS = (
     "memory",
     "layer",

@@ -13,6 +13,8 @@ _TOKENS = re.compile(r"(?P<number>\d{1,18}(\.\d{1,18})?)(?P<power>e\+?\d{1,2})?(
 MOST_TOKENS = 10**18
 _HOURS = {"h": 1, "d": 24, "w": 24 * 7}
 _DURATION = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[hdw])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_SHORT = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[smh])")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZE = re.compile(r"(?P<number>\d{1,12}(\.\d{1,9})?) ?(?P<unit>[KMG]i?B)")
 MOST_BYTES = 2**50
@@ -52,6 +54,18 @@ def day_count(
     if match is None or float(match["number"]) == 0:
         raise click.BadParameter(f"{value[:40]!r} is no duration: write 30d, 36h or 2w")
     return float(match["number"]) * _HOURS[match["unit"]] / 24
+
+
+def second_count(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    """Callback of a short duration in seconds: `90s`, `30m`, `2h`."""
+    if value is None:
+        return None
+    match = _SHORT.fullmatch(value)
+    if match is None or float(match["number"]) == 0:
+        raise click.BadParameter(f"{value[:40]!r} is no duration: write 90s, 30m or 2h")
+    return float(match["number"]) * _SECONDS[match["unit"]]
 
 
 def byte_count(context: click.Context, parameter: click.Parameter, value: str | None) -> int:

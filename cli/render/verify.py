@@ -68,11 +68,13 @@ def short_layout(layout: Layout) -> str:
     uneven = len({stage.layers for stage in layout.stages or ()}) > 1
     parts = [
         f"tp {layout.tp}" + (" SP" if layout.sequence_parallel else "") if layout.tp > 1 else "",
+        f"cp {layout.cp}" if layout.cp > 1 else "",
         f"pp {layout.pp}" if layout.pp > 1 else "",
+        layout.schedule if layout.schedule not in ("1f1b", "interleaved") else "",
         f"vpp {layout.vpp}" if layout.vpp > 1 else "",
         "uneven" if uneven else "",
         f"dp {layout.dp}" if layout.dp > 1 else "",
-        f"ZeRO-{layout.zero_stage}" if layout.dp > 1 else "",
+        f"ZeRO-{layout.zero_stage}" if layout.cp * layout.dp > 1 else "",
         f"x{layout.dp_replicate}" if layout.dp_replicate > 1 else "",
         f"ep {layout.ep}" if layout.ep > 1 else "",
         f"etp {layout.etp}" if layout.etp > 1 else "",

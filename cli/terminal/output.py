@@ -53,6 +53,11 @@ def json_text(document: Mapping[str, object]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def json_line(document: object) -> str:
+    """One event of a stream: a JSON document on a line."""
+    return json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def remark(text: str) -> None:
     """Say something that is not the answer."""
     click.echo(escaped(text), err=True)

@@ -26,8 +26,9 @@ logged_options = gathered(
             "--log",
             multiple=True,
             type=PATH,
-            help="A training log of Megatron-LM or torchtitan; with the options below. Repeat it "
-            "with another --layout for another run of the same job.",
+            help="A training log of Megatron-LM, Megatron-Bridge, torchtitan, DeepSpeed, "
+            "ArcticTraining, NeMo 2 or the FSDP2 program of `plan export`; with the options below. "
+            "Repeat it with another --layout for another run of the same job.",
         ),
         click.option(
             "--layout", multiple=True, metavar="LAYOUT", help="Layout of the log (`plan estimate`)."

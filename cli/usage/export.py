@@ -43,6 +43,13 @@ from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
     type=click.Choice(KEY_TABLES),
     help="Print the plan as settings of this project over Megatron instead, and write nothing.",
 )
+@click.option(
+    "--one-rank",
+    type=click.IntRange(0, 1 << 30),
+    metavar="RANK",
+    help="Instead of a launch: run_one_rank.sh, which runs this rank of the whole job on one GPU, "
+    "communication faked, and logs its memory (Megatron-LM).",
+)
 @FORCE
 def command() -> None:
     """Write the launch script of a plan.

@@ -36,7 +36,8 @@ def command() -> None:
     """Run a plan, shrunk to a few processes, and compare.
 
     PLAN is a file written by `plan search --output`. A tiny model of its kind is trained with
-    megatron-core itself, on GPUs over NCCL or on the CPU over gloo: what the plan uses, each by
+    megatron-core itself, or with torch's own FSDP2, DTensor and pipelining for plans of torchtitan,
+    fsdp2 and accelerate, on GPUs over NCCL or on the CPU over gloo: what the plan uses, each by
     itself and together. Losses and gradient norms are compared with those of one process, weights,
     bytes sent and bytes kept of every rank with what the cost model counts. Needs `pip install
     'trainplan[train]'`. With --json, one object a line as it goes; the last has all. Exit code 1:

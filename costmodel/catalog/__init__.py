@@ -18,6 +18,7 @@ from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.spec.base import Sourced, Spec
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.constants import Constants, Intervals
+from trainplan.costmodel.spec.evidence.spreads import Spreads
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
 from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 
@@ -88,6 +89,12 @@ def constants() -> Constants:
 def intervals() -> Intervals:
     """Widths of the intervals around a step time."""
     return Intervals.model_validate(tomllib.loads(_text("intervals.toml")))
+
+
+@cache
+def spreads() -> Spreads:
+    """How far machines and layouts are from what the cost model says of them."""
+    return Spreads.model_validate(tomllib.loads(_text("spreads.toml")))
 
 
 def gpu_names() -> tuple[str, ...]:

@@ -232,3 +232,11 @@ def _of_the_largest(copies: Sequence[CopyPoint]) -> float | None:
 def _least(values: Sequence[int | None]) -> float | None:
     known = [value for value in values if value is not None]
     return float(min(known)) if known and len(known) == len(values) else None
+
+
+def processes_per_core(profile: Profile | None) -> float:
+    """Processes that share a core of a machine without GPUs; 1 where each has its own."""
+    if profile is None or profile.device is None or profile.device.vendor != "cpu":
+        return 1.0
+    cores = [host.num_cores for host in profile.hosts if host.num_cores]
+    return max(1.0, profile.gpus_per_node / min(cores)) if cores else 1.0

@@ -32,6 +32,7 @@ from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_by
 from trainplan.costmodel.memory.transients import (
     head_bytes,
     layer_backward_bytes,
+    waiting_loss_bytes,
 )
 from trainplan.costmodel.memory.weight_buffers import weight_buffer_bytes
 from trainplan.costmodel.pipeline.ranks import Ranks
@@ -165,6 +166,7 @@ def rank_memory(
         ranks.head * head_bytes(candidates, tokens),
         backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
     )
+    moment = moment + ranks.head * waiting_loss_bytes(candidates, tokens)
     held_of_tower: ClassRows | float = 0.0
     if job.model.tower:
         moment = np.maximum(moment, ranks.embedding * moment_bytes(candidates, blocks))

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab, projected_share
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
 from trainplan.costmodel.blocks.tiles import loss_share
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatches
 from trainplan.costmodel.memory.tiles import (
     hidden_gradient_columns,
     tile_bytes_per_logit,
@@ -21,8 +22,13 @@ from trainplan.costmodel.memory.tiles import (
 from trainplan.costmodel.model.mixer_params import projected_columns
 from trainplan.costmodel.model.params import expert_hidden, query_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.spec.trained import trains_embedding, trains_head
+
+FORWARD_FIRST = np.array([SCHEDULES[name].forward_first for name in SCHEDULE_NAMES])
+"""Schedules by number: does every forward pass come before the first backward pass?"""
 
 
 def final_norm_bytes(job: Job, traits: RuntimeTraits, tokens: FloatColumn) -> FloatColumn:
@@ -154,6 +160,25 @@ def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     if traits.autograd.weight_gradients:
         loss = np.maximum(loss, head_gradient_bytes(job, table, projected))
     return np.asarray(loss + final_norm_bytes(job, traits, tokens))
+
+
+def waiting_loss_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
+    """What last norm, head and loss keep of micro batches that wait for their backward pass.
+
+    All of a step but the one whose loss runs, where every forward pass comes first: the log-softmax
+    in fp32, input and output of the norm. Elsewhere none waits.
+    Source: pytorch v2.13.0 derivatives.yaml, `_log_softmax` (its result), `mm` (both factors);
+    measured to 0.01 % on torch's GPipe, tests/unit/profiler/train/test_torch_layouts.py.
+    """
+    job, traits, table = candidates.job, candidates.traits, candidates.table
+    first = FORWARD_FIRST[table.schedule] & (table.pp > 1)
+    waiting = np.where(first, num_microbatches(job, table) - 1, 0)
+    vocab = padded_vocab(job.model.vocab_size, table.tp) / table.tp
+    logits = BYTES_FP32 * vocab * projected_share(job, traits) * (table.tiled_loss == 0)
+    cut = np.where(table.sequence_parallel == 1, table.tp, 1)
+    rows = 1 / cut + (1 if traits.footprint.keeps_gathered_inputs else 1 / cut)
+    normed = rows * job.training.storage_bytes * job.model.hidden_size
+    return np.asarray(waiting * tokens * (logits + normed))
 
 
 def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:

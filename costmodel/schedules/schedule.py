@@ -66,6 +66,8 @@ class Schedule:
     """The order depends on relative durations; otherwise the program ignores them."""
     repeats: bool = False
     """Between warm-up and drain every rank repeats the same ops, `pp` micro batches a cycle."""
+    forward_first: bool = False
+    """Every forward pass of a stage ends before its first backward pass begins."""
     stage_by_stage: Literal["never", "in one group", "always"] = "never"
     """Each virtual stage of a rank ends all of its backward passes before the next begins: never,
     where all micro batches of a step are one group, or always."""

@@ -38,13 +38,14 @@ from trainplan.costmodel.spec import (
     model,
     tower,
 )
-from trainplan.costmodel.spec.evidence import calibration
+from trainplan.costmodel.spec.evidence import calibration, trial
 from trainplan.costmodel.step import results
 from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.evidence import envelope, evidence
 from trainplan.planner.plan import apart, settings, target
 from trainplan.planner.plan import plan as plans
+from trainplan.planner.tuning import events as tuning
 
 FOLDER = Path(__file__).parents[1]
 REFERENCE = FOLDER / "reference"
@@ -202,6 +203,7 @@ def json_page() -> Lines:
     yield from _calibration_sections()
     yield from _check_sections()
     yield from _schedule_sections()
+    yield from _tune_sections()
     for path, owner in QUESTIONS:
         yield from (path, "", *table(("key", "meaning"), _extra(owner)))
     yield from ("## Schema of a cluster file", "")
@@ -252,6 +254,16 @@ def _check_sections() -> Lines:
     yield from ("## plan check --json", "", *table(("key", "meaning"), _extra("check")))
 
 
+def _tune_sections() -> Lines:
+    """Keys of `plan tune --json`."""
+    yield from ("## plan tune --json", "")
+    yield "One event a line while it runs; the last one is `finished`. `plan.json` of its folder"
+    yield "has that as `tuned`, beside the keys of a plan."
+    for path, text, owner in TUNE_SECTIONS:
+        rows = [*_fields(owner)]
+        yield from (f"### {path}", "", text, "", *table(("key", "meaning"), rows))
+
+
 def _schedule_sections() -> Lines:
     """Keys of `plan schedule --json` and of `plan simulate --json`."""
     yield from ("## plan schedule --json", "")
@@ -277,6 +289,22 @@ def _fields(owner: type) -> Iterator[tuple[str, str]]:
         text = docstring or UNDOCUMENTED.get(f"{owner.__name__}.{name}", "")
         assert text, f"say what {owner.__name__}.{name} means in docs/json_keys.json"
         yield f"`{name}`", text
+
+
+TUNE_SECTIONS: Sequence[tuple[str, str, type]] = (
+    ("started", "Before the first trial.", tuning.Started),
+    ("trial_started", "A layout is launched.", tuning.TrialStarted),
+    ("trial_ended", "How it ended.", tuning.TrialEnded),
+    ("outcome", "Of a trial.", trial.Outcome),
+    ("learned", "What is believed after it.", tuning.Learned),
+    ("finished", "The result.", tuning.Finished),
+    ("best", "The fastest layout that was measured.", tuning.Best),
+    ("trials[]", "A trial of the run.", tuning.Tried),
+    ("remains", "What is possible beyond the best.", tuning.Remains),
+    ("likeliest[], forecast", "What is believed of an untried layout.", tuning.Forecast),
+    ("scalars[]", "What is believed of the machine.", tuning.ScalarRange),
+    ("memory_factor", "What is believed of memory.", tuning.ScalarMemory),
+)
 
 
 PAGES: Mapping[str, Callable[[], Lines]] = {

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
+from trainplan.cli.commands.tune import TRIAL_LAUNCHERS
 from trainplan.cli.options.stated import listed
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
@@ -48,6 +49,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "CHECKOUTS": [name for name, one in EXPORTERS.items() if one.source_patterns],
     "KEY_TABLES": OTHERS,
     "LAUNCHERS": LAUNCHERS,
+    "TRIAL_LAUNCHERS": TRIAL_LAUNCHERS,
     "MEASUREMENTS": ITEMS,
     "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,

@@ -12,21 +12,20 @@ from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.journal.records import AGAIN, JournalContent, Record, line_of, read_journal
 
 
-class JournalFile:
-    """Appends records; each one is on the drive when `append` returns."""
+class LineFile:
+    """A file of lines that is only ever appended to; each one is on the drive at once."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def content(self) -> JournalContent | None:
-        """What is there so far; null where nothing is.
+    def whole_lines(self) -> str:
+        """What is there so far, without a last line that was cut off.
 
         Raises:
-            SpecError: The file is no journal.
+            SpecError: It is no text.
         """
         content = self.path.read_bytes() if self.path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]  # a torn line may end inside a character
-        return read_journal(_text(whole)) if whole else None
+        return _text(content[: content.rfind(b"\n") + 1])  # it may end inside a character
 
     def remove(self) -> None:
         """Begin anew.
@@ -41,13 +40,30 @@ class JournalFile:
                 f"{self.path}: cannot be removed ({error.strerror}): choose another --output"
             ) from error
 
-    def append(self, record: Record) -> None:
-        """Write a record behind all others."""
+    def append_line(self, line: str) -> None:
+        """Write a line, with its end, behind all others."""
         with self.path.open("a+b") as file:
             _drop_torn_line(file.fileno())
-            file.write(line_of(record).encode())
+            file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
+
+
+class JournalFile(LineFile):
+    """Appends records; each one is on the drive when `append` returns."""
+
+    def content(self) -> JournalContent | None:
+        """What is there so far; null where nothing is.
+
+        Raises:
+            SpecError: The file is no journal.
+        """
+        lines = self.whole_lines()
+        return read_journal(lines) if lines else None
+
+    def append(self, record: Record) -> None:
+        """Write a record behind all others."""
+        self.append_line(line_of(record))
 
 
 def _text(lines: bytes) -> str:

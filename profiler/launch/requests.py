@@ -39,6 +39,11 @@ UNMEASURED: tuple[Precision, ...] = ("mxfp8", "nvfp4")
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
+def device_of(gpus: int) -> Device:
+    """What is measured on a node with that many GPUs."""
+    return "cuda" if gpus else "cpu"
+
+
 def request_for(
     model: ModelSpec | None,
     device: Device,

@@ -32,6 +32,11 @@ TRAINERS: Mapping[TrainerName, Trainer] = {
         refuses="trainplan.profiler.train.megatron.refused",
         needs=("torch", "megatron", "megatron.core"),
     ),
+    "torch": Trainer(
+        module="trainplan.profiler.train.torch_native.trainer",
+        refuses="trainplan.profiler.train.torch_native.refused",
+        needs=("torch",),
+    ),
 }
 
 

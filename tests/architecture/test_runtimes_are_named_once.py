@@ -14,7 +14,7 @@ OWN = {"runtimes", "exporters", "launchers", "readers", "methods"}
 """Folders with a module of each runtime, and the registry of them."""
 WRITTEN = {"names.py"}
 """`cli.options.names`, which `make docs` writes from the registries."""
-RUN_TABLES = {"importers", "observe.py"}
+RUN_TABLES = {"importers", "formats"}
 """Where files and logs of other programs are read: a published run names its runtime."""
 DEFAULTS = {"job.py": {"megatron-lm"}, "profile.py": {"torch-eager"}}
 """Modules of `spec` where a field that names a runtime has its default."""

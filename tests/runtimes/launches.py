@@ -17,13 +17,13 @@ NODE = {"NODE_RANK": "0", "MASTER_ADDR": "localhost"}
 VALUED = ("--nnodes", "--nproc_per_node", "--node_rank", "--master_addr", "--master_port")
 
 
-def launch(plan, runtime: str, folder: Path) -> dict:
-    """Exports a plan into a folder and starts it there, as far as torchrun.
+def launch(plan, runtime: str, folder: Path, edit=lambda config: config) -> dict:
+    """Exports a plan into a folder, edited, and starts it there, as far as torchrun.
 
     Variables that only the user knows are their names in small letters.
     """
     job = plan.job(runtime)
-    config = EXPORTERS[runtime](job, plan.layout)
+    config = edit(EXPORTERS[runtime](job, plan.layout))
     for file in config.files:
         (folder / file.name).write_text(file.text, "utf-8")
     launcher = LAUNCHERS["torchrun"]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.runtimes.plans import PLANS
 from tests.runtimes.verdicts import verdicts
+from trainplan.planner.exporters.trial_steps import SHORT_RUNS
 
 pytestmark = pytest.mark.runtime
 
@@ -47,6 +48,13 @@ def test_the_runtime_takes_the_plan_and_understands_its_layout(runtime, plan, of
 @pytest.mark.parametrize("runtime", PLANS)
 def test_a_launch_that_lacks_a_rank_is_refused(runtime, of):
     assert of(runtime)["lacks a rank"]["refusal"]
+
+
+@pytest.mark.parametrize("runtime", [one for one in PLANS if one in SHORT_RUNS])
+def test_a_trial_of_the_first_plan_is_taken_with_the_same_layout(runtime, of):
+    verdict = of(runtime)["a trial"]
+    assert verdict["refusal"] is None
+    assert verdict["understood"] == of(runtime)[PLANS[runtime][0].name]["understood"]
 
 
 @pytest.mark.parametrize("runtime", PLANS)

@@ -4,13 +4,16 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.runtimes.launches import launch
 from tests.runtimes.plans import PLANS
+from trainplan.planner.exporters.trial_steps import SHORT_RUNS, trial_launch
 
+as_a_trial = partial(trial_launch, steps=12, given=())
 CHECKERS = Path(__file__).parent / "checkers"
 
 
@@ -29,7 +32,8 @@ CHECKOUTS = {
 def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
     """By the name of the plan: `refusal`, null where it is accepted, and what was `understood`.
 
-    One more, "lacks a rank", is the first plan on a rank too few.
+    Two more are of the first plan: "lacks a rank" on a rank too few, and "a trial" of a few steps,
+    for which the user has set nothing, of runtimes that have trials.
     """
     absent = [name for name in CHECKOUTS[runtime] if name not in os.environ]
     if absent:
@@ -40,6 +44,10 @@ def verdicts(runtime: str, folder: Path) -> dict[str, dict]:
         launches.append(launch(plan, runtime, folder / f"plan{number}"))
     first = launches[0]
     launches.append(first | {"name": "lacks a rank", "ranks": first["ranks"] - 1})
+    if runtime in SHORT_RUNS:
+        (folder / "trial").mkdir()
+        tried = launch(PLANS[runtime][0], runtime, folder / "trial", as_a_trial)
+        launches.append(tried | {"name": "a trial"})
     checker = CHECKERS / f"check_{runtime.replace('-', '_')}.py"
     ran = subprocess.run(
         [sys.executable, str(checker)],

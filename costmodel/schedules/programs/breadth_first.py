@@ -40,5 +40,6 @@ SCHEDULE = Schedule(
     rounds_to_fill=ALL_MICROBATCHES,
     least_vpp=2,
     most_vpp=sys.maxsize,
+    forward_first=True,
     stage_by_stage="always",
 )

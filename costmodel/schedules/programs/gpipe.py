@@ -32,4 +32,10 @@ def held(num_microbatches: int, layers: IntMatrix) -> FloatColumn:
     return np.full(layers.shape, float(num_microbatches))
 
 
-SCHEDULE = Schedule(program, held, whole_backward_bound, rounds_to_fill=ALL_MICROBATCHES)
+SCHEDULE = Schedule(
+    program,
+    held,
+    whole_backward_bound,
+    rounds_to_fill=ALL_MICROBATCHES,
+    forward_first=True,
+)

@@ -49,10 +49,10 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
     layers = max(4, *(one.pp * one.vpp for one in layouts)) if layouts else 4
     size = min(layout.micro_batch_size, 2)
     tiny = tiny_job(job, layers, size)
-    reference = _combination(tiny, Layout(zero_stage=0, micro_batch_size=size))
+    reference = combination(tiny, Layout(zero_stage=0, micro_batch_size=size))
     if why := refuse(reference.job, reference.layout):
         raise SpecError(f"the trainer does not run {why}")
-    asked = [_combination(tiny, _staged(one, layout, layers)) for one in layouts]
+    asked = [combination(tiny, staged(one, layout, layers)) for one in layouts]
     refused = {one.layout: refuse(one.job, one.layout) for one in asked}
     return Combinations(
         reference,
@@ -65,7 +65,8 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
     )
 
 
-def _combination(job: Job, layout: Layout) -> Combination:
+def combination(job: Job, layout: Layout) -> Combination:
+    """A layout of a tiny job, on a cluster of as many GPUs."""
     cluster = parse_cluster(f"1x{layout.world_size}:h100-sxm")
     return Combination(job.model_copy(update={"cluster": cluster}), layout)
 
@@ -193,7 +194,7 @@ def _factors(axes: Sequence[str], nproc: int) -> Iterator[Mapping[str, int]]:
     yield from (one for one in found if one.get("tp", 1) <= 4)
 
 
-def _staged(layout: Layout, plan: Layout, layers: int) -> Layout:
+def staged(layout: Layout, plan: Layout, layers: int) -> Layout:
     """The same with uneven stages where the plan's are."""
     counts = [stage.layers for stage in plan.stages or ()]
     if layout.pp == 1 or len(set(counts)) < 2:

@@ -18,6 +18,7 @@ from trainplan.costmodel.memory.weight_buffers import dummy_gradient_bytes, shar
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.step.estimate import price
 
 TOKENS = np.array([2048.0])
 
@@ -170,3 +171,20 @@ def test_what_was_recomputed_lives_again_while_its_layer_runs_backward(make_job)
         ranks = ranks_of(job, table)
         found.append(backward_bytes(candidates, blocks, ranks=ranks, tokens=TOKENS)[0])
     assert found[1] - found[0] == pytest.approx(2 * 2048 * 3 * 4096)
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_where_all_forward_passes_come_first_every_loss_waits_for_its_backward_pass(
+    make_job, sequence_parallel
+):
+    """15 of 16 micro batches beside the one whose loss runs, on the last of four ranks alone."""
+    degrees = {"tp": 2, "pp": 4, "zero_stage": 0, "sequence_parallel": sequence_parallel}
+    plain, first = (Layout(schedule=name, **degrees) for name in ("1f1b", "gpipe"))
+    job = make_job("small-dense", "1x8:h100-sxm", global_batch_size=16)
+    job = job.model_copy(update={"runtime": "torchtitan"})
+    table = LayoutTable.of([plain, first])
+    memory = price(candidates_of(job, traits_of(job), table), merged=False).memory
+    log_softmax = 4 * job.model.vocab_size / 2
+    norm = 2 * job.model.hidden_size * (1 + (1 / 2 if sequence_parallel else 1))
+    more = memory.transients[:, 1] - memory.transients[:, 0]
+    assert more.tolist() == [0, 0, 0, 15 * 2048 * (log_softmax + norm)]

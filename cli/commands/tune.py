@@ -1,0 +1,199 @@
+"""`plan tune`: run the likeliest layouts until no other is likely to be faster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from trainplan.cli.files.documents import read_json
+from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.trial_launches import (
+    Exported,
+    InProcesses,
+    TrialLauncher,
+    check_gpus_here,
+    on_paper,
+)
+from trainplan.cli.files.tuning_folder import PROFILE, TuningFolder, free_folder
+from trainplan.cli.options.tuned import Asked, Kept, Limits, Way, tuned_question
+from trainplan.cli.render.parts.text import layout_line
+from trainplan.cli.render.tune import finished_page, progress_line
+from trainplan.cli.terminal.output import json_line, json_text, remark, show, write
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.spec import Job, RuntimeOptions
+from trainplan.costmodel.spec.evidence.trial import Trial
+from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
+from trainplan.planner.plan.written import written
+from trainplan.planner.questions.placement import node_order
+from trainplan.planner.questions.search import search
+from trainplan.planner.tuning.events import Finished
+from trainplan.planner.tuning.loop import LISTED, Start, tune
+from trainplan.planner.tuning.options import TuneOptions
+from trainplan.profiler.train.client import Trainers
+from trainplan.profiler.trials.ways import WAYS, template
+
+NOTHING_MEASURED = 2
+"""Exit code: no trial was measured."""
+COMMAND = "command"
+TRIAL_LAUNCHERS = ("torchrun", "slurm", COMMAND)
+"""Values of `--launcher`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """What is tuned: a job, its plan, and what is known of the machine."""
+
+    job: Job
+    text: str
+    """The plan's document."""
+    start: Start
+    search: SearchOptions
+    measured: Measured
+    order: tuple[str, ...] = ()
+
+
+def command(
+    plan: Path | None, asked: Asked, way: Way, limits: Limits, kept: Kept, *, as_json: bool
+) -> None:
+    """Tune, and print what was measured and what remains possible."""
+    _check(plan, asked, way, kept)
+    path = kept.output_dir or free_folder(f"tune-{_name(plan, asked)}")
+    if kept.dry_run:
+        begin = _of_plan(plan, asked) if plan else _of_search(asked, way, path / PROFILE, dry=True)
+        with _launcher(begin, way, limits, path) as launcher:
+            _show_commands(begin, launcher, limits)
+        return
+    with TuningFolder(path, resume=kept.resume) as folder:
+        begin = _of_plan(plan, asked) if plan else _of_search(asked, way, folder.profile)
+        try:
+            with _launcher(begin, way, limits, path) as launcher:
+                found = _run(begin, launcher, limits, folder, as_json=as_json)
+        except KeyboardInterrupt:
+            remark(f"stopped; nothing runs on, and trials that ended are kept in {path}")
+            raise
+        folder.write_result(begin.text, found, begin.measured)
+    if not as_json:
+        show(*finished_page(begin.job, found, path))
+    if found.best is None:
+        click.get_current_context().exit(NOTHING_MEASURED)
+
+
+def _run(
+    begin: Begin, launcher: TrialLauncher, limits: Limits, folder: TuningFolder, *, as_json: bool
+) -> Finished:
+    """Go through the events, telling each, until the last."""
+    options = TuneOptions(trials=limits.trials, seconds=limits.budget, search=begin.search)
+    earlier, launch = folder.trials(begin.job, launcher.launch)
+    remark(f"trials are kept in {folder.path}: `--output-dir {folder.path} --resume` goes on there")
+    events = tune(
+        begin.job,
+        launch,
+        options,
+        start=begin.start,
+        measured=begin.measured,
+        earlier=earlier,
+        can_run=launcher.can_run,
+    )
+    for event in events:
+        if as_json:
+            write(json_line(event.model_dump(mode="json")))
+        elif line := progress_line(begin.job, event):
+            remark(line)
+        if isinstance(event, Finished):
+            return event
+    raise AssertionError("the last event is the result")
+
+
+def _check(plan: Path | None, asked: Asked, way: Way, kept: Kept) -> None:
+    """Do the options go together?
+
+    Raises:
+        click.UsageError: They do not.
+    """
+    stated = asked != Asked(None, None, None, None, None, None, RuntimeOptions(), asked.profiles)
+    if plan and stated:
+        raise click.UsageError("PLAN says what is trained: leave --model to --option out")
+    if not plan and asked.model is None:
+        raise click.UsageError("give PLAN, a file of `plan search --output`, or --model")
+    ways = [
+        name
+        for name, given in (
+            ("--nproc", way.nproc),
+            ("--launcher", way.launcher),
+            ("--simulate", way.simulate),
+        )
+        if given is not None
+    ]
+    if len(ways) > 1:
+        raise click.UsageError(f"{ways[0]} and {ways[1]} start trials in two ways: give one")
+    if (way.launcher == COMMAND) != (way.template is not None):
+        raise click.UsageError("--launcher command and --command TEMPLATE go together")
+    if kept.resume and kept.output_dir is None:
+        raise click.UsageError("--resume needs the --output-dir of the run that goes on")
+
+
+def _name(plan: Path | None, asked: Asked) -> str:
+    return plan.stem if plan else load_model(asked.model or "").name
+
+
+def _of_plan(path: Path, asked: Asked) -> Begin:
+    text, _ = read_json(path)
+    found = written(text)
+    start = Start(found.job, (found.layout, *found.candidates))
+    measured = load_measured(asked.profiles)
+    order = node_order(text, found.job.cluster)
+    return Begin(found.job, text, start, found.options, measured, order)
+
+
+def _of_search(asked: Asked, way: Way, profile: Path, *, dry: bool = False) -> Begin:
+    """Search first, on this machine where no other is named."""
+    stated = tuned_question(asked, way, profile, dry=dry)
+    options = SearchOptions(top=LISTED, search_options="none" if way.nproc else "safe")
+    found = search(stated.job, options, measured=stated.measured)
+    if isinstance(found, Infeasible):
+        raise SpecError(
+            "no layout of the job fits: `plan search` with the same options says why and what helps"
+        )
+    text = json_text(plan_json(found))
+    start = Start(found.job, tuple(one.layout for one in found.candidates))
+    return Begin(stated.job, text, start, options, stated.measured)
+
+
+@contextmanager
+def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[TrialLauncher]:
+    """The way trials are started; what it holds open is closed at the end."""
+    if way.simulate:
+        yield on_paper(way.simulate, begin.measured)
+    elif way.nproc:
+        if way.nproc != begin.job.cluster.num_gpus:
+            gpus = begin.job.cluster.num_gpus
+            raise SpecError(f"--nproc {way.nproc}, but the plan is for {gpus} devices")
+        with Trainers("megatron-core") as trainers:
+            yield InProcesses(trainers, way.nproc, limits.steps, limits.timeout)
+    elif way.template:
+        own = template(way.template)
+        yield Exported(folder, "torchrun", own, limits.steps, limits.timeout, elsewhere=True)
+    else:
+        name = way.launcher or "torchrun"
+        if name == "torchrun":
+            check_gpus_here(begin.job)
+        start = WAYS["local" if name == "torchrun" else name]
+        yield Exported(folder, name, start, limits.steps, limits.timeout, begin.order)
+
+
+def _show_commands(begin: Begin, launcher: TrialLauncher, limits: Limits) -> None:
+    """Commands of the trials, if none of them taught anything."""
+    layouts = [one for one in begin.start.layouts if launcher.can_run(begin.start.chosen, one)]
+    for number, layout in enumerate(dict.fromkeys(layouts), start=1):
+        if number > limits.trials:
+            return
+        trial = Trial(number=number, job=begin.start.chosen, layout=layout, why="dry run")
+        line = layout_line(layout, begin.job.model)
+        write(f"# trial {number}, if no trial before it taught anything: {line}\n")
+        write("".join(f"{text}\n" for text in launcher.commands(trial)))

@@ -1,0 +1,208 @@
+"""How a trial of `plan tune` is launched: in processes here, from exported files, or on paper."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import monotonic
+from typing import Protocol
+
+from trainplan.cli.files.disk import NewFile, write_folder
+from trainplan.cli.files.documents import Document, read_document
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.exporters.trial_steps import trial_launch
+from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.launchers.trials import FOLDER
+from trainplan.planner.tuning.contenders import exports
+from trainplan.planner.tuning.simulated import SCHEMA, MachineDocument, SimulatedMachine
+from trainplan.profiler.launch.launch import num_gpus
+from trainplan.profiler.logs.formats import StatedRun
+from trainplan.profiler.train.client import Trainers, slowest_seconds
+from trainplan.profiler.train.messages import TrainingFailedError
+from trainplan.profiler.train.request import TrainingRequest
+from trainplan.profiler.train.trainers import refusal
+from trainplan.profiler.trials.follow import run_trial
+from trainplan.profiler.trials.run import Limits, TrialRun, Way
+from trainplan.profiler.trials.steady import WARM_UP_STEPS, steps_to_run
+
+
+class TrialLauncher(Protocol):
+    """One way to run trials."""
+
+    def can_run(self, job: Job, layout: Layout) -> bool:
+        """May the layout be a contender?"""
+        ...
+
+    def commands(self, trial: Trial) -> tuple[str, ...]:
+        """What would be run, as text; nothing is run."""
+        ...
+
+    def launch(self, trial: Trial) -> Outcome:
+        """Run it.
+
+        Raises:
+            PlanError: Nothing can be run that way.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InProcesses:
+    """Training in processes of this machine, without launch files."""
+
+    trainers: Trainers
+    nproc: int
+    steps: int
+    timeout_s: float
+
+    def _request(self, job: Job, layout: Layout) -> TrainingRequest:
+        steps = WARM_UP_STEPS + self.steps
+        return TrainingRequest(trainer="megatron-core", job=job, layout=layout, steps=steps)
+
+    def can_run(self, job: Job, layout: Layout) -> bool:
+        """Does the trainer run all of it?"""
+        return refusal(self._request(job, layout)) is None
+
+    def commands(self, trial: Trial) -> tuple[str, ...]:
+        """There is no command: what is trained."""
+        request = self._request(trial.job, trial.layout)
+        what = f"{request.steps} steps of {request.trainer}"
+        return (f"{what} in {self.nproc} processes of this machine",)
+
+    def launch(self, trial: Trial) -> Outcome:
+        """Train it; of each step the slowest rank counts."""
+        begin = monotonic()
+        request = self._request(trial.job, trial.layout)
+        try:
+            reports = self.trainers.run(request, self.nproc, self.timeout_s)
+        except TrainingFailedError as failed:
+            seconds = monotonic() - begin
+            return Outcome(ending=failed.ending, reason=failed.reason, seconds=seconds)
+        timed = slowest_seconds(reports)[WARM_UP_STEPS:]
+        return Outcome(
+            ending="measured",
+            step_time_s=median(timed),
+            lowest_s=min(timed),
+            highest_s=max(timed),
+            steps=len(timed),
+            seconds=monotonic() - begin,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Exported files, a folder for each trial, and a way to start them."""
+
+    folder: Path
+    launcher: str
+    """Name of `LAUNCHERS`: which script is written."""
+    way: Way
+    steps: int
+    timeout_s: float
+    order: tuple[str, ...] = ()
+    """Nodes in rank order, where links were measured."""
+    elsewhere: bool = False
+    """It is started where other variables are set than here."""
+
+    def can_run(self, job: Job, layout: Layout) -> bool:
+        """Can a launch be written?"""
+        return exports(job, layout)
+
+    def commands(self, trial: Trial) -> tuple[str, ...]:
+        """The words of the way."""
+        return tuple(shlex.join(words) for words in self.way.commands(self._run(trial)))
+
+    def launch(self, trial: Trial) -> Outcome:
+        """Write the files, start them, watch, and end all processes.
+
+        Raises:
+            SpecError: A variable that the script needs is not set.
+            FileError: The folder cannot be written.
+            ProfilerError: As `run_trial`.
+        """
+        files, run = self._files(trial), self._run(trial)
+        write_folder(run.folder, files, force=True)
+        return run_trial(run, self.way, Limits(deadline_s=self.timeout_s))
+
+    def _run(self, trial: Trial) -> TrialRun:
+        training = trial.job.training
+        return TrialRun(
+            folder=self.folder / FOLDER.format(trial.number),
+            script=LAUNCHERS[self.launcher].file,
+            stated=StatedRun(
+                training.global_batch_size, training.seq_length, trial.job.cluster.num_gpus
+            ),
+            steps=self.steps,
+        )
+
+    def _files(self, trial: Trial) -> list[NewFile]:
+        job, launcher = trial.job, LAUNCHERS[self.launcher]
+        config = EXPORTERS[job.runtime](job, trial.layout)
+        given = [name for name, value in os.environ.items() if value]
+        config = trial_launch(config, steps_to_run(self.steps), given)
+        for variable in config.required_environment:
+            if variable.name not in given and not self.elsewhere:
+                raise SpecError(f"set {variable.name} before you tune: {variable.sentence}")
+        script = launcher(config, job.cluster, self.order)
+        files = [NewFile(script.name, script.text, executable=script.executable)]
+        if not launcher.carries_files:
+            files += [NewFile(file.name, file.text) for file in config.files]
+        return files
+
+
+@dataclass(frozen=True, slots=True)
+class OnPaper:
+    """A simulated machine."""
+
+    machine: SimulatedMachine
+
+    def can_run(self, job: Job, layout: Layout) -> bool:
+        """As where files are exported."""
+        return exports(job, layout)
+
+    def commands(self, trial: Trial) -> tuple[str, ...]:
+        """Nothing is run."""
+        return ("a simulated machine answers",)
+
+    def launch(self, trial: Trial) -> Outcome:
+        """Ask the machine."""
+        return self.machine.launch(trial)
+
+
+def on_paper(path: Path, measured: Measured) -> OnPaper:
+    """The machine of a file.
+
+    Raises:
+        FileError: It cannot be read, is no simulated machine, or a field of it is wrong.
+    """
+    document = read_document(path)
+    values = dict(document.values)
+    schema = values.pop("schema", None)
+    if schema != SCHEMA:
+        raise document.error(f"schema {str(schema)[:60]!r} is not {SCHEMA!r}: give that key")
+    machine = Document(document.path, values, document.root).validated(MachineDocument)
+    return OnPaper(SimulatedMachine(machine, measured))
+
+
+def check_gpus_here(job: Job) -> None:
+    """Are the GPUs of the job on this machine?
+
+    Raises:
+        SpecError: They are not.
+    """
+    devices = [group.device for group in job.cluster.groups]
+    if all(device and device.vendor == "cpu" for device in devices):
+        return
+    wanted, there = job.cluster.num_gpus, num_gpus()
+    if there < wanted:
+        raise SpecError(
+            f"the layouts need {wanted} GPUs and this machine has {there}: use --launcher slurm or "
+            "--command, or --nproc for a model that trains in processes of this machine"
+        )

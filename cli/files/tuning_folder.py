@@ -1,0 +1,90 @@
+"""The folder of a tuning run: its trials as they end, then the tuned plan and the calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Self
+
+from trainplan.cli.files.disk import FileError, refuse_folder, write_text
+from trainplan.cli.files.profiles import calibration_json
+from trainplan.cli.terminal.output import json_text
+from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
+from trainplan.planner.tuning.document import tuned_plan
+from trainplan.planner.tuning.events import Finished
+from trainplan.profiler.journal.file import only_run
+from trainplan.profiler.trials.journal import FILE, TrialJournal
+
+PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"
+Launch = Callable[[Trial], Outcome]
+
+
+def free_folder(name: str) -> Path:
+    """`name-1`, or the first number that is free."""
+    clean = "".join(c if c.isalnum() or c in "-._" else "-" for c in name)
+    return next(path for path in (Path(f"{clean}-{n}") for n in count(1)) if not path.exists())
+
+
+class TuningFolder:
+    """The folder of one run, which it holds alone while the block lasts."""
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.path, self.resume = path, resume
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Make it, or take the one that is there.
+
+        Raises:
+            FileError: It exists and nobody wants to go on in it, does not exist and somebody does,
+                or cannot be made.
+            ProfilerError: Another run holds it.
+        """
+        if self.resume and not (self.path / FILE).exists():
+            raise FileError(f"{self.path}: has no {FILE} to go on from; leave --resume out")
+        if self.path.exists() and not self.resume:
+            raise FileError(f"{self.path}: exists; --resume goes on there, or choose another")
+        refuse_folder(self.path, force=True)
+        self.path.mkdir(exist_ok=True)
+        self._held.enter_context(only_run(self.path / LOCK))
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        """Let it go; nothing is left of a run that kept nothing."""
+        self._held.close()
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
+    @property
+    def profile(self) -> Path:
+        """Measurements of this machine, where none were given."""
+        return self.path / PROFILE
+
+    def trials(self, job: Job, launch: Launch) -> tuple[Sequence[tuple[Trial, Outcome]], Launch]:
+        """Trials of before, and a launch that keeps each trial when it ends.
+
+        Raises:
+            SpecError: Those of before are of another job.
+        """
+        journal = TrialJournal(self.path / FILE)
+        before = journal.read(job) if self.resume else None
+        if before is None:
+            journal.begin(job)
+
+        def kept(trial: Trial) -> Outcome:
+            outcome = launch(trial)
+            journal.append(trial, outcome)
+            return outcome
+
+        return [(one.trial, one.outcome) for one in before or ()], kept
+
+    def write_result(self, text: str, found: Finished, measured: Measured) -> None:
+        """The plan with the fastest layout measured, and what was learnt of the machine."""
+        if found.calibration:
+            calibration = json_text(calibration_json(found.calibration))
+            write_text(self.path / CALIBRATION, calibration, force=True)
+        write_text(self.path / PLAN, json_text(tuned_plan(text, found, measured)), force=True)

@@ -1,0 +1,232 @@
+"""What is believed of the step time of every contender, before and after some were measured.
+
+    log step = price + slopes (scalars - scalars priced at) + shared + own
+
+The scalars are of the machine; `shared` is what the model gets wrong of layouts that are alike, and
+`own` what it gets wrong of one layout. All are normal before anything is measured, so what they are
+after it follows in closed form, scalars and layouts at once. The speed and what one layout has of
+its own have wide tails: each counts with the variance that makes what was measured most probable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.measured.varied import SCALARS
+from trainplan.costmodel.spec.evidence.spreads import LayoutSpreads
+from trainplan.planner.tuning.alike import alikeness
+from trainplan.planner.tuning.contenders import Contenders
+from trainplan.planner.tuning.pricing import Linear
+
+Matrix = FloatColumn
+TAIL, WIDE_TAIL = 4.0, 1.0
+"""Degrees of freedom of what one layout has of its own, and of the speed.
+
+Source: four leave a variance and are usual for odd runs (Lange et al., JASA 84, 1989); one is the
+Cauchy density of `costmodel.measured.scalars`.
+"""
+ROUNDS = 8
+ROUNDING = 1e-9
+"""Added to variances before a root is taken."""
+SPEED = SCALARS.index("speed")
+FREE = 2.0
+"""Standard deviation of a scalar of which nothing is known. Source: assumed; a factor of 7."""
+WIDER = (1.0, 2.0, 4.0, 8.0)
+"""Times as far from the cost model as published runs are: how unlike them a machine may be.
+
+Source: assumed; each is half as likely as the one before it, until the trials say otherwise.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A joint normal of the scalars and of the log step time of every contender."""
+
+    scalars: FloatColumn
+    scalars_covariance: Matrix
+    log_seconds: FloatColumn
+    variance: FloatColumn
+    """Of every log step time."""
+    cross: Matrix
+    """Covariance of log step times and scalars, shape (contender, scalar)."""
+    between: Callable[[IntColumn], Matrix]
+    """Covariance of some log step times with each other."""
+
+    @property
+    def spread(self) -> FloatColumn:
+        """Standard deviation of every log step time."""
+        return np.sqrt(np.maximum(self.variance, 0.0))
+
+    @property
+    def scalars_spread(self) -> FloatColumn:
+        """Standard deviation of every scalar."""
+        return np.sqrt(np.maximum(np.diag(self.scalars_covariance), 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Measured steps of some contenders."""
+
+    rows: IntColumn
+    log_seconds: FloatColumn
+    noise: FloatColumn
+    """Standard deviation of each, in log units."""
+
+
+def prior_spreads() -> FloatColumn:
+    """Standard deviation of every scalar before anything is measured, by `SCALARS`.
+
+    Source: `catalog/spreads.toml`.
+    """
+    return np.array([catalog.spreads().scalars[name].value for name in SCALARS])
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What is believed before a trial."""
+
+    linear: Linear
+    spreads: FloatColumn
+    """Of the scalars."""
+    alike: Matrix
+    """Correlation of `shared` between contenders."""
+    sizes: LayoutSpreads
+    wider: float = 1.0
+    """What all but the speed is multiplied with, at least: one of `WIDER`."""
+
+    @property
+    def _own(self) -> float:
+        """Variance of what one layout has of its own."""
+        return float((self.wider * self.sizes.own.value) ** 2)
+
+    @property
+    def _shared(self) -> float:
+        """Variance of what alike layouts share."""
+        return float((self.wider * self.sizes.shared.value) ** 2)
+
+    @property
+    def _scalars(self) -> FloatColumn:
+        """Variances of the scalars."""
+        wider = np.full(len(SCALARS), self.wider)
+        wider[SPEED] = 1.0
+        return np.asarray((wider * self.spreads) ** 2)
+
+    def after(self, measured: Measurements) -> Belief:
+        """The belief once some were measured, as wide as these say.
+
+        Source: evidence of a normal prior, Rasmussen and Williams, Gaussian Processes, equation
+        2.30, times the prior of `WIDER`.
+        """
+        wide = [replace(self, wider=factor) for factor in WIDER if factor >= self.wider]
+        found = max(wide, key=lambda one: one._evidence(measured) - np.log(one.wider))
+        return found._after(measured)
+
+    def _evidence(self, measured: Measurements) -> float:
+        """Log probability of the contrasts between what was measured.
+
+        What all layouts have in common tells nothing of these: the speed is left free.
+        """
+        scalars = self._scalars
+        scalars[SPEED] = FREE**2
+        inverse, surprise = self._surprise(
+            measured, scalars, np.full(len(measured.rows), self._own)
+        )
+        _, size = np.linalg.slogdet(inverse)
+        return float(0.5 * (size - surprise @ inverse @ surprise))
+
+    def _after(self, measured: Measurements) -> Belief:
+        """The belief of one width.
+
+        Source: Lange, Little and Taylor, JASA 84, 1989, equations 4 to 6: expectation and
+        maximisation for Student's t, here of `own` and of the speed.
+        """
+        size, rows = self._own, measured.rows
+        scalars, own = self._scalars, np.full(len(rows), size)
+        for _ in range(ROUNDS if len(rows) else 0):
+            speed, residual = self._squares(measured, scalars, own)
+            own = size * (TAIL + residual / size) / (TAIL + 1)
+            scalars = scalars.copy()
+            scalars[SPEED] = (WIDE_TAIL * self.spreads[SPEED] ** 2 + speed) / (WIDE_TAIL + 1)
+        return self._conditioned(measured, scalars, own)
+
+    def _squares(
+        self, measured: Measurements, scalars: FloatColumn, own: FloatColumn
+    ) -> tuple[float, FloatColumn]:
+        """Mean square of the speed and of what each measured layout has of its own."""
+        inverse, surprise = self._surprise(measured, scalars, own)
+        pull = inverse @ surprise
+        square = (own * pull) ** 2 + own - own**2 * np.diag(inverse)
+        slope = scalars[SPEED] * self.linear.slopes[measured.rows, SPEED]
+        speed = (slope @ pull) ** 2 + scalars[SPEED] - slope @ inverse @ slope
+        return float(speed), np.asarray(square)
+
+    def _surprise(
+        self, measured: Measurements, scalars: FloatColumn, own: FloatColumn
+    ) -> tuple[Matrix, FloatColumn]:
+        """Inverse covariance of what was measured, and how far it is from what was expected."""
+        rows = measured.rows
+        same = np.sqrt(np.outer(own, own)) * (rows[:, None] == rows[None])
+        seen = self._covariance(rows, rows, scalars) + same + np.diag(measured.noise**2)
+        return np.linalg.inv(seen), measured.log_seconds - self._expected[rows]
+
+    @property
+    def _expected(self) -> FloatColumn:
+        """Log step times before any measurement: the scalars are 0 there."""
+        return np.asarray(self.linear.prices.log_seconds - self.linear.slopes @ self.linear.at)
+
+    def _covariance(self, rows: IntColumn, others: IntColumn, scalars: FloatColumn) -> Matrix:
+        """Of what contenders share, before any measurement, given variances of the scalars."""
+        slopes = self.linear.slopes
+        alike = self._shared * self.alike[np.ix_(rows, others)]
+        return np.asarray((slopes[rows] * scalars) @ slopes[others].T + alike)
+
+    def _conditioned(
+        self, measured: Measurements, scalars: FloatColumn, own: FloatColumn
+    ) -> Belief:
+        """The belief after measurements, given the variances.
+
+        Source: normal distributions, Rasmussen and Williams, Gaussian Processes, equations 2.23,
+        2.24.
+        """
+        every, rows = np.arange(len(self.alike)), measured.rows
+        inverse, surprise = self._surprise(measured, scalars, own)
+        whole = np.full(len(every), self._own)
+        whole[rows] = own
+        pull = self._covariance(every, rows, scalars)
+        pull += whole[:, None] * (every[:, None] == rows[None])
+        gain, cross = pull @ inverse, self.linear.slopes * scalars
+        scalar_gain = cross[rows].T @ inverse
+        shared = ((self.linear.slopes**2) * scalars).sum(axis=1) + self._shared
+
+        def between(some: IntColumn) -> Matrix:
+            found = self._covariance(some, some, scalars) + np.diag(whole[some])
+            return np.asarray(found - gain[some] @ pull[some].T)
+
+        return Belief(
+            scalars=scalar_gain @ surprise,
+            scalars_covariance=np.diag(scalars) - scalar_gain @ cross[rows],
+            log_seconds=self._expected + gain @ surprise,
+            variance=shared + whole - (gain * pull).sum(axis=1),
+            cross=cross - gain @ cross[rows],
+            between=between,
+        )
+
+
+def prior_of(
+    contenders: Contenders, linear: Linear, spreads: FloatColumn, wider: float = 1.0
+) -> Prior:
+    """The prior of some contenders around a point they were priced at."""
+    sizes = catalog.spreads().layouts
+    return Prior(linear, spreads, alikeness(contenders, sizes.likeness.value), sizes, wider)
+
+
+def samples(belief: Belief, rows: IntColumn, number: int, seed: int) -> Matrix:
+    """Draws of the log step times of some contenders at once, shape (draw, row)."""
+    root = np.linalg.cholesky(belief.between(rows) + ROUNDING * np.eye(len(rows)))
+    noise = np.random.default_rng(seed).standard_normal((number, len(rows)))
+    return np.asarray(belief.log_seconds[rows] + noise @ root.T)

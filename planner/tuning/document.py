@@ -1,0 +1,33 @@
+"""The plan of a tuned job: what was measured beside what was proved."""
+
+from __future__ import annotations
+
+import json
+
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.spec import RuntimeOptions
+from trainplan.planner.plan.layout_document import Json, layout_json
+from trainplan.planner.plan.plan import chosen_from_json, estimate_json, job_json
+from trainplan.planner.questions.estimates import estimate
+from trainplan.planner.tuning.events import Finished
+
+
+def tuned_plan(text: str, found: Finished, measured: Measured = NOTHING) -> Json:
+    """A plan's document with the fastest layout that was measured in place of its answer.
+
+    The certificate and the alternatives stay: they are of the model before any trial. `tuned` has
+    what was measured, and what remains possible.
+    """
+    document: dict[str, object] = json.loads(text)
+    told = found.model_dump(mode="json", exclude={"event", "calibration"})
+    if found.best is None:
+        return {**document, "tuned": told}
+    job, before = chosen_from_json(text)
+    options = RuntimeOptions.model_validate(found.best.options)
+    job, layout = job.model_copy(update={"options": options}), found.best.layout
+    best = {
+        "layout": layout_json(job, layout),
+        "estimate": estimate_json(estimate(job, layout, measured)),
+    }
+    placement = document.get("placement") if layout == before else None
+    return {**document, **job_json(job), "best": best, "placement": placement, "tuned": told}

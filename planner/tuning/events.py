@@ -1,0 +1,165 @@
+"""What a tuning run says while it goes on: one event after the other, each one JSON object."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from trainplan.costmodel.measured.varied import ScalarName
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.evidence.calibration import Calibration
+from trainplan.costmodel.spec.evidence.trial import Outcome
+
+StopReason = Literal["settled", "trials", "seconds", "all_tried"]
+"""Nothing untried is likely to be faster; a budget is spent; no contender is left."""
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+class ScalarRange(Spec):
+    """What is believed of one scalar of the machine; 80 % lie between `low` and `high`."""
+
+    name: ScalarName
+    meaning: str
+    value: float
+    """A factor over the machine that was planned for; `fixed_seconds`: seconds of a step."""
+    low: float
+    high: float
+    told_apart: bool = False
+    """The trials halved what is unknown of it."""
+
+
+class Forecast(Spec):
+    """What is believed of an untried layout."""
+
+    layout: Layout
+    options: dict[str, object]
+    """Settings of the runtime, those that are stated."""
+    step_time_s: PositiveFloat
+    """Half of all such machines take less."""
+    step_time_low_s: PositiveFloat
+    step_time_high_s: PositiveFloat
+    """80 % lie between."""
+    probability_fits: Probability
+    """That it runs and its memory suffices."""
+    probability_faster: Probability | None = None
+    """That it is faster than the best measured by what is worth a trial; null: none was."""
+
+
+class Started(Spec):
+    """The layouts that may be the fastest, and what is believed of the machine."""
+
+    event: Literal["started"] = "started"
+    contenders: PositiveInt
+    earlier_trials: NonNegativeInt
+    """Trials of an earlier run that count as done."""
+    trials: PositiveInt
+    """Budget, earlier ones included."""
+    seconds: PositiveFloat | None
+    scalars: tuple[ScalarRange, ...]
+    fastest: Forecast
+    """By the model."""
+
+
+class TrialStarted(Spec):
+    """A layout is launched."""
+
+    event: Literal["trial_started"] = "trial_started"
+    number: PositiveInt
+    why: str
+    forecast: Forecast
+
+
+class TrialEnded(Spec):
+    """How a trial ended."""
+
+    event: Literal["trial_ended"] = "trial_ended"
+    number: PositiveInt
+    layout: Layout
+    outcome: Outcome
+    teaches: str
+    """One line."""
+
+
+class Learned(Spec):
+    """What is believed after a trial."""
+
+    event: Literal["learned"] = "learned"
+    number: PositiveInt
+    scalars: tuple[ScalarRange, ...]
+    memory_factor: ScalarMemory
+    best_number: PositiveInt | None
+    """Trial of the best measured so far."""
+    best_step_time_s: PositiveFloat | None
+    probability_faster_remains: Probability
+    """That an untried layout is faster than the best measured by what is worth a trial."""
+    expected_gain_fraction: NonNegativeFloat
+    """Of the best measured step, if all were tried."""
+
+
+class ScalarMemory(Spec):
+    """Measured peak over that of the model; 80 % lie between `low` and `high`."""
+
+    value: PositiveFloat
+    low: PositiveFloat
+    high: PositiveFloat
+
+
+class Best(Spec):
+    """The fastest layout that was measured."""
+
+    number: PositiveInt
+    layout: Layout
+    options: dict[str, object]
+    measured_step_time_s: PositiveFloat
+    planned_step_time_s: PositiveFloat
+    """What the model said before any trial."""
+    peak_reserved_bytes: NonNegativeFloat | None = None
+
+
+class Tried(Spec):
+    """One trial of the run."""
+
+    number: PositiveInt
+    layout: Layout
+    options: dict[str, object]
+    why: str
+    outcome: Outcome
+    planned_step_time_s: PositiveFloat
+
+
+class Remains(Spec):
+    """What is possible beyond the best measured."""
+
+    probability_faster: Probability
+    """As in `Learned`."""
+    worth_fraction: PositiveFloat
+    """What counts as faster."""
+    expected_gain_fraction: NonNegativeFloat
+    untried: NonNegativeInt
+    likeliest: tuple[Forecast, ...]
+    """Untried layouts that are most likely faster."""
+
+
+class Finished(Spec):
+    """The result: what was measured, kept apart from what was proved of the plan."""
+
+    event: Literal["finished"] = "finished"
+    stop: StopReason
+    says: str
+    """Why it stopped, for people."""
+    best: Best | None
+    """Null: no trial was measured."""
+    trials: tuple[Tried, ...]
+    remains: Remains
+    scalars: tuple[ScalarRange, ...]
+    memory_factor: ScalarMemory
+    calibration: Calibration | None
+    """For the next search; null: no trial was measured, or the cluster mixes GPUs."""
+
+
+Learned.model_rebuild()
+Event = Annotated[
+    Started | TrialStarted | TrialEnded | Learned | Finished, Field(discriminator="event")
+]

@@ -1,0 +1,174 @@
+"""What the trials of a run say, all taken together: which layouts are open, and what is believed.
+
+It is worked out anew from the trials, so an earlier run counts as if it had just ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.measured.host import processes_per_core
+from trainplan.costmodel.measured.varied import SCALARS
+from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
+from trainplan.planner.tuning.belief import Belief, Measurements, Prior, prior_of, prior_spreads
+from trainplan.planner.tuning.contenders import Contenders
+from trainplan.planner.tuning.memory import MemoryBelief, log_share, memory_prior
+from trainplan.planner.tuning.pricing import linear
+
+MOST_LOST = 2
+"""Nodes lost under one layout before it is left alone: it is repeated once."""
+FAR = 1.0
+"""Spreads that a scalar has moved when contenders are priced anew around where it is."""
+SHARED_CORES = 4.0
+"""Times as far from the model as published runs are, where processes share cores. Source: measured;
+102 layouts of four processes on two cores are spread by 0.5 in log units about their price.
+"""
+RUNS_BEFORE, FAILS_BEFORE = 9.0, 0.5
+"""Trials alike that ran, and that did not, which count as seen before the first.
+
+Source: assumed; after one crash a layout like it still runs in nine cases of ten or so.
+"""
+FAILURES = ("crash", "hang", "not_a_number")
+"""Endings that say something of a layout beside its memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A trial that ended, and which contender it ran."""
+
+    row: int
+    trial: Trial
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """Contenders, their prior, and the trials that ended."""
+
+    contenders: Contenders
+    prior: Prior
+    planned_log_seconds: FloatColumn
+    """As planned, before any trial."""
+    ended: tuple[Ended, ...] = ()
+
+    def after(self, ended: Ended) -> Knowledge:
+        """With one more trial."""
+        return replace(self, ended=(*self.ended, ended))
+
+    @cached_property
+    def belief(self) -> Belief:
+        """Of the step times."""
+        return self.prior.after(self._measurements)
+
+    @property
+    def _measurements(self) -> Measurements:
+        some = [one for one in self.ended if one.outcome.step_time_s]
+        return Measurements(
+            np.array([one.row for one in some], dtype=np.int64),
+            np.log([one.outcome.step_time_s or 1.0 for one in some]),
+            np.array([noise(one.outcome) for one in some]),
+        )
+
+    @cached_property
+    def memory(self) -> MemoryBelief:
+        """Of what fits."""
+        every = self.contenders.memory_bytes
+        found = memory_prior(self.prior.linear.prices.used_bytes, every)
+        for one in self.ended:
+            peak = one.outcome.peak_reserved_bytes
+            if one.outcome.ending == "out_of_memory":
+                found = found.after_out_of_memory(one.row)
+            elif one.outcome.ending == "measured" and peak:
+                found = found.after_peak(one.row, log_share(peak, float(every[one.row])))
+            elif one.outcome.ending == "measured":
+                found = found.after_fit(one.row)
+        return found
+
+    @cached_property
+    def runs(self) -> FloatColumn:
+        """Probability of every contender that it fits and runs.
+
+        Source: derived; Beta distribution of the share of layouts that run, in which a trial counts
+        by its likeness to the layout.
+        """
+        told = [one for one in self.ended if one.outcome.ending in ("measured", *FAILURES)]
+        good = np.array([one.outcome.ending == "measured" for one in told], dtype=float)
+        alike = self.prior.alike[:, [one.row for one in told]]
+        ran, all_told = RUNS_BEFORE + alike @ good, RUNS_BEFORE + FAILS_BEFORE + alike.sum(axis=1)
+        return np.asarray(self.memory.probabilities() * np.asarray(ran / all_told))
+
+    @cached_property
+    def open_rows(self) -> BoolColumn:
+        """Contenders that were not tried, or whose node was lost once."""
+        found = np.ones(len(self.contenders), dtype=bool)
+        for row, count in self._lost.items():
+            found[row] = count < MOST_LOST
+        found[[one.row for one in self.ended if one.outcome.ending != "lost_node"]] = False
+        return found
+
+    @property
+    def _lost(self) -> dict[int, int]:
+        rows = [one.row for one in self.ended if one.outcome.ending == "lost_node"]
+        return {row: rows.count(row) for row in rows}
+
+    @property
+    def to_repeat(self) -> int | None:
+        """The contender whose node was lost in the last trial, where it may run once more."""
+        last = self.ended[-1] if self.ended else None
+        lost = last is not None and last.outcome.ending == "lost_node"
+        return last.row if last and lost and self.open_rows[last.row] else None
+
+    @property
+    def best(self) -> Ended | None:
+        """The fastest that was measured."""
+        some = [one for one in self.ended if one.outcome.step_time_s]
+        return min(some, key=lambda one: one.outcome.step_time_s or 0.0, default=None)
+
+    @property
+    def counted(self) -> int:
+        """Trials of the budget."""
+        return sum(one.outcome.ending != "lost_node" for one in self.ended)
+
+    @property
+    def seconds(self) -> float:
+        """That all trials took."""
+        return sum(one.outcome.seconds for one in self.ended)
+
+    def priced_near(self, measured: Measured = NOTHING) -> Knowledge:
+        """The same, priced around the likeliest scalars where these have moved far."""
+        at, spreads = self.belief.scalars, self.prior.spreads
+        moved = np.abs(at - self.prior.linear.at) / spreads
+        if moved[1:].max() <= FAR:
+            return self
+        at = np.array([*at[:-1], max(0.0, at[-1])])
+        near = linear(self.contenders, at, spreads, measured)
+        return replace(self, prior=replace(self.prior, linear=near))
+
+
+def knowledge_of(contenders: Contenders, measured: Measured = NOTHING) -> Knowledge:
+    """What is known before any trial."""
+    nothing = np.zeros(len(SCALARS))
+    spreads = prior_spreads()
+    priced = linear(contenders, nothing, spreads, measured)
+    wider = SHARED_CORES if processes_per_core(measured.profile) > 1 else 1.0
+    prior = prior_of(contenders, priced, spreads, wider)
+    return Knowledge(contenders, prior, priced.prices.log_seconds)
+
+
+def noise(outcome: Outcome) -> float:
+    """Standard deviation of the logarithm of a measured step, from the mean of many runs.
+
+    The steps of one run share what differs between runs, so it is never less than that.
+    Source: derived; of a normal sample the range is about two deviations for few steps, and its
+    mean is off by one over the root of their number.
+    """
+    between = catalog.spreads().layouts.trial.value
+    low, high, steps = outcome.lowest_s, outcome.highest_s, outcome.steps
+    inside = np.log(high / low) / 2 / np.sqrt(steps) if low and high and steps > 1 else 0.0
+    return float(np.hypot(between, inside))

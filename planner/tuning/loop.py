@@ -1,0 +1,174 @@
+"""Tune a job: run contenders one after the other until no other is likely to be faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
+from trainplan.planner.plan import Infeasible
+from trainplan.planner.questions.search import search
+from trainplan.planner.tuning import reports
+from trainplan.planner.tuning.choose import choose, reason
+from trainplan.planner.tuning.contenders import CanRun, Contenders, contenders
+from trainplan.planner.tuning.events import (
+    Finished,
+    Learned,
+    Started,
+    StopReason,
+    TrialEnded,
+    TrialStarted,
+)
+from trainplan.planner.tuning.knowledge import Ended, Knowledge, knowledge_of
+from trainplan.planner.tuning.options import TuneOptions
+from trainplan.planner.tuning.stop import Untried, untried
+
+Launch = Callable[[Trial], Outcome]
+AnyEvent = Started | TrialStarted | TrialEnded | Learned | Finished
+LISTED = 30
+"""Alternatives of a search that are contenders in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a run starts: a plan, and what was tried before."""
+
+    chosen: Job
+    """The job with the settings of the plan."""
+    layouts: tuple[Layout, ...]
+    """Of the plan's table, the answer first."""
+
+
+def tune(
+    job: Job,
+    launch: Launch,
+    options: TuneOptions | None = None,
+    *,
+    start: Start | None = None,
+    measured: Measured = NOTHING,
+    earlier: Sequence[tuple[Trial, Outcome]] = (),
+    can_run: CanRun | None = None,
+) -> Iterator[AnyEvent]:
+    """Run trials of a job and learn from each; the last event is `Finished`.
+
+    Without a `start` it searches for one. Trials of `earlier` count as done and are not repeated.
+    What `can_run` refuses is no contender; by default what is not exported. An interrupted iterator
+    has lost nothing: what ended was told.
+
+    Raises:
+        PlanError: The job names something unknown, or no layout can be tried.
+    """
+    options = options or TuneOptions()
+    start = start or searched(job, options, measured)
+    known = _known(job, options, start, measured, earlier, can_run=can_run)
+    yield from run(known, launch, options, measured)
+
+
+def run(
+    known: Knowledge, launch: Launch, options: TuneOptions, measured: Measured = NOTHING
+) -> Iterator[AnyEvent]:
+    """As `tune`, from what is known already."""
+    left = what_remains(known, options)
+    yield reports.started(known, options)
+    stop = stop_reason(known, options, left)
+    while stop is None:
+        trial, row = next_trial(known, left)
+        yield reports.trial_started(known, trial, row)
+        ended = Ended(row, trial, launch(trial))
+        before, known = known, known.after(ended).priced_near(measured)
+        yield reports.trial_ended(before, known, ended)
+        left = what_remains(known, options)
+        yield reports.learned(known, left)
+        stop = stop_reason(known, options, left)
+    yield reports.finished(known, options, left, stop, measured)
+
+
+def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> Start:
+    """A start from a search, where nobody brought a plan.
+
+    Raises:
+        PlanError: As `search`.
+    """
+    asked = options.search.model_copy(update={"top": LISTED, "only_answer": True})
+    found = search(job, asked, measured=measured)
+    if isinstance(found, Infeasible):
+        return Start(job, ())
+    return Start(found.job, tuple(one.layout for one in found.candidates))
+
+
+def _known(
+    job: Job,
+    options: TuneOptions,
+    start: Start,
+    measured: Measured,
+    earlier: Sequence[tuple[Trial, Outcome]],
+    *,
+    can_run: CanRun | None,
+) -> Knowledge:
+    """What is known before the first trial.
+
+    Raises:
+        SpecError: No layout can be tried.
+    """
+    before = [(trial.job, trial.layout) for trial, _ in earlier]
+    found = contenders(
+        job,
+        options.search,
+        measured,
+        start.layouts,
+        chosen=start.chosen,
+        tried=before,
+        can_run=can_run,
+    )
+    if not len(found):
+        raise SpecError(
+            f"no layout can be tried: none that may fit can be started on {job.runtime}: "
+            "`plan search` says what was refused, `plan export` what is not written"
+        )
+    known = knowledge_of(found, measured)
+    place = {(one.options, layout): row for row, (one, layout) in enumerate(found)}
+    for trial, outcome in earlier:
+        known = known.after(Ended(place[trial.job.options, trial.layout], trial, outcome))
+    return known.priced_near(measured)
+
+
+def next_trial(known: Knowledge, left: Untried) -> tuple[Trial, int]:
+    """The next trial, and which contender it runs."""
+    number = 1 + max((one.trial.number for one in known.ended), default=0)
+    again = known.to_repeat
+    if again is not None:
+        why = "once more: a node was lost, which says nothing of the layout"
+        return _trial(known.contenders, again, number, why), again
+    row, best = choose(known.belief, left), known.best
+    reference = float(np.log(best.outcome.step_time_s or 1.0)) if best else None
+    why = reason(known.belief, left, row, reference)
+    return _trial(known.contenders, row, number, why), row
+
+
+def _trial(found: Contenders, row: int, number: int, why: str) -> Trial:
+    job, layout = found.at(row)
+    return Trial(number=number, job=job, layout=layout, why=why)
+
+
+def what_remains(known: Knowledge, options: TuneOptions) -> Untried:
+    """What untried contenders may bring beyond the best measured."""
+    best = known.best
+    row = best.row if best else None
+    return untried(known.belief, known.runs, known.open_rows, row, options.worth)
+
+
+def stop_reason(known: Knowledge, options: TuneOptions, left: Untried) -> StopReason | None:
+    """Why to stop now; null: go on."""
+    if known.best and left.probability <= 1 - options.settled:
+        return "settled"
+    if not known.open_rows.any():
+        return "all_tried"
+    if known.counted >= options.trials:
+        return "trials"
+    spent = options.seconds is not None and known.seconds >= options.seconds
+    return "seconds" if spent else None

@@ -1,0 +1,147 @@
+"""A trial from its start to its last process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+
+from trainplan.costmodel.spec.evidence.trial import Outcome
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.logs.reading import GrowingFile, LogReading
+from trainplan.profiler.trials.endings import Ended, Stop, outcome
+from trainplan.profiler.trials.processes import ToldToEnd
+from trainplan.profiler.trials.run import Limits, Started, TrialRun, Verdict, Way
+from trainplan.profiler.trials.steady import enough, timed
+from trainplan.profiler.trials.symptoms import Symptoms
+
+AFTER_ERROR_SECONDS = 30.0
+"""Silence after which a run with a failed rank is ended. Source: torch/distributed/elastic/agent/
+server/api.py, exit_barrier_timeout is 300 s: ranks that wait for a dead one may go on so long."""
+SLOW_STEPS = 5
+"""Silence of so many slowest steps is no hang, nor of fewer. Source: assumed."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """What is known of a running trial."""
+
+    run: TrialRun
+    limits: Limits
+    now: Callable[[], float]
+    reading: LogReading = field(init=False)
+    symptoms: Symptoms = field(default_factory=Symptoms)
+    log: GrowingFile = field(init=False)
+    submitted: float = 0.0
+    began: float = 0.0
+    """The run; as far as is known, where it waits."""
+    heard: float = 0.0
+    """When the log grew last."""
+
+    def __post_init__(self) -> None:
+        self.reading = LogReading(self.run.stated)
+        self.log = GrowingFile(self.run.log)
+        self.submitted = self.began = self.heard = self.now()
+
+    def take(self, lines: list[str]) -> None:
+        """Read new lines."""
+        if lines:
+            self.heard = self.now()
+        self.reading.feed(lines)
+        self.symptoms.feed(lines)
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Seconds of the steps after the warm-up."""
+        return timed(self.reading.found.steps()) if self.reading.found else ()
+
+    def wait(self) -> Stop | None:
+        """Why not to wait longer for nodes; the clocks of the run start with its end."""
+        now = self.now()
+        self.began = self.heard = now
+        queue = self.limits.queue_s
+        return "queue" if queue is not None and now - self.submitted > queue else None
+
+    def stop(self) -> Stop | None:
+        """Why not to go on with a run that goes on."""
+        now = self.now()
+        if self.reading.no_number:
+            return "no_number"
+        if enough(self.times, self.run.steps):
+            return "enough"
+        if now - self.began > self.limits.deadline_s:
+            return "deadline"
+        if now - self.heard > self._silence():
+            return "silence"
+        return None
+
+    def _silence(self) -> float:
+        """How long a log may stand still.
+
+        An error before the first step may have been caught, and the first step is slow.
+        """
+        steps = self.reading.found.steps().values() if self.reading.found else ()
+        if not (self.symptoms.fails or (steps and self.symptoms.error)):
+            return self.limits.silence_s
+        slowest = max(steps, default=0.0)
+        return min(self.limits.silence_s, max(AFTER_ERROR_SECONDS, SLOW_STEPS * slowest))
+
+
+def run_trial(
+    run: TrialRun,
+    way: Way,
+    limits: Limits,
+    on_steps: Callable[[tuple[float, ...]], object] = lambda _: None,
+) -> Outcome:
+    """Launch a trial, watch it, and end all its processes, whatever happens.
+
+    Args:
+        run: Exported files.
+        way: How they are launched.
+        limits: When it is given up.
+        on_steps: Gets the seconds of the steps after the warm-up whenever there are more.
+
+    Raises:
+        ProfilerError: It cannot be started, or processes of it do not end.
+        KeyboardInterrupt: We are told to end; nothing of the trial is left.
+    """
+    begin = monotonic()
+    run.log.write_bytes(b"")
+    watch = Watch(run, limits, monotonic)
+    with ToldToEnd() as told:
+        started = way.start(run)
+        try:
+            stop = _watched(
+                started, watch, partial(told.sleep, limits.poll_s or way.poll_s), on_steps
+            )
+            verdict = started.verdict() if stop == "ended" else Verdict()
+        finally:
+            left = started.end(limits.grace_s)
+    if left:
+        raise ProfilerError(
+            f"{run.folder}: {', '.join(left)} did not end: end it before the next trial"
+        )
+    found = outcome(run, Ended(stop, watch.reading, watch.symptoms, verdict), limits)
+    return found.model_copy(update={"seconds": monotonic() - begin})
+
+
+def _watched(
+    started: Started,
+    watch: Watch,
+    pause: Callable[[], None],
+    on_steps: Callable[[tuple[float, ...]], object],
+) -> Stop:
+    """Look until there is a reason to stop."""
+    seen = 0
+    while True:
+        state = started.state()
+        watch.take(watch.log.rest() if state == "ended" else watch.log.more())
+        if len(watch.times) > seen:
+            seen = len(watch.times)
+            on_steps(watch.times)
+        if state == "ended":
+            return "ended"
+        if stop := watch.wait() if state == "waiting" else watch.stop():
+            return stop
+        pause()

@@ -1,0 +1,101 @@
+"""`trials.jsonl`: what was tried for a job and what came of it, one JSON record a line.
+
+The first line says which job; a line follows after every trial, and is on the drive before the next
+one starts. A trial that was interrupted has none: it is tried again.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.validation_errors import first_complaint
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
+from trainplan.profiler.journal.file import LineFile
+
+FILE = "trials.jsonl"
+SCHEMA = "trainplan/trials/v1"
+AGAIN = "remove it or choose another output, and start without --resume"
+
+
+class Header(Spec):
+    """The first record."""
+
+    record: Literal["header"] = "header"
+    schema_name: Literal["trainplan/trials/v1"] = Field("trainplan/trials/v1", alias="schema")
+    created: str
+    """ISO 8601, UTC."""
+    job: Job
+
+
+class Tried(Spec):
+    """A trial and how it ended."""
+
+    record: Literal["trial"] = "trial"
+    trial: Trial
+    outcome: Outcome
+
+
+RECORDS: TypeAdapter[Header | Tried] = TypeAdapter(
+    Annotated[Header | Tried, Field(discriminator="record")]
+)
+
+
+class TrialJournal:
+    """The trials of one job, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = LineFile(path)
+
+    def begin(self, job: Job) -> None:
+        """Forget what is there, and say which job follows.
+
+        Raises:
+            ProfilerError: The file cannot be replaced.
+        """
+        self._file.remove()
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        self._file.append_line(_line(Header(created=created, job=job)))
+
+    def append(self, trial: Trial, outcome: Outcome) -> None:
+        """Keep how a trial ended."""
+        self._file.append_line(_line(Tried(trial=trial, outcome=outcome)))
+
+    def read(self, job: Job) -> tuple[Tried, ...] | None:
+        """What was tried for this job, in order; null where nothing was begun.
+
+        Raises:
+            SpecError: The file is no journal, or is of another job.
+        """
+        lines = self._file.whole_lines().split("\n")[:-1]
+        if not lines:
+            return None
+        records = [self._record(number, line) for number, line in enumerate(lines, start=1)]
+        header = records[0]
+        if not isinstance(header, Header):
+            raise SpecError(f"{self._file.path} does not begin with a header of {SCHEMA}: {AGAIN}")
+        if header.job != job:
+            fields = [name for name, value in job if value != getattr(header.job, name)]
+            raise SpecError(
+                f"{self._file.path} is of a job with another {' and '.join(fields)}: {AGAIN}"
+            )
+        return tuple(record for record in records if isinstance(record, Tried))
+
+    def _record(self, number: int, line: str) -> Header | Tried:
+        try:
+            return RECORDS.validate_json(line)
+        except ValidationError as error:
+            raise SpecError(
+                f"line {number} of {self._file.path} is no record of {SCHEMA} "
+                f"({first_complaint(error).text}): {AGAIN}"
+            ) from error
+
+
+def _line(record: Header | Tried) -> str:
+    return record.model_dump_json(by_alias=True) + "\n"

@@ -1,0 +1,148 @@
+"""Processes of a trial, found wherever they went, and ended to the last one.
+
+A process is of a trial when it is in the session of the first one, descends from it, or carries
+the trial's mark in its environment, which children inherit whatever group, session or parent they
+choose. Only Linux lists processes so; elsewhere the group of the first one is ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import current_thread, main_thread
+from time import monotonic, sleep
+from types import FrameType
+from typing import Self
+
+MARK = "TRAINPLAN_TRIAL"
+"""Environment variable that marks the processes of a trial."""
+NOBODY = -1
+"""Number of no process."""
+POLL_SECONDS = 0.05
+FORCE_SECONDS = 30.0
+"""How long a killed process may take to go: a driver frees the memory of a GPU first."""
+NAP_SECONDS = 0.2
+ENDS_US = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if sys.platform != "win32" else ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A line of the system's table."""
+
+    pid: int
+    parent: int
+    session: int
+
+
+def table() -> Iterator[Process]:
+    """All processes that are no zombies.
+
+    Source: Linux manual, proc_pid_stat(5): state, parent, group and session behind the name.
+    """
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError):
+            fields = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+            if fields[0] not in "ZX":
+                yield Process(int(folder.name), int(fields[1]), int(fields[3]))
+
+
+def of_trial(leader: int, mark: str) -> tuple[int, ...]:
+    """Numbers of the processes of a trial that are alive.
+
+    The first one, dead or alive, has to be unreaped: its number could else be a stranger's.
+    """
+    rows = tuple(table())
+    found = {row.pid for row in rows if leader in (row.pid, row.session)}
+    found |= {row.pid for row in rows if row.pid not in found and _carries(row.pid, mark)}
+    grew = True
+    while grew:
+        children = {row.pid for row in rows if row.parent in found} - found
+        found |= children
+        grew = bool(children)
+    return tuple(sorted(found - {os.getpid()}))
+
+
+def _carries(pid: int, mark: str) -> bool:
+    with suppress(OSError):
+        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return False
+
+
+def end_all(leader: int, mark: str, grace_s: float) -> tuple[int, ...]:
+    """Ask the processes of a trial to end, then end them; those that are left all the same."""
+    if sys.platform != "linux":
+        if leader != NOBODY:
+            _signal_group(leader, grace_s)
+        return ()
+    left = _sent(leader, mark, signal.SIGTERM, grace_s, again=False)
+    return _sent(leader, mark, signal.SIGKILL, FORCE_SECONDS, again=True) if left else ()
+
+
+def _sent(
+    leader: int, mark: str, sent: signal.Signals, seconds: float, *, again: bool
+) -> tuple[int, ...]:
+    """Send to all, to those that come later as well where `again`; who is left after a while."""
+    until = monotonic() + seconds
+    left = of_trial(leader, mark)
+    told: set[int] = set()
+    while left:
+        for pid in left:
+            if again or pid not in told:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, sent)
+        told.update(left)
+        left = of_trial(leader, mark)
+        if monotonic() >= until:
+            break
+        sleep(POLL_SECONDS if left else 0)
+    return left
+
+
+def _signal_group(leader: int, grace_s: float) -> None:
+    for sent, seconds in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 0.0)):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, sent)
+            sleep(seconds)
+
+
+class ToldToEnd:
+    """Notes Ctrl-C, SIGTERM and SIGHUP while a trial runs, in place of ending us in the middle.
+
+    Nothing is started, and nothing ended, by halves; a second Ctrl-C waits for the first. What is
+    ignored, as SIGHUP under nohup, stays so.
+    """
+
+    def __init__(self) -> None:
+        self.told = False
+        self._before: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None]
+        self._before = {}
+
+    def __enter__(self) -> Self:
+        if current_thread() is main_thread():  # signals are the main thread's
+            heard = (one for one in ENDS_US if signal.getsignal(one) is not signal.SIG_IGN)
+            self._before = {one: signal.signal(one, self._note) for one in heard}
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.told = True
+
+    def __exit__(self, *_: object) -> None:
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, and not much longer once told.
+
+        Raises:
+            KeyboardInterrupt: We are told to end.
+        """
+        until = monotonic() + seconds
+        while not self.told and (left := until - monotonic()) > 0:
+            sleep(min(left, NAP_SECONDS))
+        if self.told:
+            raise KeyboardInterrupt

@@ -1,0 +1,164 @@
+"""`plan tune`: simulated machines, launches of a command, and real processes over gloo."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.command import plan, refused
+
+ROOT = Path(__file__).parents[2]
+PROFILE = ROOT / "tests" / "replay" / "cpu_two_processes.json"
+TINY = ("--model", ROOT / "examples" / "tiny.yaml", "--cluster", PROFILE)
+MACHINE = {
+    "schema": "trainplan/simulated-machine/v1",
+    "seed": 1,
+    "scalars": {"intra_node_bandwidth": 0.6},
+    "own_spread": 0.05,
+    "trial_spread": 0.01,
+}
+PROGRAM = """
+import sys
+if sys.argv[1].endswith("trial-1"):
+    raise SystemExit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+for number in range(1, 9):
+    print(f" iteration {number}/ 8 | elapsed time per iteration (ms): 250.0 |"
+          f" global batch size: 8 | lm loss: 1.0E+00 |", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    """A plan for a node of GPUs."""
+    path = tmp_path_factory.mktemp("plan") / "plan.json"
+    asked = ("--model", "gpt2", "--cluster", "1x4:h100-sxm", "--global-batch-size", "8")
+    assert plan("search", *asked, "--seq-length", "1024", "--output", path).code == 0
+    return path
+
+
+@pytest.fixture
+def simulated(tmp_path: Path, written: Path):
+    """Tune on a simulated machine, with more arguments; the folder is `tuned`."""
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps(MACHINE))
+
+    def run(*arguments):
+        asked = ("--simulate", machine, "--output-dir", tmp_path / "tuned", *arguments)
+        return plan("tune", written, *asked)
+
+    return run
+
+
+def events(outcome) -> list[dict]:
+    assert outcome.code == 0, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+def test_the_last_event_has_the_best_measured_the_trials_and_what_remains(simulated, tmp_path):
+    told = events(simulated("--trials", "3", "--json"))
+    last = told[-1]
+    times = [one["outcome"]["step_time_s"] for one in last["trials"]]
+    assert last["event"] == "finished"
+    assert last["best"]["measured_step_time_s"] == min(times)
+    assert 0 <= last["remains"]["probability_faster"] <= 1
+    assert [one["event"] for one in told[:4]] == ["started", *EVENTS_OF_A_TRIAL]
+    document = json.loads((tmp_path / "tuned" / "plan.json").read_text())
+    assert document["tuned"]["best"] == last["best"]
+    assert document["best"]["layout"]["tp"] == last["best"]["layout"]["tp"]
+    assert document["certificate"]["lower_bound_s"] > 0
+
+
+EVENTS_OF_A_TRIAL = ["trial_started", "trial_ended", "learned"]
+
+
+def test_the_tuned_plan_is_exported_and_its_calibration_used(simulated, tmp_path, written):
+    assert simulated("--trials", "2").code == 0
+    tuned, launch = tmp_path / "tuned", tmp_path / "launch"
+    assert plan("export", tuned / "plan.json", "--output-dir", launch).code == 0
+    asked = ("--model", "gpt2", "--cluster", "1x4:h100-sxm", "--global-batch-size", "8")
+    told = plan(
+        *("search", *asked, "--seq-length", "1024"), "--profile", tuned / "calibration.json"
+    )
+    assert "calibrated on 2 measured runs" in told.out
+
+
+def test_what_goes_on_repeats_no_trial(simulated, tmp_path):
+    first = events(simulated("--trials", "2", "--json"))[-1]["trials"]
+    kept = (tmp_path / "tuned" / "trials.jsonl").read_text()
+    told = events(simulated("--trials", "3", "--resume", "--json"))
+    assert told[0]["earlier_trials"] == 2
+    assert told[-1]["trials"][:2] == first
+    assert (tmp_path / "tuned" / "trials.jsonl").read_text().startswith(kept)
+    layouts = [json.dumps(one["layout"]) for one in told[-1]["trials"]]
+    assert len(set(layouts)) == len(layouts)
+
+
+def test_a_folder_that_is_there_is_not_written_over(simulated):
+    assert simulated("--trials", "1").code == 0
+    refused(simulated("--trials", "1"), "exists", "--resume")
+
+
+def test_a_dry_run_prints_commands_and_writes_nothing(written, tmp_path):
+    folder = tmp_path / "tuned"
+    asked = ("--launcher", "slurm", "--dry-run", "--trials", "2", "--output-dir", folder)
+    told = plan("tune", written, *asked)
+    assert told.code == 0
+    assert told.out.count("sbatch --parsable") == 2
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), ("PLAN", "--model")),
+        (("--model", "gpt2"), ("--cluster", "--nproc")),
+        (("--model", "gpt2", "--nproc", "2", "--launcher", "slurm"), ("two ways",)),
+        (("--model", "gpt2", "--launcher", "command"), ("--command TEMPLATE",)),
+        (("--model", "gpt2", "--nproc", "2", "--resume"), ("--output-dir",)),
+        (("--model", "gpt2", "--budget", "3"), ("no duration", "30m")),
+        ((*TINY, "--nproc", "3", "--trials", "1"), ("--nproc 3", "2 devices")),
+    ],
+)
+def test_options_that_do_not_go_together_are_said_in_a_line(
+    arguments, words, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    refused(plan("tune", *arguments), *words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_machine_file_of_another_kind_is_refused_by_its_name(written, tmp_path):
+    machine = tmp_path / "machine.json"
+    machine.write_text('{"schema": "trainplan/plan/v1"}')
+    told = plan("tune", written, "--simulate", machine, "--output-dir", tmp_path / "tuned")
+    refused(told, str(machine), "trainplan/simulated-machine/v1")
+    assert not (tmp_path / "tuned").exists()
+
+
+def test_a_command_runs_exported_files_and_a_trial_without_memory_loses_nothing(written, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = shlex.join((sys.executable, str(program), "{folder}", "{script}"))
+    folder = tmp_path / "tuned"
+    asked = ("--launcher", "command", "--command", command, "--steps", "3", "--output-dir", folder)
+    last = events(plan("tune", written, *asked, "--trials", "2", "--json"))[-1]
+    endings = [one["outcome"]["ending"] for one in last["trials"]]
+    assert endings == ["out_of_memory", "measured"]
+    assert "Tried to allocate" in last["trials"][0]["outcome"]["reason"]
+    assert last["best"]["measured_step_time_s"] == pytest.approx(0.25)
+    script = (folder / "trial-2" / "run.sh").read_text()
+    assert "--mock-data" in script
+    assert "--log-interval 1" in script
+    assert "iteration 8/" in (folder / "trial-2" / "log.txt").read_text()
+
+
+def test_layouts_are_trained_in_processes_of_this_machine(tmp_path):
+    pytest.importorskip("torch", reason="training needs torch: run `make oracles`")
+    pytest.importorskip("megatron.core", reason="training needs torch and megatron-core")
+    asked = ("--nproc", "2", "--steps", "2", "--trials", "2", "--output-dir", tmp_path / "tuned")
+    last = events(plan("tune", *TINY, *asked, "--json"))[-1]
+    endings = [one["outcome"]["ending"] for one in last["trials"]]
+    assert endings == ["measured"] * len(endings)
+    assert last["best"]["measured_step_time_s"] > 0
