@@ -86,8 +86,8 @@ def _mixers(model: ModelSpec) -> Mapping[str, object]:
     others = sorted(set(model.mixers) - {"full_attention", *MASKS})
     if others:
         raise SpecError(
-            f"{model.name} has layers of {', '.join(others)}: only decoders whose layers all attend "
-            "are shrunk and run; plan another model"
+            f"{model.name} has layers of {', '.join(others)}: only models whose layers all attend "
+            "are shrunk and run; verify another plan"
         )
     return {
         "mixer": "full_attention",
