@@ -5,8 +5,11 @@ Norms of a layer as a module that recomputation may choose.
 
 from __future__ import annotations
 
+import numpy as np
+
 from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
 from trainplan.costmodel.blocks.parts import Module, Shapes
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.model.params import halves, norms_per_layer
 from trainplan.costmodel.runtimes.traits.footprint import Autograd
@@ -69,25 +72,34 @@ def activation_tensors(model: ModelSpec, autograd: Autograd) -> int:
     return (1 if model.activation == "relu" else 2) + 2 * branches + offset
 
 
-def rotation_bytes_kept(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:
+def rotation_bytes_kept(shapes: Shapes) -> FloatColumn:
     """Bytes per token that rotations keep, of all heads, beyond queries, keys and values.
 
-    A norm before the rotation keeps what the projection made, all of it, since keys are a part.
+    A norm before the rotation keeps what the projection made, all of it, since keys are a part; so
+    are the queries of a rank with one group of them.
     Source: Megatron Core `common/embeddings/rope_utils.py`, _apply_rotary_pos_emb_bshd: rotated
     ones are new tensors, and the products keep the cosines and sines.
     """
-    if not autograd.rotated_copies or model.position_embedding != "rope" or model.mla:
-        return 0.0
+    model, tp = shapes.job.model, shapes.table.tp
+    if not shapes.traits.autograd.rotated_copies or not rotates_heads(model):
+        return np.zeros(shapes.size)
     queries, keys = model.num_attention_heads, model.num_key_value_heads
     normed = model.qk_norm != "none"
-    repeated = keys < queries  # to copies of their own
-    heads = (queries + keys) * normed if repeated else 2 * queries * (not normed)
-    return float(storage_bytes * heads * model.head_dim)
+    if keys < queries:  # repeated keys and values are copies of their own
+        heads = normed * (np.where(tp < keys, queries, 0.0) + keys)
+    else:
+        heads = np.where(normed, 0.0, 2.0 * queries) + np.zeros(shapes.size)
+    return np.asarray(shapes.storage * heads * model.head_dim)
+
+
+def rotates_heads(model: ModelSpec) -> bool:
+    """Are queries and keys of plain heads rotated?"""
+    return model.position_embedding == "rope" and model.mla is None
 
 
 def rotation_tables(model: ModelSpec, autograd: Autograd) -> float:
     """Numbers per position of the sequence in cosines and sines that are kept. Source: as above."""
-    if not autograd.rotated_copies or model.position_embedding != "rope" or model.mla:
+    if not autograd.rotated_copies or not rotates_heads(model):
         return 0.0
     return 4.0 * int(model.head_dim * model.partial_rotary_factor)
 

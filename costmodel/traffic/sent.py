@@ -276,6 +276,9 @@ def _states(layout: Layout, params: Mapping[str, float]) -> Sent:
         if layout.zero_stage == 0:
             found[group, "all_reduce"] += held
         else:
-            found[group, "reduce_scatter"] += held
-            found[group, "all_gather"] += held
+            shards = ranks[group] // layout.dp_replicate
+            found[group, "reduce_scatter"] += held * (shards > 1)
+            found[group, "all_gather"] += held * (shards > 1)
+            if layout.dp_replicate > 1:
+                found["copies", "all_reduce"] += held // shards
     return found

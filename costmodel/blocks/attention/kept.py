@@ -9,6 +9,7 @@ from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.blocks.residual import MASK_BYTES, mask_bytes, residual_bytes
 from trainplan.costmodel.blocks.saved import (
     query_key_norm_bytes,
+    rotates_heads,
     rotation_bytes_kept,
     rotation_tables,
 )
@@ -43,8 +44,7 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
         columns = model.num_attention_heads * sum(core_dims(model)) + value_columns(model)
         held = columns / shapes.table.tp
     autograd = shapes.traits.autograd
-    sharded = query_key_norm_bytes(model, autograd, shapes.storage)
-    sharded += rotation_bytes_kept(model, autograd, shapes.storage)
+    sharded = rotation_bytes_kept(shapes) + query_key_norm_bytes(model, autograd, shapes.storage)
     latent = 0
     if model.mla:
         latent = 2 * (model.mla.q_lora_rank or 0) + 2 * model.mla.kv_lora_rank
@@ -94,8 +94,7 @@ def dropped_core_bytes(shapes: Shapes) -> FloatColumn:
     """
     model, autograd = shapes.job.model, shapes.traits.autograd
     shared = model.num_key_value_heads < model.num_attention_heads
-    rotated = autograd.rotated_copies and model.position_embedding == "rope" and not model.mla
-    if not (shared and rotated):
+    if not (shared and autograd.rotated_copies and rotates_heads(model)):
         return core_bytes(shapes)
     queries, keys = model.num_attention_heads, model.num_key_value_heads
     heads = 3 * keys - queries if model.qk_norm == "none" else keys - 2 * queries

@@ -43,7 +43,7 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
     """What a plan uses, on so many processes.
 
     Raises:
-        SpecError: The trainer cannot run the model at all.
+        SpecError: The trainer cannot run the model at all, or nothing of the layout.
     """
     layouts = list(dict.fromkeys(_layouts(_Used(layout, job), nproc)))
     layers = max(4, *(one.pp * one.vpp for one in layouts)) if layouts else 4
@@ -54,15 +54,11 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
         raise SpecError(f"the trainer does not run {why}")
     asked = [combination(tiny, staged(one, layout, layers)) for one in layouts]
     refused = {one.layout: refuse(one.job, one.layout) for one in asked}
-    return Combinations(
-        reference,
-        tuple(one for one in asked if not refused[one.layout]),
-        tuple(
-            dict.fromkeys(
-                [*left_out(job), *_unused(layout), *(why for why in refused.values() if why)]
-            )
-        ),
-    )
+    others = tuple(one for one in asked if not refused[one.layout])
+    reasons = [*_unused(layout), *(why for why in refused.values() if why)]
+    if layout.world_size > 1 and not others:
+        raise SpecError(f"nothing of the layout can be run here: {reasons[0]}")
+    return Combinations(reference, others, tuple(dict.fromkeys([*left_out(job), *reasons])))
 
 
 def combination(job: Job, layout: Layout) -> Combination:
@@ -119,7 +115,9 @@ class _Used:
             return {}
         tp, dp = degrees.get("tp", 1), degrees.get("dp", 1)
         etp = tp if self.plan.etp > 1 else 1
-        ranks = tp * dp // etp
+        copies = self.data(degrees).get("dp_replicate", 1)
+        assert isinstance(copies, int), "a degree"
+        ranks = tp * dp // etp // copies
         return {"etp": etp, "ep": min(ranks, EXPERTS) if self.plan.ep > 1 else 1}
 
     @property
@@ -173,7 +171,7 @@ def _alone(used: _Used, nproc: int) -> Iterator[Layout]:
         yield used.layout({"dp": nproc})
         yield used.layout({"dp": nproc}, **used.data({"dp": nproc}))
     if used.experts:
-        yield used.layout({"dp": nproc}, **used.data({"dp": nproc}), ep=nproc)
+        yield used.layout({"dp": nproc}, **used.data({"dp": nproc}), **used.dealt({"dp": nproc}))
     if used.recompute:
         yield used.layout({}, **used.recompute)
 

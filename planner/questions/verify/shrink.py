@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
 
@@ -77,10 +78,17 @@ def tiny_model(model: ModelSpec, layers: int) -> ModelSpec:
 
 
 def _mixers(model: ModelSpec) -> Mapping[str, object]:
-    """What mixes tokens; masks are left out, and a list of layers with no other difference."""
-    mixers = set(model.mixers)
-    if not mixers <= {"full_attention", *MASKS}:
-        return {}
+    """What mixes tokens; masks are left out, and a list of layers with no other difference.
+
+    Raises:
+        SpecError: Something else than attention.
+    """
+    others = sorted(set(model.mixers) - {"full_attention", *MASKS})
+    if others:
+        raise SpecError(
+            f"{model.name} has layers of {', '.join(others)}: only models whose layers all attend "
+            "are shrunk and run; verify another plan"
+        )
     return {
         "mixer": "full_attention",
         "layers": None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from megatron.core import parallel_state as groups
@@ -16,7 +17,19 @@ NAMES: tuple[tuple[str, Callable[[], Any]], ...] = (
     ("pp", lambda: dist.group.WORLD),
     ("dp", lambda: groups.get_data_parallel_group(with_context_parallel=True)),
     ("dp", groups.get_data_parallel_group),
+    (
+        "dp",
+        lambda: groups.get_data_parallel_group(
+            with_context_parallel=True, partial_data_parallel=True
+        ),
+    ),
     ("expert dp", groups.get_expert_data_parallel_group),
+    ("expert dp", lambda: groups.get_expert_data_parallel_group(partial_expert_data_parallel=True)),
+    # of the copies of a sharded optimizer
+    (
+        "copies",
+        partial(groups.get_inter_distributed_optimizer_instance_group, check_initialized=False),
+    ),
     ("ep", groups.get_expert_model_parallel_group),
     ("etp", groups.get_expert_tensor_parallel_group),
     ("etp ep", groups.get_expert_tensor_and_model_parallel_group),

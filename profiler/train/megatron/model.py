@@ -138,8 +138,14 @@ def _replicas(request: TrainingRequest) -> DistributedDataParallelConfig:
     )
 
 
-def padded_bytes(stages: Sequence[Any]) -> Mapping[str, int]:
-    """Zeros in the buffers of gradients, by the group that reduces them."""
+def padded_bytes(request: TrainingRequest, stages: Sequence[Any]) -> Mapping[str, int]:
+    """Zeros in the buffers of gradients, by the group that reduces them.
+
+    Copies of a sharded optimizer reduce the shards they have.
+    """
+    layout = request.layout
+    ranks = layout.tp * layout.dp // (layout.etp * layout.ep) if request.job.model.moe else 1
+    shards = {"dp": layout.dp_shard, "expert dp": max(1, ranks // layout.dp_replicate)}
     found: Counter[str] = Counter()
     for stage in stages:
         sorts = (("dp", stage.buffers), ("expert dp", stage.expert_parallel_buffers))
@@ -147,6 +153,7 @@ def padded_bytes(stages: Sequence[Any]) -> Mapping[str, int]:
             for one in buffers:
                 empty = one.numel - sum(weight.numel() for weight in one.params)
                 found[group] += empty * one.grad_data.element_size()
+                found["copies"] += empty * one.grad_data.element_size() // shards[group]
     return found
 
 

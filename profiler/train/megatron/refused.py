@@ -55,6 +55,8 @@ def _refusals(request: TrainingRequest) -> Iterator[str]:
         yield f"precision {training.precision}: it needs Transformer Engine; use fp32 or bf16"
     if training.optimizer.name not in {"adamw", "sgd"}:
         yield f"optimizer {training.optimizer.name}: only adamw and sgd are run"
+    if training.optimizer.name == "sgd" and layout.zero_stage:
+        yield "sgd with ZeRO-1: the distributed optimizer of megatron-core 0.16 has Adam alone"
     if training.lengths is not None:
         yield "sequences of unequal lengths: packed attention needs Transformer Engine"
     wanted = "interleaved" if layout.vpp > 1 else "1f1b"

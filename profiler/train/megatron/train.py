@@ -70,7 +70,7 @@ def _counted_step(
         losses = _step(request, trained, step, seen)
     return losses, {
         "num_parameters": trained.num_parameters,
-        "sent": without_padding(sent.sent(), trained.stages),
+        "sent": without_padding(request, sent.sent(), trained.stages),
         # on GPUs other kernels run than those whose graphs the memory model knows
         "saved_bytes": None if uses_gpus(dist.get_world_size()) else saved.most,
     }
@@ -88,9 +88,11 @@ def _watch_layers(model: Any, saved: SavedBytes) -> None:  # noqa: ANN401 (a GPT
             layer.mlp.experts.register_forward_hook(saved.leave_experts)
 
 
-def without_padding(sent: tuple[Sent, ...], stages: Sequence[Any]) -> tuple[Sent, ...]:
+def without_padding(
+    request: TrainingRequest, sent: tuple[Sent, ...], stages: Sequence[Any]
+) -> tuple[Sent, ...]:
     """Gradients and weights without the zeros at the ends of their buckets."""
-    padding = padded_bytes(stages)
+    padding = padded_bytes(request, stages)
     return tuple(
         one.model_copy(update={"bytes": one.bytes - padding.get(one.group, 0)}) for one in sent
     )

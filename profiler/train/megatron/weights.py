@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DEVIATION = 0.05
-"""Of all matrices. Source: any that trains; wide enough that every weight moves the loss."""
+"""Of all matrices: wide enough that every weight moves the loss, small enough that it is finite."""
 
 
 @dataclass(frozen=True, slots=True)

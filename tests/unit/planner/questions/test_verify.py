@@ -148,6 +148,18 @@ def test_a_model_that_cannot_be_run_is_refused(dense_job):
         combinations(dense_job, DENSE, 4, lambda job, layout: "the model's wings")
 
 
+def test_layers_that_do_not_attend_are_refused_by_name(make_job):
+    job = make_job("nemotron-3-nano-30b-a3b", "1x8:h100-sxm")
+    with pytest.raises(SpecError, match="has layers of mamba"):
+        combinations(job, Layout(tp=2), 2, nothing)
+
+
+def test_a_layout_of_which_nothing_runs_is_refused_and_one_process_is_not(dense_job):
+    with pytest.raises(SpecError, match="nothing of the layout can be run here: cp"):
+        combinations(dense_job, Layout(cp=8), 4, nothing)
+    assert combinations(dense_job, Layout(zero_stage=0), 4, nothing).others == ()
+
+
 @dataclass(frozen=True)
 class Saw:
     """What a rank reports."""

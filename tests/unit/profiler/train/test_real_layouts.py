@@ -68,8 +68,9 @@ def dense_alone(trainers, dense):
             recompute_method="block",
             recompute_num_layers=1,
         ),
+        Layout(zero_stage=0, recompute="selective", recompute_modules=("core_attn",)),
     ],
-    ids=["tp sp interleaved", "uneven dp recompute"],
+    ids=["tp sp interleaved", "uneven dp recompute", "core repeated"],
 )
 def test_a_dense_layout_trains_as_one_process_and_as_counted(trainers, dense, dense_alone, layout):
     found = compared(
@@ -93,6 +94,15 @@ def test_tied_tables_biases_and_learned_positions_are_counted(trainers):
         job, ran(trainers, job, ONE), ran(trainers, job, layout), expected(combination(job, layout))
     )
     assert found.equal, found
+
+
+def test_norms_of_queries_and_keys_are_counted_where_a_rank_has_one_head_of_keys(trainers):
+    job, layout = tiny("qwen3-8b"), Layout(tp=4, sequence_parallel=True, zero_stage=0)
+    found = compared(
+        job, ran(trainers, job, ONE), ran(trainers, job, layout), expected(combination(job, layout))
+    )
+    assert found.equal, found
+    assert found.saved_difference == 0
 
 
 def test_another_seed_is_another_model(trainers, dense, dense_alone):
@@ -137,6 +147,15 @@ def test_a_server_that_is_killed_is_said_and_none_is_left(dense):
         with pytest.raises(TrainingFailedError, match="the trainer ended"):
             ran(mortal, dense, ONE)
         assert mortal.pid is None
+    with pytest.raises(ProcessLookupError):
+        os.killpg(group, 0)
+
+
+def test_an_interrupt_leaves_no_process(trainers):
+    with pytest.raises(KeyboardInterrupt), Trainers("megatron-core") as interrupted:
+        group = interrupted.pid
+        os.killpg(group, 0)
+        raise KeyboardInterrupt
     with pytest.raises(ProcessLookupError):
         os.killpg(group, 0)
 

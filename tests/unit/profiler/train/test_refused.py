@@ -37,6 +37,7 @@ def test_a_plain_decoder_is_run():
         (asked(layout=Layout(pp=2, schedule="zb-h1")), "zb-h1"),
         (asked(precision="fp8"), "fp8"),
         (asked(optimizer="muon"), "muon"),
+        (asked(layout=Layout(dp=2), optimizer="sgd"), "sgd with ZeRO-1"),
         (asked(layout=Layout(dp=3)), "global batch"),
         (asked(layout=Layout(offload={"optimizer": 0.5})), "offload"),
         (

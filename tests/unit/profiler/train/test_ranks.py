@@ -1,0 +1,121 @@
+"""Ranks that are forked: how they end, and that none is left; without torch."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.profiler.train import ranks
+from trainplan.profiler.train.messages import Answered, Asked
+from trainplan.profiler.train.rank import NotANumberError, ending_of
+from trainplan.profiler.train.request import RankReport, TrainingRequest
+
+LONG = 60.0
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forks beside threads
+
+
+@pytest.fixture(scope="module")
+def asked():
+    job = Job(
+        model=preset("gpt2"),
+        training=TrainingSpec(seq_length=64, global_batch_size=8, precision="fp32"),
+        cluster=parse_cluster("1x2:h100-sxm"),
+    )
+    request = TrainingRequest(trainer="megatron-core", job=job, layout=Layout(dp=2), steps=1)
+    return Asked(request=request, nproc=2, deadline_seconds=LONG)
+
+
+@pytest.fixture
+def alive():
+    reader, writer = os.pipe()
+    yield reader, writer
+    os.close(reader)
+
+
+def run(monkeypatch, asked, alive, rank):
+    """Run two ranks that do what `rank` does, and say how long that took and what is left."""
+    monkeypatch.setattr(ranks, "run_rank", lambda number, *_: rank(number))
+    forked = []
+    fork = os.fork
+
+    def told():
+        pid = fork()
+        forked.append(pid)
+        return pid
+
+    monkeypatch.setattr(os, "fork", told)
+    started = time.monotonic()
+    try:
+        return ranks.run_ranks(asked, None, alive[0])
+    finally:
+        assert time.monotonic() - started < LONG / 2
+        assert len(forked) == 2
+        for pid in forked:
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
+
+
+def test_reports_come_in_the_order_of_ranks(monkeypatch, asked, alive):
+    def rank(number):
+        time.sleep(0.1 * (1 - number))
+        return Answered(ending="measured", reports=(RankReport(rank=number),))
+
+    answered = run(monkeypatch, asked, alive, rank)
+    assert answered.ending == "measured"
+    assert [report.rank for report in answered.reports] == [0, 1]
+
+
+def test_a_rank_that_is_killed_ends_the_others(monkeypatch, asked, alive):
+    def rank(number):
+        if number == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(LONG)
+
+    answered = run(monkeypatch, asked, alive, rank)
+    assert answered.ending == "out_of_memory"
+    assert answered.reason.startswith("rank 1 was ended by signal 9")
+
+
+def test_a_rank_that_says_why_ends_the_others(monkeypatch, asked, alive):
+    def rank(number):
+        if number == 0:
+            return Answered(ending="crash", reason="rank 0: no")
+        time.sleep(LONG)
+        return None
+
+    assert run(monkeypatch, asked, alive, rank).reason == "rank 0: no"
+
+
+def test_a_deadline_names_the_ranks_that_did_not_end(monkeypatch, asked, alive):
+    def rank(number):
+        time.sleep(LONG * number)
+        return Answered(ending="measured", reports=(RankReport(rank=number),))
+
+    hurried = asked.model_copy(update={"deadline_seconds": 0.5})
+    answered = run(monkeypatch, hurried, alive, rank)
+    assert answered.ending == "hang"
+    assert answered.reason.endswith("ranks 1")
+
+
+def test_ranks_end_when_nobody_waits(monkeypatch, asked, alive):
+    os.close(alive[1])
+    with pytest.raises(ranks.ParentGoneError):
+        run(monkeypatch, asked, alive, lambda number: time.sleep(LONG))
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"),
+    [
+        (NotANumberError("nan in step 2"), "not_a_number"),
+        (MemoryError(), "out_of_memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out_of_memory"),
+        (RuntimeError("CUDA out of memory. Tried to allocate"), "out_of_memory"),
+        (ValueError("heads"), "crash"),
+    ],
+)
+def test_an_error_is_an_ending(error, ending):
+    assert ending_of(error) == ending
