@@ -179,7 +179,8 @@ def random_rows(job, size, rng):
 def legal(job, table):
     """The rows that break no rule."""
     for rule in (*RULES, *traits_of(job).rules):
-        table = table.take(~rule.broken(job, table))
+        broken = rule.broken(job, table)
+        table = table.take(~broken) if broken.any() else table
     return table
 
 

@@ -75,7 +75,7 @@ def test_a_plan_tells_and_keeps_its_routing_and_explain_prices_it(job_of):
     counts = RoutingSpec(
         kind="measured", tokens_per_expert=(tuple(range(1, 17)),), source="counts.csv"
     )
-    job = job_of(routing=counts)
+    job = job_of(gpus="1x4:h100-sxm", routing=counts)
     plan = search(job, SearchOptions(search_options="none"))
     assert any(note.startswith("routing=counts.csv: in every layer") for note in plan.notes)
     again = written(json.dumps(plan_json(plan)))
