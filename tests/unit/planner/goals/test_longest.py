@@ -87,10 +87,10 @@ def test_each_step_of_the_ladder_is_as_long_as_that_before(ladder_found):
 
 def test_techniques_that_are_fixed_or_that_a_runtime_lacks_are_no_steps(make_job):
     fix = (parse_choice("tiled_mlp=true", excluded=False),)
-    _, rungs = ladder(context_of(fix=fix), job_of(make_job))
+    _, rungs = ladder(context_of(fix=fix), job_of(make_job, "1x2:h100-sxm"))
     assert "tiled MLPs" not in {rung.adds for rung in rungs}
     exclude = (parse_choice("tiled_mlp=true", excluded=True),)
-    _, rungs = ladder(context_of(exclude=exclude), job_of(make_job))
+    _, rungs = ladder(context_of(exclude=exclude), job_of(make_job, "1x2:h100-sxm"))
     assert "tiled MLPs" not in {rung.adds for rung in rungs}
     _, rungs = ladder(context_of(), job_of(make_job, "1x2:h100-sxm", "fms-fsdp", "small-dense"))
     assert not {rung.adds for rung in rungs} & {"tiled loss", "tiled MLPs"}
@@ -145,5 +145,5 @@ def test_a_deadline_stops_sequences_that_take_too_long(make_job, ladder_found):
 
 def test_a_time_limit_is_what_stops_a_search_that_it_ends(make_job):
     context = SearchContext(SearchOptions(objective="context"), NOTHING, Steps(0))
-    _, rungs = ladder(context, job_of(make_job))
+    _, rungs = ladder(context, job_of(make_job, "1x2:h100-sxm"))
     assert rungs[-1].limit == "the time limit of this search"

@@ -104,15 +104,16 @@ def test_a_layout_keeps_its_degrees_on_other_gpus(best):
     assert best.layout.resized(copy + 1) is None
 
 
-def test_where_no_even_stages_fit_some_uneven_ones_are_found(case):
+def test_where_no_even_stages_fit_some_uneven_ones_are_found(make_job):
+    job = make_job("llama3-70b", "4x8:h100-sxm", 128, 8192)
     fix = tuple(
         parse_choice(text, excluded=False)
-        for text in ("tp=8", "pp=2", "vpp=1", "cp=1", "recompute=none", "offload=0")
+        for text in ("tp=8", "pp=4", "vpp=1", "cp=1", "recompute=none", "offload=0")
     )
-    even = search(case.job, SearchOptions(fix=(*fix, parse_choice("stages=even", excluded=False))))
+    even = search(job, SearchOptions(fix=(*fix, parse_choice("stages=even", excluded=False))))
     memory = even.best.estimate.memory
     margin = 1 - (memory.peak_reserved_bytes - 1) / memory.capacity_bytes
-    found = outcome(Case(case.job, SearchOptions(fix=fix, memory_margin=margin)), Unlimited())
+    found = outcome(Case(job, SearchOptions(fix=fix, memory_margin=margin)), Unlimited())
     assert found.best.layout.stages is not None
     assert found.best.estimate.memory.peak_reserved_bytes < memory.peak_reserved_bytes
 

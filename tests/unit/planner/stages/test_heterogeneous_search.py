@@ -114,7 +114,8 @@ def test_naming_the_groups_in_another_order_finds_the_same_step(job, plan):
 
 
 def test_even_stages_can_be_asked_for(job):
-    held = tuple(parse_choice(text, excluded=False) for text in ("stages=even", "vpp=1"))
+    texts = ("stages=even", "vpp=1", "pp=2", "cp=1")
+    held = tuple(parse_choice(text, excluded=False) for text in texts)
     plan = search(job, SearchOptions(only_answer=True, top=1, fix=held))
     layers = [stage.layers for stage in plan.best.layout.stages or ()]
     assert np.ptp(layers or [0]) <= 1
