@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 
 from tests.fractions import QUARTER, steps_of
-from tests.grids import sampled
+from tests.grids import Asked, sampled
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import LayoutTable
@@ -26,7 +26,14 @@ settings.load_profile("trainplan")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--full", action="store_true", help="run every cell of every grid")
+    parser.addoption(
+        "--full", action="store_true", help="run every cell of every grid and all examples"
+    )
+
+
+def pytest_configure(config):
+    """Before tests are imported: their decorators ask."""
+    Asked.full = config.getoption("--full")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -172,7 +179,8 @@ def random_rows(job, size, rng):
 def legal(job, table):
     """The rows that break no rule."""
     for rule in (*RULES, *traits_of(job).rules):
-        table = table.take(~rule.broken(job, table))
+        broken = rule.broken(job, table)
+        table = table.take(~broken) if broken.any() else table
     return table
 
 

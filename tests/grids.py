@@ -1,4 +1,4 @@
-"""Samples of large grids of parameters."""
+"""Samples of large grids of parameters, and of the examples of heavy properties."""
 
 from __future__ import annotations
 
@@ -6,6 +6,24 @@ from collections.abc import Iterable, Iterator
 from zlib import crc32
 
 import pytest
+from hypothesis import settings
+
+
+class Asked:
+    """What the options of this run ask for."""
+
+    full = False
+    """Every cell of every grid, and all examples."""
+
+
+def number(by_day: int, by_night: int) -> int:
+    """How many draws a heavy test makes: more where `--full` is asked for."""
+    return by_night if Asked.full else by_day
+
+
+def examples(by_day: int, by_night: int) -> settings:
+    """So many examples of a property."""
+    return settings(max_examples=number(by_day, by_night))
 
 
 def sampled(cells: Iterable[pytest.Item]) -> Iterator[pytest.Item]:

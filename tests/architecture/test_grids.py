@@ -1,9 +1,11 @@
-"""Of a large grid a sample is run that leaves no value out."""
+"""Of a large grid a sample is run that leaves no value out, of heavy properties fewer examples."""
 
 from itertools import product
 from types import SimpleNamespace
 
-from tests.grids import sampled
+import pytest
+
+from tests.grids import Asked, examples, sampled
 
 CELLS = [
     SimpleNamespace(name=f"test[{a}-{b}-{c}]", callspec=SimpleNamespace(params=params))
@@ -26,3 +28,13 @@ def test_the_sample_depends_on_nothing_but_names():
 
 def test_one_cell_is_its_own_sample():
     assert list(sampled(CELLS[5:6])) == CELLS[5:6]
+
+
+@pytest.mark.parametrize(("full", "number"), [(False, 3), (True, 8)])
+def test_the_night_has_all_examples(monkeypatch, full, number):
+    monkeypatch.setattr(Asked, "full", full)
+    assert examples(3, by_night=8).max_examples == number
+
+
+def test_a_run_has_what_its_options_ask_for(request):
+    assert Asked.full == request.config.getoption("--full")

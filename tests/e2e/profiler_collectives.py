@@ -8,7 +8,7 @@ from trainplan.profiler.launch.session import main
 
 if __name__ == "__main__":
     collectives.CPU_SIZES = (2**12,)
-    clock.CAP_SECONDS = clock.QUICK_CAP_SECONDS
+    clock.CAP_SECONDS = 0.02
     links.SIZE = {"cpu": 2**14}
     items = (collectives.COLLECTIVES, collectives.P2P, links.LINKS)
     sys.exit(main(items={item.name: item for item in items}))

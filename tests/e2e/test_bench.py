@@ -134,6 +134,7 @@ def formula(model, precision, tp):
     return blocks.layers[0].saved_bytes[0]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("name", ["dense", "experts", "like GPT"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("item", ["layer", "attention", "embedding", "head"])
@@ -272,6 +273,7 @@ def test_tasks_have_names_of_their_own_and_are_the_same_on_every_rank(item, plac
     assert [task.key for task in ITEMS[item].tasks(request, other)] == keys
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", MODELS)

@@ -11,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/command.sh"))
 SHIM = f"""#!/usr/bin/env bash
-[[ "$1" != search && "$1" != check ]] || set -- "$@" $LIMIT
+[[ "$1" != search ]] || set -- "$@" $LIMIT $WORKERS
+[[ "$1" != check ]] || set -- "$@" $LIMIT
 exec {sys.executable} -c "from trainplan.cli.main import main; main()" "$@"
 """
 
@@ -19,7 +20,7 @@ exec {sys.executable} -c "from trainplan.cli.main import main; main()" "$@"
 @pytest.fixture
 def environment(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str]:
     """A PATH on which `plan` is this checkout's; without `--full`, no search goes to its end."""
-    programs = tmp_path / "bin"
+    full, programs = request.config.getoption("--full"), tmp_path / "bin"
     programs.mkdir()
     (programs / "plan").write_text(SHIM)
     (programs / "plan").chmod(0o755)
@@ -27,7 +28,8 @@ def environment(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, str
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / ".editable"),
-        "LIMIT": "" if request.config.getoption("--full") else "--time-limit 3",
+        "LIMIT": "" if full else "--time-limit 3",
+        "WORKERS": "" if full else "--workers 1",
     }
 
 

@@ -61,12 +61,17 @@ def questions(plan_file: Path, other_file: Path, tight_file: Path) -> list[tuple
     ]
 
 
-def test_answers_are_narrow_and_their_documents_agree_with_them(asked):
-    for question in asked:
+@pytest.fixture(scope="module")
+def documents(asked) -> list[dict[str, object]]:
+    """What every question is answered as JSON."""
+    return [plan(*question, "--json").json for question in asked]
+
+
+def test_answers_are_narrow_and_their_documents_agree_with_them(asked, documents):
+    for question, found in zip(asked, documents, strict=True):
         outcome = plan(*question)
         assert (outcome.code, outcome.err) == (0, ""), question
         assert max(len(line) for line in outcome.out.splitlines()) <= 100, question
-        found = plan(*question, "--json").json
         assert found["schema"] == f"trainplan/{question[0]}/v1"
         said = found["text"] if question[0] == "why-not" else found["verdict"]
         assert " ".join(outcome.out.split()).startswith(" ".join(said.split()))
@@ -140,12 +145,11 @@ def test_evidence_that_is_no_evidence_is_refused(plan_file: Path, tmp_path: Path
     refused(plan("explain", path), "provenance.memory_margin")
 
 
-def test_the_keys_of_the_documents_are_frozen(asked):
+def test_the_keys_of_the_documents_are_frozen(asked, documents):
     """Public: a key is never renamed or removed within a schema version."""
     found: dict[str, set[str]] = {}
-    for question in asked:
-        name = str(question[0])
-        found.setdefault(name, set()).update(keys(plan(*question, "--json").json))
+    for question, document in zip(asked, documents, strict=True):
+        found.setdefault(str(question[0]), set()).update(keys(document))
     assert_frozen(found, KEYS)
 
 

@@ -1,5 +1,7 @@
 """`plan search --objective context` as users type it."""
 
+import json
+
 import pytest
 
 from tests.e2e.command import TINY, plan, refused, with_value
@@ -11,10 +13,20 @@ LONG = (
 )
 
 
-def test_the_longest_sequence_of_llama_8b_on_eight_h100(tmp_path):
-    path = tmp_path / "plan.json"
-    outcome = plan(*LONG, "--output", path)
-    assert outcome.code == 0
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tmp_path_factory.mktemp("long") / "plan.json"
+
+
+@pytest.fixture(scope="module")
+def outcome(path):
+    """Of the search, which writes its plan, too."""
+    found = plan(*LONG, "--output", path)
+    assert found.code == 0
+    return found
+
+
+def test_the_longest_sequence_of_llama_8b_on_eight_h100(outcome, path):
     lines = outcome.out.splitlines()
     assert max(len(line) for line in lines) <= 100
     assert any("tokens is the longest sequence that trains" in line for line in lines)
@@ -24,8 +36,9 @@ def test_the_longest_sequence_of_llama_8b_on_eight_h100(tmp_path):
     assert explained.code == 0
 
 
-def test_its_document_has_the_tokens_and_the_ladder():
-    document = plan(*LONG, "--json").json
+@pytest.mark.usefixtures("outcome")
+def test_its_document_has_the_tokens_and_the_ladder(path):
+    document = json.loads(path.read_text())
     objective = document["certificate"]["objective"]
     assert 3_200_000 <= objective["value"] <= 4_200_000
     assert objective["value"] == document["training"]["seq_length"]

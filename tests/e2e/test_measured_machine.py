@@ -24,6 +24,8 @@ from tests.oracles.live_bytes import saved_bytes  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 REPEATS = 5
+MEASURED = ("memory", "gemm", "attention", "embedding", "head", "optimizer", "stream")
+"""What a step of one process consists of."""
 FAR = 10.0
 """A shared machine is several times slower at times; what is further off is a fault."""
 
@@ -73,6 +75,7 @@ def profile(tmp_path_factory):
     path = tmp_path_factory.mktemp("machine") / "profile.json"
     outcome = plan_process(
         *("profile", "--quick", "--nproc-per-node", "1", "--output", path),
+        *(word for item in MEASURED for word in ("--only", item)),
         **{**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert outcome.code == 0, outcome.err

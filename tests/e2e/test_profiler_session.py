@@ -85,21 +85,21 @@ def processes_left(files):
     return found
 
 
-def header_of(request):
-    """First record of a run on two processes of this machine."""
+def header_of(request, processes):
+    """First record of a run on processes of this machine."""
     return Header(
         created="2026-01-01T00:00:00+00:00",
         request=request,
-        software=this_software(Place("cpu", 0, 2, 0, 2)),
-        hosts=(Host(name="before", num_gpus=2),),
+        software=this_software(Place("cpu", 0, processes, 0, processes)),
+        hosts=(Host(name="before", num_gpus=processes),),
     )
 
 
 def test_two_ranks_measure_and_list_what_they_cannot(measure):
-    before = line_of(header_of(measure.request("plain", seq_length=64)))
+    before = line_of(header_of(measure.request("plain", seq_length=64), 1))
     measure.files.journal.write_text(before)
     with pytest.raises(SpecError, match=r"another seq_length.*--restart"):
-        measure("plain")
+        measure("plain", processes=1)
     assert measure.files.journal.read_text() == before
     assert not measure.files.lock.exists()
     content = measure("plain", restart=True)
@@ -162,9 +162,9 @@ def test_a_run_the_user_stops_leaves_no_process_and_no_mark_on_its_task(measure)
 
 def test_a_task_that_stopped_two_runs_is_passed_over(measure):
     start = Start(item="faulty", key="fault")
-    header = header_of(measure.request("faulty"))
+    header = header_of(measure.request("faulty"), 1)
     measure.files.journal.write_text("".join(map(line_of, (header, start, start))))
-    content = measure("faulty")
+    content = measure("faulty", processes=1)
     assert [failure.detail for failure in content.failures] == [
         "fault: stopped the run 2 times and is passed over"
     ]
@@ -193,7 +193,7 @@ def test_a_second_run_leaves_the_journal_of_the_first(measure):
 
 def test_an_unknown_item_is_refused_by_name(measure):
     with pytest.raises(SpecError, match=r"'nothing'.*plain"):
-        measure("nothing")
+        measure("nothing", processes=1)
 
 
 def test_four_ranks_measure_collectives_messages_and_links(measure):

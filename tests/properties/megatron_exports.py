@@ -4,6 +4,7 @@ from random import Random
 
 from tests import megatron_jobs as models
 from tests.attack.layouts import Changes
+from tests.grids import number
 from trainplan import planner
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset
@@ -47,7 +48,7 @@ CLUSTERS = {
     "1x12:h100-sxm": ("bf16", "fp16"),
 }
 """And number formats of their GPUs."""
-LAYOUTS = 24
+LAYOUTS = number(10, by_night=24)
 """Of each model."""
 
 

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -69,7 +70,7 @@ def random_seconds(rng, kinds, table):
     return RowSeconds(layers, *ends, p2p, sending, split, split & apart)
 
 
-@settings(max_examples=8)
+@examples(3, by_night=8)
 @given(seeds)
 def test_the_relaxed_step_time_never_exceeds_the_simulated_one(case, legal_table, seed):
     table = few(legal_table(case[0], 200, seed), case[0], np.random.default_rng(seed))
@@ -80,7 +81,7 @@ def test_the_relaxed_step_time_never_exceeds_the_simulated_one(case, legal_table
     assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
 
 
-@settings(max_examples=8)
+@examples(3, by_night=8)
 @given(seeds)
 def test_the_relaxed_step_time_never_exceeds_the_simulated_one_under_any_schedule(
     case, legal_table, under_any_schedule, seed
@@ -93,7 +94,7 @@ def test_the_relaxed_step_time_never_exceeds_the_simulated_one_under_any_schedul
         assert (bound <= simulated * ROUNDING).all(), table.row(int(np.argmax(bound / simulated)))
 
 
-@settings(max_examples=8)
+@examples(3, by_night=8)
 @given(seeds)
 def test_no_bound_exceeds_the_step_time_where_gradients_are_added(case, legal_table, seed):
     rng, (job, machine, _) = np.random.default_rng(seed), case
@@ -109,7 +110,7 @@ def test_no_bound_exceeds_the_step_time_where_gradients_are_added(case, legal_ta
 
 
 @pytest.mark.parametrize("any_schedule", [False, True])
-@settings(max_examples=8)
+@examples(3, by_night=8)
 @given(seeds)
 def test_the_pipeline_bound_holds_for_any_seconds_of_any_block(
     case, legal_table, under_any_schedule, any_schedule, seed
@@ -132,7 +133,7 @@ def test_the_pipeline_bound_holds_for_any_seconds_of_any_block(
         )
 
 
-@settings(max_examples=8)
+@examples(3, by_night=8)
 @given(seeds)
 def test_classes_of_ranks_lose_nothing(case, legal_table, under_any_schedule, seed):
     table = legal_table(case[0], 100, seed)
@@ -146,7 +147,7 @@ def test_classes_of_ranks_lose_nothing(case, legal_table, under_any_schedule, se
     assert (merged.step_seconds <= apart.step_seconds * ROUNDING).all()
 
 
-@settings(max_examples=8)
+@examples(3, by_night=8)
 @given(seeds)
 @example(0)
 def test_a_table_prices_like_its_rows(case, legal_table, under_any_schedule, seed):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.fractions import every_fraction
+from tests.grids import number
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
@@ -41,7 +42,7 @@ def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):
     space, rule_filter = Space(job), RuleFilter(job, legality_rules(job))
     random = np.random.default_rng(7)
     roots = nodes(space, rule_filter).table
-    for node in random.choice(len(roots), 40):
+    for node in random.choice(len(roots), number(20, by_night=40)):
         root = roots.take(np.array([node]))
         node_bound = node_bound_seconds(Candidates(job, machine, traits, root))[0]
         below = skeletons(space, rule_filter, root).table

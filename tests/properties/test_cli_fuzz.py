@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.e2e.command import TINY, plan
+from tests.grids import number
 
 NUMBERS = st.one_of(
     st.integers(-2, 70).map(str),
@@ -83,7 +84,12 @@ WORDS = st.one_of(
     st.sampled_from(["--template", "--schema", "gpt2", "h100-sxm", "--model", "--output-dir"]),
     st.text(TEXT, max_size=10),
 )
-COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def some(by_day: int, by_night: int) -> settings:
+    """So many examples, and as long as they take."""
+    return settings(PATIENT, max_examples=number(by_day, by_night))
 
 
 def answers_or_refuses(*arguments: str) -> None:
@@ -96,7 +102,7 @@ def answers_or_refuses(*arguments: str) -> None:
         assert len(outcome.err.splitlines()) == 1, outcome.err
 
 
-@settings(COMMON, max_examples=100)
+@some(40, by_night=100)
 @given(st.lists(WORDS, max_size=5))
 def test_any_words_are_answered_or_refused(words: list[str]):
     answers_or_refuses(*words)
@@ -106,39 +112,39 @@ def typed(job: dict[str, str]) -> list[str]:
     return [f"{name}={value}" for name, value in job.items()]
 
 
-@settings(COMMON, max_examples=150)
+@some(60, by_night=150)
 @given(JOBS)
 def test_any_job_and_layout_are_priced_or_refused(job: dict[str, str]):
     answers_or_refuses("estimate", *typed(job))
 
 
-@settings(COMMON, max_examples=100)
+@some(40, by_night=100)
 @given(JOBS, SLIPS)
 def test_any_slip_is_priced_or_refused(job: dict[str, str], slip: tuple[str, str]):
     answers_or_refuses("estimate", *typed({**job, "--layout": "tp=1", slip[0]: slip[1]}))
 
 
-@settings(COMMON, max_examples=15)
+@some(5, by_night=15)
 @given(JOBS)
 def test_any_job_is_searched_or_refused(job: dict[str, str]):
     del job["--layout"]
     answers_or_refuses("search", *typed(job), "--time-limit=0.2")
 
 
-@settings(COMMON, max_examples=150)
+@some(60, by_night=150)
 @given(LAYOUTS)
 def test_any_layout_of_a_good_job_is_priced_or_refused(layout: str):
     answers_or_refuses("estimate", *TINY, f"--layout={layout}")
 
 
-@settings(COMMON, max_examples=15)
+@some(5, by_night=15)
 @given(st.lists(CHOICES, max_size=2), st.lists(CHOICES, max_size=2), st.integers(1, 12))
 def test_any_choices_are_searched_or_refused(fix: list[str], exclude: list[str], top: int):
     options = [*(f"--fix={text}" for text in fix), *(f"--exclude={text}" for text in exclude)]
     answers_or_refuses("search", *TINY, f"--top={top}", "--time-limit=0.2", *options)
 
 
-@settings(COMMON, max_examples=100)
+@some(40, by_night=100)
 @given(st.binary(max_size=200), st.sampled_from(["config.json", "model.yaml"]))
 def test_any_bytes_as_a_model_are_refused(tmp_path_factory, content: bytes, name: str):
     path: Path = tmp_path_factory.getbasetemp() / name
@@ -170,7 +176,7 @@ YAML_WORDS = st.one_of(
 )
 
 
-@settings(COMMON, max_examples=300)
+@some(120, by_night=300)
 @given(st.lists(YAML_WORDS, max_size=8).map("".join))
 def test_any_yaml_text_as_a_cluster_is_refused_or_read(tmp_path_factory, text: str):
     path: Path = tmp_path_factory.getbasetemp() / "cluster.yaml"
@@ -179,7 +185,7 @@ def test_any_yaml_text_as_a_cluster_is_refused_or_read(tmp_path_factory, text: s
     answers_or_refuses("estimate", *job)
 
 
-@settings(COMMON, max_examples=100)
+@some(40, by_night=100)
 @given(YAML)
 def test_any_yaml_as_a_cluster_is_refused_or_read(tmp_path_factory, value: object):
     path: Path = tmp_path_factory.getbasetemp() / "cluster.yaml"

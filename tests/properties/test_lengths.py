@@ -1,6 +1,7 @@
 """The search stays exact where sequences are of unequal length, and off changes no price."""
 
 from dataclasses import fields
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def with_lengths(job, packing, lengths=WIDE):
     ],
 )
 def test_the_search_finds_what_brute_force_finds(make_job, model, name, packing, memory_gib):
-    job = make_job(model, "1x8:h100-sxm", 16).model_copy(update={"runtime": name})
+    job = make_job(model, "1x4:h100-sxm", 8).model_copy(update={"runtime": name})
     assert_best_of_all(with_lengths(job, packing), memory_gib)
 
 
@@ -60,6 +61,7 @@ def test_every_bound_stays_below_what_it_bounds(make_job, case, packing):
     bounds_nest(lambda *asked: with_lengths(make_job(*asked), packing), case)
 
 
+@lru_cache(maxsize=8)
 def prices(job):
     table = every_legal_layout(job)
     return price(context_of(job, machine_of(job.cluster, "bf16")).with_table(table))

@@ -5,10 +5,11 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import MODELS
+from tests.grids import examples
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE
@@ -124,7 +125,7 @@ def in_groups(question, layout):
     return job, machine_on(*question), traits_of(job), table
 
 
-@settings(max_examples=40)
+@examples(16, by_night=40)
 @given(questions())
 def test_the_bound_of_a_split_is_never_above_its_step(asked):
     question, layout, _ = asked
@@ -132,7 +133,7 @@ def test_the_bound_of_a_split_is_never_above_its_step(asked):
     assert found.lower_bound_s <= found.step_time_s * (1 + 1e-9)
 
 
-@settings(max_examples=40)
+@examples(16, by_night=40)
 @given(questions())
 def test_no_split_is_faster_than_the_bounds_of_its_layout(asked):
     question, layout, order = asked
@@ -145,7 +146,7 @@ def test_no_split_is_faster_than_the_bounds_of_its_layout(asked):
     assert steady_bound(of, order, again)[0] <= seconds * (1 + 1e-9)
 
 
-@settings(max_examples=40)
+@examples(16, by_night=40)
 @given(questions(), st.booleans(), st.booleans())
 def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurried, updates):
     question, layout, order = asked
@@ -163,7 +164,7 @@ def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurri
         assert found[0] <= seconds * (1 + 1e-9)
 
 
-@settings(max_examples=30)
+@examples(12, by_night=30)
 @given(questions(adapting=False))
 def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_adds(asked):
     question, layout, order = asked
@@ -180,7 +181,7 @@ def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_add
     )
 
 
-@settings(max_examples=30)
+@examples(12, by_night=30)
 @given(questions())
 def test_no_layout_below_a_node_is_faster_than_the_node(asked):
     question, layout, order = asked
@@ -211,7 +212,7 @@ def tightest(mixed, machine):
     return max(one for one in shares if mixed.fits(one)[0])
 
 
-@settings(max_examples=30)
+@examples(12, by_night=30)
 @given(questions())
 def test_the_order_of_the_groups_in_the_file_changes_nothing(asked):
     (model, text, runtime, joined), layout, _ = asked
@@ -223,7 +224,7 @@ def test_the_order_of_the_groups_in_the_file_changes_nothing(asked):
     assert there.memory == here.memory
 
 
-@settings(max_examples=30)
+@examples(12, by_night=30)
 @given(questions(adapting=False), st.floats(0.1, 1.0))
 def test_a_slower_join_never_helps(asked, factor):
     (model, text, runtime, _), layout, _ = asked
@@ -233,7 +234,7 @@ def test_a_slower_join_never_helps(asked, factor):
     assert slower.step_time_s >= fast.step_time_s * (1 - 1e-9)
 
 
-@settings(max_examples=30)
+@examples(12, by_night=30)
 @given(questions(adapting=False))
 def test_a_faster_group_never_hurts(asked):
     question, layout, order = asked
@@ -248,7 +249,7 @@ def test_a_faster_group_never_hurts(asked):
     assert (fast[0] <= slow[0] * (1 + 1e-9)).all()
 
 
-@settings(max_examples=30)
+@examples(12, by_night=30)
 @given(questions())
 def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
     question, layout, order = asked
@@ -261,7 +262,7 @@ def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
         assert may_fit(of, order, 0.0, np.inf)[0]
 
 
-@settings(max_examples=30)
+@examples(12, by_night=30)
 @given(questions())
 def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
     question, layout, order = asked

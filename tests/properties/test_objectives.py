@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.grids import number
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import Candidates
@@ -214,7 +215,7 @@ def test_no_bound_of_the_energy_exceeds_its_true_value(make_job, model, runtime)
     machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
     table = every_legal_layout(job)
     rng = np.random.default_rng(7)
-    table = table.take(rng.choice(len(table), size=3000))
+    table = table.take(rng.choice(len(table), size=number(1000, by_night=3000)))
     objective = StepEnergy(energy_of(job, machine, traits))
     floor = objective.node_bound(table, node_bound_seconds(Candidates(job, machine, traits, table)))
     bound = objective.bound(price(Candidates(job, machine, traits, table)))

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import FULL, module_bits
@@ -28,7 +29,7 @@ CASES = {
 }
 seeds = st.integers(0, 2**32 - 1)
 speeds = st.sampled_from([0.01, 0.3, 1.0, 20.0])
-few = settings(max_examples=8)
+few = examples(3, by_night=8)
 
 
 @pytest.fixture(scope="module", params=CASES, name="case")

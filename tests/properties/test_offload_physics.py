@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.grids import number
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -17,7 +18,7 @@ from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space.choices import broken_rules
 
-MACHINES = 200
+MACHINES = number(60, by_night=200)
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
 

@@ -5,9 +5,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.blocks import blocks, distinct_keys
 from trainplan.costmodel.blocks.candidates import Candidates
@@ -26,7 +27,7 @@ CASES = {
     "gpt3-175b": ("gpt3-175b", "30x8:a100-sxm-80gb", "bf16"),
 }
 seeds = st.integers(0, 2**32 - 1)
-once_a_case = settings(max_examples=8)
+once_a_case = examples(3, by_night=8)
 
 
 @pytest.fixture(scope="module", params=CASES, name="case")
@@ -58,8 +59,9 @@ SLOWER = {
 }
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("part", SLOWER)
-@settings(max_examples=4)
+@examples(3, by_night=4)
 @given(seeds)
 def test_a_slower_part_never_makes_a_step_faster(case, legal_table, part, seed):
     job, machine, traits = case
@@ -115,7 +117,7 @@ def fits_twice(axis, table, experts):
     return np.broadcast_to(whole & (experts or axis.name not in ("ep", "etp")), len(table))
 
 
-@settings(max_examples=2)
+@examples(1, by_night=2)
 @given(seeds)
 def test_an_axis_does_to_memory_what_it_says(case, legal_table, seed):
     job = case[0]

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
@@ -129,8 +130,9 @@ def steps(job, table, points):
     return step_seconds(context_of(job, machine).with_table(table))
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=5)
+@examples(3, by_night=5)
 @given(before=st.floats(0.5, 2.0), slower=SCALES)
 def test_what_is_measured_slower_never_makes_a_step_faster(job, table, kind, before, slower):
     others = [point for name, points in KINDS.items() if name != kind for point in points]
@@ -141,7 +143,7 @@ def test_what_is_measured_slower_never_makes_a_step_faster(job, table, kind, bef
     assert (slow >= fast * (1 - 1e-9)).all()
 
 
-@settings(max_examples=5)
+@examples(2, by_night=5)
 @given(forward=st.floats(1e-4, 1e-1), slower=SCALES)
 def test_slower_measured_layers_never_make_a_step_faster(job, table, forward, slower):
     fast, slow = (
@@ -153,7 +155,7 @@ def test_slower_measured_layers_never_make_a_step_faster(job, table, forward, sl
     assert (slow >= fast * (1 - 1e-9)).all()
 
 
-@settings(max_examples=5)
+@examples(2, by_night=5)
 @given(data=st.data())
 def test_bounds_hold_on_a_profiled_machine(job, table, data):
     points = [
@@ -170,7 +172,7 @@ def test_bounds_hold_on_a_profiled_machine(job, table, data):
     assert (floor <= bound * (1 + 1e-9)).all()
 
 
-@settings(max_examples=5)
+@examples(2, by_night=5)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_table_prices_like_its_rows_on_a_profiled_machine(job, table, seed):
     points = [point for points in KINDS.values() for point in points]

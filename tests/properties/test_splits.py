@@ -4,9 +4,10 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from tests.properties.every_split import memory_of, on_the_clock, random_splits, with_memory
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
@@ -50,7 +51,7 @@ ROUNDING = 1 + 1e-12
 LAYOUTS = 3
 """Of one job."""
 seeds = st.integers(0, 2**32 - 1)
-exhaustive = settings(max_examples=4)
+exhaustive = examples(2, by_night=4)
 
 
 @pytest.fixture(

@@ -4,9 +4,10 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from tests.properties.every_split import MOST, EverySplit, branch, memory_of, within
 from tests.properties.test_mixed_groups import asked_with, in_groups
 from trainplan.costmodel.blocks.candidates import Candidates
@@ -54,7 +55,7 @@ def cutoffs(one):
     return [np.inf, one.incumbent_s * (1 + 1e-6), float(np.quantile(one.seconds, 0.5))]
 
 
-@settings(max_examples=30)
+@examples(12, by_night=30)
 @given(*asked)
 def test_a_judged_split_costs_what_an_estimate_says_and_its_path_is_known(seed, alike):
     one = every_split_of(seed, alike)
@@ -75,7 +76,7 @@ def test_a_judged_split_costs_what_an_estimate_says_and_its_path_is_known(seed, 
     assert splits.may_fit()[one.fits].all(), one
 
 
-@settings(max_examples=30)
+@examples(12, by_night=30)
 @given(*asked)
 def test_windows_hold_every_split_that_fits_and_is_faster(seed, alike):
     one = every_split_of(seed, alike)
@@ -92,7 +93,7 @@ def test_windows_hold_every_split_that_fits_and_is_faster(seed, alike):
         assert inside.all(axis=1)[wins].all(), (one, cutoff)
 
 
-@settings(max_examples=40)
+@examples(16, by_night=40)
 @given(*asked)
 def test_the_best_split_is_what_brute_force_finds(seed, alike):
     one = every_split_of(seed, alike)

@@ -6,9 +6,10 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.grids import examples
 from tests.properties.every_split import branch, memory_of, random_job, random_layouts, within
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts.table import objects
@@ -39,7 +40,7 @@ LAYOUTS = 3
 MOST = 200
 """Choices of one layout."""
 seeds = st.integers(0, 2**32 - 1)
-exhaustive = settings(max_examples=4)
+exhaustive = examples(2, by_night=4)
 
 
 @pytest.fixture(scope="module", params=["small-dense", "small-moe", "small-seeing"], name="base")

@@ -23,6 +23,22 @@ from trainplan.planner.questions.search import search
 needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 
 
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A plan as it is written."""
+    made = tmp_path_factory.mktemp("tiny") / "plan.json"
+    assert plan("search", *TINY, "--output", made).code == 0
+    return made.read_bytes()
+
+
+@pytest.fixture
+def made(tmp_path: Path, tiny: bytes) -> Path:
+    """A plan that was written."""
+    path = tmp_path / "plan.json"
+    path.write_bytes(tiny)
+    return path
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -33,10 +49,8 @@ needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhe
     ],
 )
 def test_a_plan_that_is_none_is_refused(
-    tmp_path: Path, change: dict[str, object], words: list[str]
+    tmp_path: Path, made: Path, change: dict[str, object], words: list[str]
 ):
-    made = tmp_path / "plan.json"
-    assert plan("search", *TINY, "--output", made).code == 0
     made.write_text(json.dumps({**json.loads(made.read_text()), **change}))
     refused(plan("export", made, "--output-dir", tmp_path / "launch"), str(made), *words)
     assert not (tmp_path / "launch").exists()
@@ -48,9 +62,7 @@ def test_a_plan_that_is_no_json_is_refused(tmp_path: Path):
     refused(plan("export", made, "--output-dir", tmp_path / "launch"), f"{made}:1:12")
 
 
-def test_an_edited_plan_with_an_illegal_layout_is_refused(tmp_path: Path):
-    made = tmp_path / "plan.json"
-    assert plan("search", *TINY, "--output", made).code == 0
+def test_an_edited_plan_with_an_illegal_layout_is_refused(tmp_path: Path, made: Path):
     document = json.loads(made.read_text())
     document["best"]["layout"] |= {"tp": 8, "dp": 1, "cp": 1, "pp": 1}
     derived = {
@@ -62,9 +74,8 @@ def test_an_edited_plan_with_an_illegal_layout_is_refused(tmp_path: Path):
     refused(plan("export", made, "--output-dir", tmp_path / "launch"), "rule")
 
 
-def test_nothing_is_replaced_without_force(tmp_path: Path):
-    made, launch = tmp_path / "plan.json", tmp_path / "launch"
-    assert plan("search", *TINY, "--output", made).code == 0
+def test_nothing_is_replaced_without_force(tmp_path: Path, made: Path):
+    launch = tmp_path / "launch"
     before = made.read_bytes()
     refused(plan("search", *TINY, "--output", made), "--force")
     assert made.read_bytes() == before
@@ -76,9 +87,8 @@ def test_nothing_is_replaced_without_force(tmp_path: Path):
     assert plan("search", *TINY, "--output", made, "--force").code == 0
 
 
-def test_another_launcher_s_script_does_not_stay_beside_the_new_plan(tmp_path: Path):
-    made, launch = tmp_path / "plan.json", tmp_path / "launch"
-    assert plan("search", *TINY, "--output", made).code == 0
+def test_another_launcher_s_script_does_not_stay_beside_the_new_plan(tmp_path: Path, made: Path):
+    launch = tmp_path / "launch"
     assert plan("export", made, "--output-dir", launch).code == 0
     outcome = plan("export", made, "--launcher", "slurm", "--output-dir", launch, "--force")
     assert outcome.code == 0
@@ -87,10 +97,9 @@ def test_another_launcher_s_script_does_not_stay_beside_the_new_plan(tmp_path: P
 
 
 def test_a_plan_is_written_after_its_script_and_after_the_stale_one_is_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    made, launch = tmp_path / "plan.json", tmp_path / "launch"
-    assert plan("search", *TINY, "--output", made).code == 0
+    launch = tmp_path / "launch"
     assert plan("export", made, "--output-dir", launch).code == 0
     seen: dict[str, list[str]] = {}
     replace = Path.replace
@@ -107,10 +116,9 @@ def test_a_plan_is_written_after_its_script_and_after_the_stale_one_is_gone(
 
 
 def test_a_writable_folder_in_a_read_only_one_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    made, launch = tmp_path / "plan.json", tmp_path / "launch"
-    assert plan("search", *TINY, "--output", made).code == 0
+    launch = tmp_path / "launch"
     launch.mkdir()
     allowed = launch
 
@@ -124,9 +132,9 @@ def test_a_writable_folder_in_a_read_only_one_is_used(
     refused(plan("export", made, "--output-dir", launch, "--force"), "read-only")
 
 
-def test_a_plan_is_exported_for_its_own_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    made = tmp_path / "plan.json"
-    assert plan("search", *TINY, "--output", made).code == 0
+def test_a_plan_is_exported_for_its_own_runtime(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+):
     made.write_text(made.read_text().replace('"runtime": "megatron-lm"', '"runtime": "other"'))
     monkeypatch.setattr("trainplan.costmodel.runtimes.RUNTIMES", {"other": RUNTIMES["megatron-lm"]})
     unknown = plan("export", made, "--output-dir", tmp_path / "launch")
@@ -147,9 +155,7 @@ def test_a_missing_output_folder_is_refused_before_the_search(tmp_path: Path):
     refused(plan("search", *LLAMA, "--output", tmp_path / "a" / "plan.json"), "make it first")
 
 
-def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path):
-    made = tmp_path / "plan.json"
-    assert plan("search", *TINY, "--output", made).code == 0
+def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path, made: Path):
     refused(plan("export", made, "--output-dir", made, "--force"), "is a file")
     refused(plan("search", *TINY, "--output", tmp_path, "--force"), "is a folder")
 
@@ -206,12 +212,12 @@ def test_a_full_disk_is_told_before_the_search(tmp_path: Path, monkeypatch: pyte
     refused(plan("search", *TINY, "--output", made), f"{made}: cannot be written: No space left")
 
 
-def test_control_c_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_control_c_while_writing_leaves_nothing(
+    tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
+):
     def interrupt(self: Path, target: Path) -> None:
         raise KeyboardInterrupt
 
-    made = tmp_path / "plan.json"
-    assert plan("search", *TINY, "--output", made).code == 0
     monkeypatch.setattr(Path, "replace", interrupt)
     outcome = plan("export", made, "--output-dir", tmp_path / "launch")
     assert (outcome.code, outcome.out, outcome.err) == (130, "", "")

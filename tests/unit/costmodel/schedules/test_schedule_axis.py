@@ -4,11 +4,12 @@ from io import StringIO
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.e2e.command import LLAMA, plan
+from tests.grids import examples
 from tests.makespans import makespan_seconds
 from trainplan.cli.render.plan import others_part
 from trainplan.costmodel.base import SpecError
@@ -82,7 +83,7 @@ def test_on_a_v_the_first_rank_holds_embedding_and_head(make_job, name, merged):
 
 
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)
-@settings(max_examples=20)
+@examples(8, by_night=20)
 @given(pp=st.integers(2, 6), m=st.integers(1, 20), data=st.data())
 def test_ranks_hold_the_layers_of_the_stages_their_program_runs(make_job, name, pp, m, data):
     job = make_job("llama3-8b", "1x8:h100-sxm", 32)
@@ -102,7 +103,7 @@ def test_ranks_hold_the_layers_of_the_stages_their_program_runs(make_job, name, 
 
 
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)
-@settings(max_examples=20)
+@examples(8, by_night=20)
 @given(
     pp=st.integers(2, 4),
     m=st.integers(4, 12),

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.actions import actions_makespan
+from tests.grids import examples
 from tests.makespans import makespan_seconds
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import SCHEDULES, held_passes, program_for
@@ -80,7 +81,7 @@ def test_equal_passes_take_the_published_time_and_memory(name, vpp, makespan, sp
 
 @pytest.mark.parametrize("pp", [2, 3, 5, 8, 16])
 @pytest.mark.parametrize("times", [2, 3, 8])
-@settings(max_examples=4)
+@examples(2, by_night=4)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
 def test_zb_h1_waits_once_for_the_longest_of_its_ways(pp, times, forward, backward, weight):
     """m (F + B + W) + (p - 1) max(F, B, F + B - W). Source: arXiv:2401.10241, table 2; derived."""
@@ -102,7 +103,7 @@ def test_virtual_stages_shrink_the_bubble_of_zb_h1(pp, vpp, times):
 
 
 @pytest.mark.parametrize("pp", [2, 3, 5, 8, 16])
-@settings(max_examples=8)
+@examples(4, by_night=8)
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
 def test_zb_h2_has_no_bubble_unless_weights_are_light(pp, forward, backward, weight):
     """(p - 1) (F + B - 2 W) on any rank. Source: arXiv:2401.10241, table 2."""
@@ -146,7 +147,7 @@ def test_unequal_passes_take_no_longer_than_the_pattern_of_equal_ones(name, publ
     assert adapted <= timed(name, shape, relative, order=EQUAL).makespan
 
 
-@settings(max_examples=40)
+@examples(15, by_night=40)
 @given(shapes(tuple(V_LIMITS)), durations)
 def test_no_durations_make_a_rank_hold_more_than_its_limit(named, relative):
     name, shape = named
@@ -162,7 +163,7 @@ def test_a_third_of_the_memory_takes_longer_than_half_of_it(pp):
     assert half.makespan <= third.makespan
 
 
-@settings(max_examples=60)
+@examples(25, by_night=60)
 @given(shapes(), durations, st.integers(0, 2**32 - 1))
 def test_held_passes_are_never_fewer_than_those_of_the_program(named, relative, seed):
     name, shape = named
@@ -175,7 +176,7 @@ def test_held_passes_are_never_fewer_than_those_of_the_program(named, relative, 
         np.testing.assert_array_equal(found, said)
 
 
-@settings(max_examples=60)
+@examples(25, by_night=60)
 @given(shapes(), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_a_full_pipeline_holds_no_more_with_more_micro_batches(named, more, seed):
     name, (pp, vpp, *_) = named
@@ -185,7 +186,7 @@ def test_a_full_pipeline_holds_no_more_with_more_micro_batches(named, more, seed
     np.testing.assert_array_equal(*[(one * layers).sum(axis=1) for one in held])
 
 
-@settings(max_examples=80)
+@examples(30, by_night=80)
 @given(shapes(), durations)
 def test_no_bound_exceeds_the_simulated_time(named, relative):
     name, shape = named
@@ -241,6 +242,7 @@ def idle_units(name, pp, vpp, m):
     return makespan - 3 * m * vpp
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("pp", [2, 3, 4, 8, 12])
 @pytest.mark.parametrize("vpp", [2, 4, 8])
 def test_waves_that_follow_one_another_idle_about_as_long_as_one_wave(pp, vpp):
@@ -249,6 +251,7 @@ def test_waves_that_follow_one_another_idle_about_as_long_as_one_wave(pp, vpp):
         assert idle_units("hanayo", pp, vpp, m) <= (1 if vpp < 8 else 1.75) * one
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("pp", [1, 2, 3, 4, 7, 8])
 @pytest.mark.parametrize("vpp", [2, 4, 6, 8])
 def test_waves_never_idle_longer_than_1f1b(pp, vpp):
@@ -271,7 +274,7 @@ def test_dualpipe_v_holds_one_pass_more_than_zb_v(pp):
     assert timed("dualpipe-v", Shape(pp, 2, 3 * pp)).peak_activations.tolist() == [2 * pp + 1] * pp
 
 
-@settings(max_examples=60)
+@examples(25, by_night=60)
 @given(shapes(("dualpipe-v", "zb-v", "v-half")), st.integers(0, 2**32 - 1), st.integers(0, 5))
 def test_a_pair_sends_both_of_its_outputs_when_both_are_made(named, seed, p2p):
     name, shape = named

@@ -23,6 +23,17 @@ def context_of(**options):
     return SearchContext(SearchOptions(objective="context", **options), NOTHING, Unlimited())
 
 
+@pytest.fixture(scope="module")
+def found(make_job):
+    return longest(context_of(), job_of(make_job))
+
+
+@pytest.fixture(scope="module")
+def ladder_found(make_job):
+    """The longest sequence, and the ladder to it."""
+    return ladder(context_of(), job_of(make_job))
+
+
 class Counted:
     """A search context that counts its searches."""
 
@@ -48,8 +59,7 @@ def test_a_length_takes_fewer_than_twenty_searches(make_job, monkeypatch):
     assert found.too_long in counted.lengths
 
 
-def test_what_is_too_long_has_no_layout_and_what_trains_has_one(make_job):
-    found = longest(context_of(), job_of(make_job))
+def test_what_is_too_long_has_no_layout_and_what_trains_has_one(found):
     for tokens, trains in ((found.job.training.seq_length, True), (found.too_long, False)):
         training = found.job.training.model_copy(update={"seq_length": tokens})
         job = found.job.model_copy(update={"training": training})
@@ -57,8 +67,8 @@ def test_what_is_too_long_has_no_layout_and_what_trains_has_one(make_job):
         assert isinstance(answer, Infeasible) != trains
 
 
-def test_each_step_of_the_ladder_is_as_long_as_that_before(make_job):
-    best, rungs = ladder(context_of(), job_of(make_job))
+def test_each_step_of_the_ladder_is_as_long_as_that_before(ladder_found):
+    best, rungs = ladder_found
     tokens = [rung.tokens for rung in rungs]
     assert tokens == sorted(tokens)
     assert len(set(tokens)) == len(tokens)
@@ -77,10 +87,10 @@ def test_each_step_of_the_ladder_is_as_long_as_that_before(make_job):
 
 def test_techniques_that_are_fixed_or_that_a_runtime_lacks_are_no_steps(make_job):
     fix = (parse_choice("tiled_mlp=true", excluded=False),)
-    _, rungs = ladder(context_of(fix=fix), job_of(make_job))
+    _, rungs = ladder(context_of(fix=fix), job_of(make_job, "1x2:h100-sxm"))
     assert "tiled MLPs" not in {rung.adds for rung in rungs}
     exclude = (parse_choice("tiled_mlp=true", excluded=True),)
-    _, rungs = ladder(context_of(exclude=exclude), job_of(make_job))
+    _, rungs = ladder(context_of(exclude=exclude), job_of(make_job, "1x2:h100-sxm"))
     assert "tiled MLPs" not in {rung.adds for rung in rungs}
     _, rungs = ladder(context_of(), job_of(make_job, "1x2:h100-sxm", "fms-fsdp", "small-dense"))
     assert not {rung.adds for rung in rungs} & {"tiled loss", "tiled MLPs"}
@@ -123,11 +133,11 @@ def with_lengths(job):
     return job.model_copy(update={"training": training})
 
 
-def test_a_deadline_stops_sequences_that_take_too_long(make_job):
+def test_a_deadline_stops_sequences_that_take_too_long(make_job, ladder_found):
     job = job_of(make_job)
     training = job.training.model_copy(update={"tokens": 10**8})
     job = job.model_copy(update={"training": training})
-    free, _ = ladder(context_of(), job)
+    free, _ = ladder_found
     bound, (*_, last) = ladder(context_of(deadline_days=1.0), job)
     assert bound.job.training.seq_length < free.job.training.seq_length
     assert last.limit == "time"
@@ -135,5 +145,5 @@ def test_a_deadline_stops_sequences_that_take_too_long(make_job):
 
 def test_a_time_limit_is_what_stops_a_search_that_it_ends(make_job):
     context = SearchContext(SearchOptions(objective="context"), NOTHING, Steps(0))
-    _, rungs = ladder(context, job_of(make_job))
+    _, rungs = ladder(context, job_of(make_job, "1x2:h100-sxm"))
     assert rungs[-1].limit == "the time limit of this search"

@@ -1,5 +1,7 @@
 """Where the work for uneven stages ends before a proof, what looks fast is split at last."""
 
+from functools import lru_cache
+
 import numpy as np
 import pytest
 
@@ -42,11 +44,16 @@ class Ticks(Steps):
 FEW = tuple(parse_choice(text, excluded=False) for text in ("cp=1", "micro_batch_size=1", "etp=1"))
 
 
+@lru_cache(maxsize=1)
+def even_stages(job):
+    """What the search for even stages leaves to that for others."""
+    context = SearchContext(SearchOptions(), NOTHING, Unlimited())
+    return context.search(job, top=10).run(context.budget)
+
+
 def run(job, max_expanded, *, budget=None, workers=None, last=True):
     """What uneven stages give after so much work."""
-    options = SearchOptions()
-    whole = SearchContext(options, NOTHING, Unlimited())
-    found = whole.search(job, top=10).run(whole.budget)
+    options, found = SearchOptions(), even_stages(job)
     context = SearchContext(options, NOTHING, budget or Unlimited(), workers or Alone())
     return faster_splits(context, job, found, max_expanded=max_expanded, one_of_many=not last)
 
@@ -98,8 +105,7 @@ def test_nothing_more_is_tried_after_a_proof(make_job):
 
 def tried_at_last(job, seconds):
     """Seconds left whenever something is tried at last, of so many, and what is known then."""
-    whole = SearchContext(SearchOptions(), NOTHING, Unlimited())
-    found = whole.search(job, top=10).run(whole.budget)
+    found = even_stages(job)
     context, left = SearchContext(SearchOptions(), NOTHING, Ticks(seconds)), []
     splits = splits_below(context, job, found.value, roots=found.roots)
     uneven_result = splits.run(at_last=lambda some: left.append(some.budget.seconds_left()))

@@ -159,7 +159,7 @@ def moe_job():
         "vocab_size": 151_936,
         "max_position_embeddings": 8192,
     }
-    nodes = {"gpu": "l40s", "num_nodes": 2, "gpus_per_node": 8}
+    nodes = {"gpu": "l40s", "num_nodes": 1, "gpus_per_node": 8}
     return Job(
         model=model_from_config(config, "half"),
         training=TrainingSpec(seq_length=4096, global_batch_size=32),

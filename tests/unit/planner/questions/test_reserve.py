@@ -23,7 +23,7 @@ RESERVE = 48 * GIB
 
 @pytest.fixture(scope="module")
 def job(make_job):
-    return make_job("llama3-8b", "1x8:h100-sxm", 64, 8192)
+    return make_job("llama3.2-1b", "1x2:h100-sxm", 16, 8192)
 
 
 @pytest.fixture(scope="module")

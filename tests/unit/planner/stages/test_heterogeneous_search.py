@@ -114,8 +114,9 @@ def test_naming_the_groups_in_another_order_finds_the_same_step(job, plan):
 
 
 def test_even_stages_can_be_asked_for(job):
-    choice = parse_choice("stages=even", excluded=False)
-    plan = search(job, SearchOptions(only_answer=True, top=1, fix=(choice,)))
+    texts = ("stages=even", "vpp=1", "pp=2", "cp=1")
+    held = tuple(parse_choice(text, excluded=False) for text in texts)
+    plan = search(job, SearchOptions(only_answer=True, top=1, fix=held))
     layers = [stage.layers for stage in plan.best.layout.stages or ()]
     assert np.ptp(layers or [0]) <= 1
 
