@@ -30,7 +30,9 @@ TAIL, WIDE_TAIL = 4.0, 1.0
 Source: four leave a variance and are usual for odd runs (Lange et al., JASA 84, 1989); one is the
 Cauchy density of `costmodel.measured.scalars`.
 """
-ROUNDS = 8
+ROUNDS = 12
+LARGE_SPEED = 0.5
+"""Spread of the speed that the rounds begin with. Source: as the widest group of scalars.py."""
 ROUNDING = 1e-9
 """Added to variances before a root is taken."""
 SPEED = SCALARS.index("speed")
@@ -90,18 +92,19 @@ class Prior:
     """Correlation of `shared` between contenders."""
     sizes: LayoutSpreads
 
-    def after(self, measured: Measurements) -> Belief:
-        """The belief once some were measured.
+    def after(self, measured: Measurements, *, wide_tails: bool = True) -> Belief:
+        """The belief once some were measured; without wide tails all is normal.
 
         Source: Lange, Little and Taylor, JASA 84, 1989, equations 4 to 6: expectation and
         maximisation for Student's t, here of `own` and of the speed.
         """
         size, rows = self.sizes.own.value**2, measured.rows
         scalars, own = self.spreads**2, np.full(len(rows), size)
-        for _ in range(ROUNDS if len(rows) else 0):
+        if wide_tails and len(rows):
+            scalars[SPEED] = LARGE_SPEED**2  # what all steps share is first asked of the speed
+        for _ in range(ROUNDS if wide_tails and len(rows) else 0):
             speed, residual = self._squares(measured, scalars, own)
             own = size * (TAIL + residual / size) / (TAIL + 1)
-            scalars = scalars.copy()
             scalars[SPEED] = (WIDE_TAIL * self.spreads[SPEED] ** 2 + speed) / (WIDE_TAIL + 1)
         return self._conditioned(measured, scalars, own)
 

@@ -127,8 +127,9 @@ class Knowledge:
 
     @property
     def counted(self) -> int:
-        """Trials of the budget."""
-        return sum(one.outcome.ending != "lost_node" for one in self.ended)
+        """Trials of the budget: one that is repeated for a lost node counts once."""
+        ended = sum(one.outcome.ending != "lost_node" for one in self.ended)
+        return ended + sum(count >= MOST_LOST for count in self._lost.values())
 
     @property
     def seconds(self) -> float:

@@ -82,7 +82,7 @@ def run(
         left = what_remains(known, options)
         yield reports.learned(known, left)
         stop = stop_reason(known, options, left)
-    yield reports.finished(known, options, left, stop)
+    yield reports.finished(known, options, left, stop, measured)
 
 
 def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> Start:

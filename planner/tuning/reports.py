@@ -8,6 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.machine.uncertainty import NORMAL_80
+from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.scalars import LEAST_LEARNT
 from trainplan.costmodel.measured.varied import MEANINGS, SCALARS
@@ -89,7 +90,13 @@ def learned(known: Knowledge, left: Untried) -> Learned:
     )
 
 
-def finished(known: Knowledge, options: TuneOptions, left: Untried, stop: StopReason) -> Finished:
+def finished(
+    known: Knowledge,
+    options: TuneOptions,
+    left: Untried,
+    stop: StopReason,
+    measured: Measured = NOTHING,
+) -> Finished:
     """The result."""
     return Finished(
         stop=stop,
@@ -99,7 +106,7 @@ def finished(known: Knowledge, options: TuneOptions, left: Untried, stop: StopRe
         remains=_remains(known, options, left),
         scalars=scalar_ranges(known),
         memory_factor=memory_factor(known),
-        calibration=_calibration(known),
+        calibration=_calibration(known, measured),
     )
 
 
@@ -201,7 +208,7 @@ def memory_factor(known: Knowledge) -> ScalarMemory:
     return ScalarMemory(value=exp(mean), low=exp(mean - half), high=exp(mean + half))
 
 
-def _calibration(known: Knowledge) -> Calibration | None:
+def _calibration(known: Knowledge, measured: Measured) -> Calibration | None:
     """The machine for the next search, from what was measured."""
     some = [
         Observation(
@@ -215,6 +222,6 @@ def _calibration(known: Knowledge) -> Calibration | None:
         if one.outcome.step_time_s
     ]
     try:
-        return calibrate(some) if some else None
+        return calibrate(some, measured.profile) if some else None
     except PlanError:  # unlike node groups, or steps that are not what they are said to be
         return None
