@@ -27,12 +27,15 @@ Matrix = FloatColumn
 TAIL, WIDE_TAIL = 4.0, 1.0
 """Degrees of freedom of what one layout has of its own, and of the speed.
 
-Source: four leave a variance and are usual for odd runs (Lange et al., JASA 84, 1989); one is the
-Cauchy density of `costmodel.measured.scalars`.
+Source: assumed; four are few enough for odd runs and leave a variance. One is the Cauchy density of
+`costmodel.measured.scalars`.
 """
 ROUNDS = 12
 LARGE_SPEED = 0.5
-"""Spread of the speed that the rounds begin with. Source: as the widest group of scalars.py."""
+"""Spread of the speed that the rounds begin with.
+
+Source: as the widest groups in costmodel/measured/scalars.py, SPEED_SPREAD.
+"""
 ROUNDING = 1e-9
 """Added to variances before a root is taken."""
 SPEED = SCALARS.index("speed")
@@ -76,7 +79,7 @@ class Measurements:
 def prior_spreads() -> FloatColumn:
     """Standard deviation of every scalar before anything is measured, by `SCALARS`.
 
-    Source: `catalog/spreads.toml`.
+    Source: costmodel/catalog/spreads.toml.
     """
     return np.array([catalog.spreads().scalars[name].value for name in SCALARS])
 
@@ -95,8 +98,10 @@ class Prior:
     def after(self, measured: Measurements, *, wide_tails: bool = True) -> Belief:
         """The belief once some were measured; without wide tails all is normal.
 
-        Source: Lange, Little and Taylor, JASA 84, 1989, equations 4 to 6: expectation and
-        maximisation for Student's t, here of `own` and of the speed.
+        Source: derived; a Student variable of n degrees and scale s is normal with a random
+        variance whose expected inverse, given a square r, is (n + 1) / (n s^2 + r): each round
+        puts it in.
+        Lange, Little and Taylor, JASA 84, 1989, pages 881 to 896, is the same with one scale.
         """
         size, rows = self.sizes.own.value**2, measured.rows
         scalars, own = self.spreads**2, np.full(len(rows), size)
@@ -144,8 +149,8 @@ class Prior:
     ) -> Belief:
         """The belief after measurements, given the variances.
 
-        Source: normal distributions, Rasmussen and Williams, Gaussian Processes, equations 2.23,
-        2.24.
+        Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations
+        2.23 and 2.24.
         """
         every, rows = np.arange(len(self.alike)), measured.rows
         inverse, surprise = self._surprise(measured, scalars, own)

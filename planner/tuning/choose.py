@@ -1,7 +1,7 @@
 """Which contender to run next: the one that is most likely the fastest of all.
 
-Of 40 simulated machines for each of three jobs (examples/tuning), expected improvement, with one
-trial or two ahead, and the probability of an improvement found the fastest less often or later.
+On simulated machines (examples/tuning) expected improvement, one trial ahead or two, found the
+fastest less often.
 """
 
 from __future__ import annotations

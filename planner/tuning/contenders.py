@@ -5,12 +5,12 @@
     layout      the fastest few: those of a plan first, then the grid by priced seconds
 
 A layout over the limit of memory stays a contender: the memory model is a few per cent off, too.
-What cannot be exported is left out.
+What cannot be started is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,7 +41,7 @@ Source: the ratio of two step times is within exp(0.17) of the priced one in fou
 NEAR_FULL, OVER_FULL = 0.9, 1.1
 """Shares of device memory between which the memory model may be wrong about what fits.
 
-Source: as the spread of memory in `catalog/spreads.toml`; two standard deviations.
+Source: `catalog/spreads.toml`; between them lie four cases of five of a peak that is priced full.
 """
 NODES_AT_ONCE = 256
 LEAN, MOST_LEAN = (0.8, 0.65), 20
@@ -126,6 +126,17 @@ class _Priced:
         return self.table.take(rows[np.sort(first)])
 
 
+def exports(job: Job, layout: Layout) -> bool:
+    """Can a launch be written? A layout that nobody can start is no trial."""
+    if job.runtime not in EXPORTERS:
+        return False
+    try:
+        EXPORTERS[job.runtime](job, layout)
+    except PlanError:
+        return False
+    return True
+
+
 def contenders(
     job: Job,
     options: SearchOptions | None = None,
@@ -134,12 +145,14 @@ def contenders(
     *,
     chosen: Job | None = None,
     tried: Sequence[tuple[Job, Layout]] = (),
+    can_start: Callable[[Job, Layout], bool] = exports,
     most: int = MOST,
 ) -> Contenders:
     """The contenders of a job, with those of `also`, a plan's, and those that were `tried` before.
 
     `chosen` is the job with the settings of its plan. Of settings that the job does not state, one
-    is changed at a time.
+    is changed at a time. What `can_start` says no to is left out: by default what no launch is
+    written for.
 
     Raises:
         PlanError: The job names something unknown.
@@ -148,11 +161,11 @@ def contenders(
     grid = _grid(chosen, options, measured)
     found = _near_the_fastest(grid).fastest(most)
     rows = (found.row(i) for i in range(len(found)))
-    own = [layout for layout in dict.fromkeys((*also, *rows)) if exports(chosen, layout)]
+    own = [layout for layout in dict.fromkeys((*also, *rows)) if can_start(chosen, layout)]
     pairs = [*tried, *((chosen, layout) for layout in own)]
     for variant in _variants(job, chosen, options) if own else ():
         some = _varied(grid, variant, own[:MOST_VARIED])
-        pairs += [(variant.job, layout) for layout in some]
+        pairs += [(variant.job, layout) for layout in some if can_start(variant.job, layout)]
     return _grouped(pairs, measured)
 
 
@@ -184,18 +197,7 @@ def _varied(grid: _Grid, variant: Combination, layouts: Sequence[Layout]) -> lis
     pairs = zip(grid.price(table), other.price(table), strict=True)
     unlike = [~np.isclose(one, another, rtol=SAME) for one, another in pairs]
     rows = np.flatnonzero(np.all(legal, axis=0) & np.any(unlike, axis=0)).tolist()
-    return [layouts[row] for row in rows if exports(job, layouts[row])]
-
-
-def exports(job: Job, layout: Layout) -> bool:
-    """Can a launch be written? A layout that nobody can start is no trial."""
-    if job.runtime not in EXPORTERS:
-        return False
-    try:
-        EXPORTERS[job.runtime](job, layout)
-    except PlanError:
-        return False
-    return True
+    return [layouts[row] for row in rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import search
 from trainplan.planner.tuning import reports
 from trainplan.planner.tuning.choose import choose, reason
-from trainplan.planner.tuning.contenders import Contenders, contenders
+from trainplan.planner.tuning.contenders import Contenders, contenders, exports
 from trainplan.planner.tuning.events import (
     Finished,
     Learned,
@@ -52,10 +52,12 @@ def tune(
     start: Start | None = None,
     measured: Measured = NOTHING,
     earlier: Sequence[tuple[Trial, Outcome]] = (),
+    can_start: Callable[[Job, Layout], bool] = exports,
 ) -> Iterator[AnyEvent]:
     """Run trials of a job and learn from each; the last event is `Finished`.
 
     Without a `start` it searches for one. Trials of `earlier` count as done and are not repeated.
+    Only layouts that `can_start` says yes to are tried.
     An interrupted iterator has lost nothing: what ended was told.
 
     Raises:
@@ -63,7 +65,8 @@ def tune(
     """
     options = options or TuneOptions()
     start = start or searched(job, options, measured)
-    yield from run(_known(job, options, start, measured, earlier), launch, options, measured)
+    known = _known(job, options, start, measured, earlier, can_start)
+    yield from run(known, launch, options, measured)
 
 
 def run(
@@ -104,6 +107,7 @@ def _known(
     start: Start,
     measured: Measured,
     earlier: Sequence[tuple[Trial, Outcome]],
+    can_start: Callable[[Job, Layout], bool],
 ) -> Knowledge:
     """What is known before the first trial.
 
@@ -112,11 +116,17 @@ def _known(
     """
     before = [(trial.job, trial.layout) for trial, _ in earlier]
     found = contenders(
-        job, options.search, measured, start.layouts, chosen=start.chosen, tried=before
+        job,
+        options.search,
+        measured,
+        start.layouts,
+        chosen=start.chosen,
+        tried=before,
+        can_start=can_start,
     )
     if not len(found):
         raise SpecError(
-            f"no layout can be tried: none that may fit can be written for {job.runtime}: "
+            f"no layout can be tried: none that may fit can be started on {job.runtime}: "
             "`plan search` says what was refused, `plan catalog runtimes` what is written"
         )
     known = knowledge_of(found, measured)

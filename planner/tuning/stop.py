@@ -15,7 +15,7 @@ SEED = 0
 REACH, MOST = 3.0, 100
 """Standard deviations within which a contender may beat the best, and how many are drawn.
 
-Source: a normal variable is beyond in one case in 700.
+Source: assumed; a normal variable is three deviations below its mean in one case in 700.
 """
 
 
@@ -40,7 +40,8 @@ def untried(
 ) -> Untried:
     """Judge what is open, by draws of all step times at once and of what runs.
 
-    Source: derived; shares of the draws.
+    Source: derived; each probability is the share of the draws in which what it says is so, and the
+    gain is the mean over the draws of what the fastest that runs would save.
     """
     rows = _within_reach(belief, open_rows, best_row)
     faster, fastest = np.zeros(len(runs)), np.zeros(len(runs))

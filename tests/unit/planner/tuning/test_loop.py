@@ -145,6 +145,18 @@ def test_all_contenders_can_be_exported_and_some_are_near_the_limit_of_memory(jo
     assert (filled <= 1.1).all()
 
 
+def test_only_what_can_be_started_is_tried(job):
+    def alone(job, layout):
+        return layout.pp == 1 and exports(job, layout)
+
+    few = SearchOptions(fix=(parse_choice("micro_batch_size=2", excluded=False),))
+    options = TuneOptions(trials=3, search=few)
+    last = list(tune(job, machine().launch, options, can_start=alone))[-1]
+    assert {one.layout.pp for one in last.trials} == {1}
+    with pytest.raises(SpecError, match="no layout can be tried"):
+        list(tune(job, machine().launch, options, can_start=lambda job, layout: False))
+
+
 def test_contenders_keep_to_the_choices_of_the_user(job):
     options = SearchOptions(fix=(parse_choice("pp=2", excluded=False),))
     assert {layout.pp for _, layout in contenders(job, options)} == {2}
