@@ -74,7 +74,7 @@ class Hidden:
     def __init__(self, document: MachineDocument, universe: Contenders) -> None:
         self.machine = SimulatedMachine(document)
         self.priced: dict[tuple[RuntimeOptions, Layout], tuple[float, float]] = {}
-        self.best = np.inf
+        self.best, self.memory_bytes = np.inf, universe.groups[0].memory_bytes
         for group in universe.groups:
             seconds, peaks = self.machine.of_table(group.job, group.table)
             fits = peaks <= group.memory_bytes
@@ -92,7 +92,7 @@ class Hidden:
 
     def launch(self, trial: Trial) -> Outcome:
         """Run a trial."""
-        return self.machine.outcome(trial, *self.of(trial.job, trial.layout))
+        return self.machine.outcome(trial, *self.of(trial.job, trial.layout), self.memory_bytes)
 
 
 Run = list[tuple[Trial, Outcome]]

@@ -65,7 +65,7 @@ def tune(
     """
     options = options or TuneOptions()
     start = start or searched(job, options, measured)
-    known = _known(job, options, start, measured, earlier, can_start)
+    known = _known(job, options, start, measured, earlier=earlier, can_start=can_start)
     yield from run(known, launch, options, measured)
 
 
@@ -106,6 +106,7 @@ def _known(
     options: TuneOptions,
     start: Start,
     measured: Measured,
+    *,
     earlier: Sequence[tuple[Trial, Outcome]],
     can_start: Callable[[Job, Layout], bool],
 ) -> Knowledge:

@@ -62,7 +62,7 @@ def test_it_stops_when_the_seconds_are_spent(known):
 
 
 def test_it_stops_when_nothing_is_likely_to_be_faster(known):
-    options = TuneOptions(trials=40, settled=0.9, worth=0.01)
+    options = TuneOptions(trials=40, settled=0.9, worth=0.03)
     last = ended(known, machine().launch, options)
     assert last.stop == "settled"
     assert last.remains.probability_faster <= 0.1
