@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.layouts import BoolColumn
 from trainplan.costmodel.measured.varied import MEANINGS, SCALARS
 from trainplan.planner.tuning.belief import Belief
 from trainplan.planner.tuning.stop import Untried
 
 
-def choose(belief: Belief, left: Untried) -> int:
+def choose(belief: Belief, left: Untried, rows: BoolColumn) -> int:
     """The next trial; of contenders that are as likely the fastest, the one expected faster."""
     order = np.lexsort((belief.log_seconds, -left.fastest))
-    return next(int(row) for row in order if left.open_rows[row])
+    return next(int(row) for row in order if rows[row])
 
 
 def reason(belief: Belief, left: Untried, row: int, best: float | None) -> str:

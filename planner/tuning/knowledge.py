@@ -29,6 +29,11 @@ RUNS_BEFORE, FAILS_BEFORE = 9.0, 0.5
 
 Source: assumed; after one crash a layout like it still runs in nine cases of ten or so.
 """
+LIKELY = 0.9
+"""Of the largest probability to run: what is tried while nothing has run.
+
+Source: assumed; one layout that runs is worth more than the chance of a faster one.
+"""
 FAILURES = ("crash", "hang", "not_a_number")
 """Endings that say something of a layout beside its memory."""
 
@@ -106,6 +111,15 @@ class Knowledge:
             found[row] = count < MOST_LOST
         found[[one.row for one in self.ended if one.outcome.ending != "lost_node"]] = False
         return found
+
+    @property
+    def promising_rows(self) -> BoolColumn:
+        """Open contenders, of which those that likely run where only failures are known so far."""
+        failed = any(one.outcome.ending != "lost_node" for one in self.ended)
+        if self.best or not failed or not self.open_rows.any():
+            return self.open_rows
+        runs = np.where(self.open_rows, self.runs, 0.0)
+        return np.asarray(self.open_rows & (runs >= LIKELY * runs.max()))
 
     @property
     def _lost(self) -> dict[int, int]:

@@ -144,7 +144,7 @@ def next_trial(known: Knowledge, left: Untried) -> tuple[Trial, int]:
     if again is not None:
         why = "once more: a node was lost, which says nothing of the layout"
         return _trial(known.contenders, again, number, why), again
-    row, best = choose(known.belief, left), known.best
+    row, best = choose(known.belief, left, known.promising_rows), known.best
     reference = float(np.log(best.outcome.step_time_s or 1.0)) if best else None
     why = reason(known.belief, left, row, reference)
     return _trial(known.contenders, row, number, why), row

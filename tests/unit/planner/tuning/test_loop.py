@@ -197,6 +197,22 @@ def test_the_machine_that_is_reported_is_the_hidden_one(known):
     assert last.calibration.speed.value == pytest.approx(0.6, rel=0.05)
 
 
+def test_once_memory_ran_out_only_what_likely_fits_is_tried_until_something_runs(known):
+    job, layout = known.contenders.at(0)
+    first = Ended(
+        0, Trial(number=1, job=job, layout=layout, why=""), Outcome(ending="out_of_memory")
+    )
+    failed = known.after(first)
+    some = failed.promising_rows
+    assert 0 < some.sum() < failed.open_rows.sum()
+    assert failed.runs[some].min() > failed.runs[failed.open_rows & ~some].max()
+    row = int(np.flatnonzero(some)[0])
+    job, layout = known.contenders.at(row)
+    ran = Outcome(ending="measured", step_time_s=1.0)
+    after = failed.after(Ended(row, Trial(number=2, job=job, layout=layout, why=""), ran))
+    assert (after.promising_rows == after.open_rows).all()
+
+
 def test_a_simulated_machine_ends_the_same_trial_the_same_way(known):
     job, layout = known.contenders.at(3)
     trial = Trial(number=2, job=job, layout=layout, why="")
