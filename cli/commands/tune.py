@@ -98,7 +98,7 @@ def _run(
         start=begin.start,
         measured=begin.measured,
         earlier=earlier,
-        can_run=launcher.can_run,
+        can_start=launcher.can_start,
     )
     for event in events:
         if as_json:
@@ -189,7 +189,7 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
 
 def _show_commands(begin: Begin, launcher: TrialLauncher, limits: Limits) -> None:
     """Commands of the trials, if none of them taught anything."""
-    layouts = [one for one in begin.start.layouts if launcher.can_run(begin.start.chosen, one)]
+    layouts = [one for one in begin.start.layouts if launcher.can_start(begin.start.chosen, one)]
     for number, layout in enumerate(dict.fromkeys(layouts), start=1):
         if number > limits.trials:
             return

@@ -36,7 +36,7 @@ from trainplan.profiler.trials.steady import WARM_UP_STEPS, steps_to_run
 class TrialLauncher(Protocol):
     """One way to run trials."""
 
-    def can_run(self, job: Job, layout: Layout) -> bool:
+    def can_start(self, job: Job, layout: Layout) -> bool:
         """May the layout be a contender?"""
         ...
 
@@ -66,7 +66,7 @@ class InProcesses:
         steps = WARM_UP_STEPS + self.steps
         return TrainingRequest(trainer="megatron-core", job=job, layout=layout, steps=steps)
 
-    def can_run(self, job: Job, layout: Layout) -> bool:
+    def can_start(self, job: Job, layout: Layout) -> bool:
         """Does the trainer run all of it?"""
         return refusal(self._request(job, layout)) is None
 
@@ -111,7 +111,7 @@ class Exported:
     elsewhere: bool = False
     """It is started where other variables are set than here."""
 
-    def can_run(self, job: Job, layout: Layout) -> bool:
+    def can_start(self, job: Job, layout: Layout) -> bool:
         """Can a launch be written?"""
         return exports(job, layout)
 
@@ -163,7 +163,7 @@ class OnPaper:
 
     machine: SimulatedMachine
 
-    def can_run(self, job: Job, layout: Layout) -> bool:
+    def can_start(self, job: Job, layout: Layout) -> bool:
         """As where files are exported."""
         return exports(job, layout)
 

@@ -37,7 +37,8 @@ from trainplan.planner.work.budget import Unlimited
 
 Found = dict[str, object]
 RESULTS = Path(__file__).parent / "results.json"
-OPTIONS = TuneOptions(trials=6)
+TRIALS = 6
+SEARCH = TuneOptions().search
 NEAR = 1.01
 """Of the true best: what counts as found."""
 MODES = {
@@ -60,8 +61,8 @@ class Prepared:
 def prepared(place: int) -> Prepared:
     """Contenders and their prior, once for all draws."""
     question = QUESTIONS[place]
-    start = searched(question.job, OPTIONS)
-    few = contenders(question.job, OPTIONS.search, also=start.layouts, chosen=start.chosen)
+    start = searched(question.job, TuneOptions())
+    few = contenders(question.job, SEARCH, also=start.layouts, chosen=start.chosen)
     tuning = knowledge_of(few)
     priced = tuning.prior.linear.prices
     filled = priced.used_bytes / few.memory_bytes
@@ -74,7 +75,7 @@ class Hidden:
     def __init__(self, document: MachineDocument, universe: Contenders) -> None:
         self.machine = SimulatedMachine(document)
         self.priced: dict[tuple[RuntimeOptions, Layout], tuple[float, float]] = {}
-        self.best = np.inf
+        self.best, self.memory_bytes = np.inf, universe.groups[0].memory_bytes
         for group in universe.groups:
             seconds, peaks = self.machine.of_table(group.job, group.table)
             fits = peaks <= group.memory_bytes
@@ -92,30 +93,31 @@ class Hidden:
 
     def launch(self, trial: Trial) -> Outcome:
         """Run a trial."""
-        return self.machine.outcome(trial, *self.of(trial.job, trial.layout))
+        return self.machine.outcome(trial, *self.of(trial.job, trial.layout), self.memory_bytes)
 
 
 Run = list[tuple[Trial, Outcome]]
 
 
-def tuned(known: Knowledge, hidden: Hidden) -> tuple[Run, str]:
+def tuned(known: Knowledge, hidden: Hidden, trials: int = TRIALS) -> tuple[Run, str]:
     """Trials of the policy, and why it stopped: as `loop.run`, without its events."""
+    options = TuneOptions(trials=trials)
     done: Run = []
-    stop, left = None, what_remains(known, OPTIONS)
+    stop, left = None, what_remains(known, options)
     while stop is None:
         trial, row = next_trial(known, left)
         done.append((trial, hidden.launch(trial)))
         known = known.after(Ended(row, *done[-1])).priced_near()
-        left = what_remains(known, OPTIONS)
-        stop = stop_reason(known, OPTIONS, left)
+        left = what_remains(known, options)
+        stop = stop_reason(known, options, left)
     return done, stop
 
 
-def launched(tuner: Tuner, hidden: Hidden) -> Run:
+def launched(tuner: Tuner, hidden: Hidden, trials: int = TRIALS) -> Run:
     """Trials of a baseline; where a node is lost it is repeated once at no cost, as in tuning."""
     done: Run = []
     outcome: Outcome | None = None
-    for _ in range(OPTIONS.trials):
+    for _ in range(trials):
         try:
             job, layout = next(tuner) if outcome is None else tuner.send(outcome)
         except StopIteration:
@@ -129,7 +131,7 @@ def launched(tuner: Tuner, hidden: Hidden) -> Run:
     return done
 
 
-def over_best(done: Run, hidden: Hidden) -> list[float]:
+def over_best(done: Run, hidden: Hidden, trials: int = TRIALS) -> list[float]:
     """True step of the best measured over the true best, after each counted trial."""
     found, shown, ratios = np.inf, np.inf, []
     for trial, outcome in done:
@@ -138,11 +140,11 @@ def over_best(done: Run, hidden: Hidden) -> list[float]:
             found = hidden.of(trial.job, trial.layout)[0] / hidden.best
         if outcome.ending != "lost_node":
             ratios.append(found)
-    return (ratios + [found] * OPTIONS.trials)[: OPTIONS.trials]
+    return (ratios + [found] * trials)[:trials]
 
 
 def draw_of(
-    place: int, modes: tuple[str, ...], only: frozenset[str], seed: int
+    place: int, modes: tuple[str, ...], only: frozenset[str], trials: int, seed: int
 ) -> dict[str, Found]:
     """All tuners on one machine, with and without faults."""
     ready, found = prepared(place), {}
@@ -153,22 +155,25 @@ def draw_of(
         hidden = Hidden(machine(seed, layouts=layouts, faults=False), ready.known.universe)
         for mode in some:
             hidden.machine = SimulatedMachine(machine(seed, **MODES[mode]))
-            found[mode] = _all_tuners(ready, hidden, only, seed)
+            found[mode] = _all_tuners(ready, hidden, only, trials, seed)
     return found
 
 
-def _all_tuners(ready: Prepared, hidden: Hidden, only: frozenset[str], seed: int) -> Found:
+def _all_tuners(
+    ready: Prepared, hidden: Hidden, only: frozenset[str], trials: int, seed: int
+) -> Found:
     found: Found = {}
     if not only or "tune" in only:
-        done, stop = tuned(ready.tuning, hidden)
-        found["tune"] = over_best(done, hidden)
+        done, stop = tuned(ready.tuning, hidden, trials)
+        found["tune"] = over_best(done, hidden, trials)
         found["stop"] = stop
         found["used"] = sum(outcome.ending != "lost_node" for _, outcome in done)
     for name, baseline in BASELINES.items():
         if only and name not in only:
             continue
         draw = np.random.default_rng([seed, 1])
-        found[name] = over_best(launched(baseline(ready.known, draw), hidden), hidden)
+        done = launched(baseline(ready.known, draw), hidden, trials)
+        found[name] = over_best(done, hidden, trials)
     return found
 
 
@@ -205,6 +210,10 @@ def summary(found: list[dict[str, object]]) -> dict[str, object]:
     if "stop" in found[0]:
         stops = [one["stop"] for one in found]
         result["stops"] = {name: stops.count(name) for name in sorted(set(map(str, stops)))}
+        settled = np.array([one["stop"] == "settled" for one in found])
+        if settled.any():
+            ends = np.array([one["tune"][-1] for one in found])[settled]
+            result["found_where_settled"] = round(float((ends <= NEAR).mean()), 3)
         result["trials_used"] = round(float(np.mean([one["used"] for one in found])), 2)
     return result
 
@@ -218,6 +227,7 @@ def main() -> None:
     """Run all and write the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--trials", type=int, default=TRIALS)
     parser.add_argument("--grids", type=int, default=3, help="draws whose whole grid is searched")
     parser.add_argument("--mode", choices=MODES, action="append")
     parser.add_argument("--job", type=int, action="append")
@@ -230,11 +240,12 @@ def main() -> None:
     with ProcessPoolExecutor(asked.processes) as pool:
         for place in places:
             name = QUESTIONS[place].name
-            work = partial(draw_of, place, modes, frozenset(asked.only))
+            work = partial(draw_of, place, modes, frozenset(asked.only), asked.trials)
             found = list(pool.map(work, range(asked.draws), chunksize=10))
             for mode in modes:
                 told = {"draws": asked.draws, **summary([one[mode] for one in found])}
-                results.setdefault(mode, {})[name] = told
+                key = mode if asked.trials == TRIALS else f"{mode}, {asked.trials} trials"
+                results.setdefault(key, {})[name] = told
                 sys.stdout.write(json.dumps({"job": name, "mode": mode, **told}) + "\n")
                 sys.stdout.flush()
             over = list(pool.map(partial(whole_grid, place), range(asked.grids)))

@@ -33,7 +33,8 @@ def alikeness(contenders: Contenders, steps: float) -> FloatColumn:
     """Correlation of what is shared, by the steps between two layouts.
 
     Another setting of the runtime is a step. Source: exponential in the distance (Rasmussen and
-    Williams, Gaussian Processes, equation 4.18), `steps` as `catalog/spreads.toml` has it.
+    Williams, Gaussian Processes for Machine Learning, 2006, section 4.2.1); its length, `steps`, is
+    `likeness` of catalog/spreads.toml.
     """
     places = np.concatenate([features(group.job, group.table) for group in contenders.groups])
     numbers = [np.full(len(g.table), i) for i, g in enumerate(contenders.groups)]

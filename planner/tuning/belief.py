@@ -27,15 +27,18 @@ Matrix = FloatColumn
 TAIL, WIDE_TAIL = 4.0, 1.0
 """Degrees of freedom of what one layout has of its own, and of the speed.
 
-Source: four leave a variance and are usual for odd runs (Lange et al., JASA 84, 1989); one is the
-Cauchy density of `costmodel.measured.scalars`.
+Source: assumed; four are few enough for odd runs and leave a variance. One is the Cauchy density of
+`costmodel.measured.scalars`.
 """
-ROUNDS = 8
+ROUNDS = 12
+LARGE_SPEED = 0.5
+"""Spread of the speed that the rounds begin with.
+
+Source: as the widest groups in costmodel/measured/scalars.py, SPEED_SPREAD.
+"""
 ROUNDING = 1e-9
 """Added to variances before a root is taken."""
 SPEED = SCALARS.index("speed")
-FREE = 2.0
-"""Standard deviation of a scalar of which nothing is known. Source: assumed; a factor of 7."""
 WIDER = (1.0, 2.0, 4.0, 8.0)
 """Times as far from the cost model as published runs are: how unlike them a machine may be.
 
@@ -81,7 +84,7 @@ class Measurements:
 def prior_spreads() -> FloatColumn:
     """Standard deviation of every scalar before anything is measured, by `SCALARS`.
 
-    Source: `catalog/spreads.toml`.
+    Source: costmodel/catalog/spreads.toml.
     """
     return np.array([catalog.spreads().scalars[name].value for name in SCALARS])
 
@@ -116,12 +119,14 @@ class Prior:
         wider[SPEED] = 1.0
         return np.asarray((wider * self.spreads) ** 2)
 
-    def after(self, measured: Measurements) -> Belief:
-        """The belief once some were measured, as wide as these say.
+    def after(self, measured: Measurements, *, wide_tails: bool = True) -> Belief:
+        """The belief once some were measured; without wide tails all is normal, of one width.
 
-        Source: evidence of a normal prior, Rasmussen and Williams, Gaussian Processes, equation
-        2.30, times the prior of `WIDER`.
+        Source: evidence of a normal prior, Rasmussen and Williams, Gaussian Processes for Machine
+        Learning, 2006, equation 2.30, times the prior of `WIDER`.
         """
+        if not wide_tails:
+            return self._after(measured, wide_tails=False)
         wide = [replace(self, wider=factor) for factor in WIDER if factor >= self.wider]
         found = max(wide, key=lambda one: one._evidence(measured) - np.log(one.wider))
         return found._after(measured)
@@ -131,26 +136,27 @@ class Prior:
 
         What all layouts have in common tells nothing of these: the speed is left free.
         """
-        scalars = self._scalars
-        scalars[SPEED] = FREE**2
-        inverse, surprise = self._surprise(
-            measured, scalars, np.full(len(measured.rows), self._own)
-        )
+        scalars, own = self._scalars, np.full(len(measured.rows), self._own)
+        scalars[SPEED] = LARGE_SPEED**2
+        inverse, surprise = self._surprise(measured, scalars, own)
         _, size = np.linalg.slogdet(inverse)
         return float(0.5 * (size - surprise @ inverse @ surprise))
 
-    def _after(self, measured: Measurements) -> Belief:
+    def _after(self, measured: Measurements, *, wide_tails: bool = True) -> Belief:
         """The belief of one width.
 
-        Source: Lange, Little and Taylor, JASA 84, 1989, equations 4 to 6: expectation and
-        maximisation for Student's t, here of `own` and of the speed.
+        Source: derived; a Student variable of n degrees and scale s is normal with a random
+        variance whose expected inverse, given a square r, is (n + 1) / (n s^2 + r): each round
+        puts it in.
+        Lange, Little and Taylor, JASA 84, 1989, pages 881 to 896, is the same with one scale.
         """
         size, rows = self._own, measured.rows
         scalars, own = self._scalars, np.full(len(rows), size)
-        for _ in range(ROUNDS if len(rows) else 0):
+        if wide_tails and len(rows):
+            scalars[SPEED] = LARGE_SPEED**2  # what all steps share is first asked of the speed
+        for _ in range(ROUNDS if wide_tails and len(rows) else 0):
             speed, residual = self._squares(measured, scalars, own)
             own = size * (TAIL + residual / size) / (TAIL + 1)
-            scalars = scalars.copy()
             scalars[SPEED] = (WIDE_TAIL * self.spreads[SPEED] ** 2 + speed) / (WIDE_TAIL + 1)
         return self._conditioned(measured, scalars, own)
 
@@ -190,8 +196,8 @@ class Prior:
     ) -> Belief:
         """The belief after measurements, given the variances.
 
-        Source: normal distributions, Rasmussen and Williams, Gaussian Processes, equations 2.23,
-        2.24.
+        Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations
+        2.23 and 2.24.
         """
         every, rows = np.arange(len(self.alike)), measured.rows
         inverse, surprise = self._surprise(measured, scalars, own)

@@ -1,22 +1,23 @@
 """Which contender to run next: the one that is most likely the fastest of all.
 
-Of 40 simulated machines for each of three jobs (examples/tuning), expected improvement, with one
-trial or two ahead, and the probability of an improvement found the fastest less often or later.
+On simulated machines (examples/tuning) expected improvement, one trial ahead or two, found the
+fastest less often.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.layouts import BoolColumn
 from trainplan.costmodel.measured.varied import MEANINGS, SCALARS
 from trainplan.planner.tuning.belief import Belief
 from trainplan.planner.tuning.stop import Untried
 
 
-def choose(belief: Belief, left: Untried) -> int:
+def choose(belief: Belief, left: Untried, rows: BoolColumn) -> int:
     """The next trial; of contenders that are as likely the fastest, the one expected faster."""
     order = np.lexsort((belief.log_seconds, -left.fastest))
-    return next(int(row) for row in order if left.open_rows[row])
+    return next(int(row) for row in order if rows[row])
 
 
 def reason(belief: Belief, left: Untried, row: int, best: float | None) -> str:

@@ -34,6 +34,11 @@ RUNS_BEFORE, FAILS_BEFORE = 9.0, 0.5
 
 Source: assumed; after one crash a layout like it still runs in nine cases of ten or so.
 """
+LIKELY = 0.9
+"""Of the largest probability to run: what is tried while nothing has run.
+
+Source: assumed; one layout that runs is worth more than the chance of a faster one.
+"""
 FAILURES = ("crash", "hang", "not_a_number")
 """Endings that say something of a layout beside its memory."""
 
@@ -113,6 +118,15 @@ class Knowledge:
         return found
 
     @property
+    def promising_rows(self) -> BoolColumn:
+        """Open contenders, of which those that likely run where only failures are known so far."""
+        failed = any(one.outcome.ending != "lost_node" for one in self.ended)
+        if self.best or not failed or not self.open_rows.any():
+            return self.open_rows
+        runs = np.where(self.open_rows, self.runs, 0.0)
+        return np.asarray(self.open_rows & (runs >= LIKELY * runs.max()))
+
+    @property
     def _lost(self) -> dict[int, int]:
         rows = [one.row for one in self.ended if one.outcome.ending == "lost_node"]
         return {row: rows.count(row) for row in rows}
@@ -132,8 +146,9 @@ class Knowledge:
 
     @property
     def counted(self) -> int:
-        """Trials of the budget."""
-        return sum(one.outcome.ending != "lost_node" for one in self.ended)
+        """Trials of the budget: one that is repeated for a lost node counts once."""
+        ended = sum(one.outcome.ending != "lost_node" for one in self.ended)
+        return ended + sum(count >= MOST_LOST for count in self._lost.values())
 
     @property
     def seconds(self) -> float:

@@ -15,7 +15,7 @@ from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import search
 from trainplan.planner.tuning import reports
 from trainplan.planner.tuning.choose import choose, reason
-from trainplan.planner.tuning.contenders import CanRun, Contenders, contenders
+from trainplan.planner.tuning.contenders import Contenders, contenders, exports
 from trainplan.planner.tuning.events import (
     Finished,
     Learned,
@@ -52,20 +52,20 @@ def tune(
     start: Start | None = None,
     measured: Measured = NOTHING,
     earlier: Sequence[tuple[Trial, Outcome]] = (),
-    can_run: CanRun | None = None,
+    can_start: Callable[[Job, Layout], bool] = exports,
 ) -> Iterator[AnyEvent]:
     """Run trials of a job and learn from each; the last event is `Finished`.
 
     Without a `start` it searches for one. Trials of `earlier` count as done and are not repeated.
-    What `can_run` refuses is no contender; by default what is not exported. An interrupted iterator
-    has lost nothing: what ended was told.
+    Only layouts that `can_start` says yes to are tried.
+    An interrupted iterator has lost nothing: what ended was told.
 
     Raises:
         PlanError: The job names something unknown, or no layout can be tried.
     """
     options = options or TuneOptions()
     start = start or searched(job, options, measured)
-    known = _known(job, options, start, measured, earlier, can_run=can_run)
+    known = _known(job, options, start, measured, earlier=earlier, can_start=can_start)
     yield from run(known, launch, options, measured)
 
 
@@ -106,9 +106,9 @@ def _known(
     options: TuneOptions,
     start: Start,
     measured: Measured,
-    earlier: Sequence[tuple[Trial, Outcome]],
     *,
-    can_run: CanRun | None,
+    earlier: Sequence[tuple[Trial, Outcome]],
+    can_start: Callable[[Job, Layout], bool],
 ) -> Knowledge:
     """What is known before the first trial.
 
@@ -123,12 +123,12 @@ def _known(
         start.layouts,
         chosen=start.chosen,
         tried=before,
-        can_run=can_run,
+        can_start=can_start,
     )
     if not len(found):
         raise SpecError(
             f"no layout can be tried: none that may fit can be started on {job.runtime}: "
-            "`plan search` says what was refused, `plan export` what is not written"
+            "`plan search` says what was refused, `plan catalog runtimes` what is written"
         )
     known = knowledge_of(found, measured)
     place = {(one.options, layout): row for row, (one, layout) in enumerate(found)}
@@ -144,7 +144,7 @@ def next_trial(known: Knowledge, left: Untried) -> tuple[Trial, int]:
     if again is not None:
         why = "once more: a node was lost, which says nothing of the layout"
         return _trial(known.contenders, again, number, why), again
-    row, best = choose(known.belief, left), known.best
+    row, best = choose(known.belief, left, known.promising_rows), known.best
     reference = float(np.log(best.outcome.step_time_s or 1.0)) if best else None
     why = reason(known.belief, left, row, reference)
     return _trial(known.contenders, row, number, why), row

@@ -12,7 +12,7 @@ class TuneOptions(Spec):
     """When to stop, and which layouts may be tried."""
 
     trials: PositiveInt = 8
-    """Trials at most, those of an earlier run included; lost nodes do not count."""
+    """Trials at most, those of an earlier run included; a repeat for a lost node is free."""
     seconds: PositiveFloat | None = None
     """No trial is started once the trials took so long."""
     settled: float = Field(default=0.9, gt=0.0, lt=1.0)

@@ -13,7 +13,6 @@ from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.scalars import LEAST_LEARNT
 from trainplan.costmodel.measured.varied import MEANINGS, SCALARS
 from trainplan.costmodel.spec.evidence.calibration import Calibration
-from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.evidence.trial import Trial
 from trainplan.planner.tuning.events import (
     Best,
@@ -107,7 +106,7 @@ def finished(
         remains=_remains(known, options, left),
         scalars=scalar_ranges(known),
         memory_factor=memory_factor(known),
-        calibration=_calibration(known, measured.profile),
+        calibration=_calibration(known, measured),
     )
 
 
@@ -209,7 +208,7 @@ def memory_factor(known: Knowledge) -> ScalarMemory:
     return ScalarMemory(value=exp(mean), low=exp(mean - half), high=exp(mean + half))
 
 
-def _calibration(known: Knowledge, profile: Profile | None) -> Calibration | None:
+def _calibration(known: Knowledge, measured: Measured) -> Calibration | None:
     """The machine for the next search, from what was measured."""
     some = [
         Observation(
@@ -223,6 +222,6 @@ def _calibration(known: Knowledge, profile: Profile | None) -> Calibration | Non
         if one.outcome.step_time_s
     ]
     try:
-        return calibrate(some, profile) if some else None
+        return calibrate(some, measured.profile) if some else None
     except PlanError:  # unlike node groups, or steps that are not what they are said to be
         return None

@@ -83,12 +83,12 @@ class SimulatedMachine:
     def launch(self, trial: Trial) -> Outcome:
         """Run a trial."""
         seconds, peaks = self.of_table(trial.job, LayoutTable.of([trial.layout]))
-        return self.outcome(trial, float(seconds[0]), float(peaks[0]))
-
-    def outcome(self, trial: Trial, seconds: float, peak: float) -> Outcome:
-        """How a trial ends whose true step time and peak of memory are known."""
-        document, fault = self.document, self._fault(trial)
         memory = machine_for(trial.job, self.measured).memory_bytes
+        return self.outcome(trial, float(seconds[0]), float(peaks[0]), memory)
+
+    def outcome(self, trial: Trial, seconds: float, peak: float, memory: float) -> Outcome:
+        """How a trial ends whose true step time and peak are known, in so much device memory."""
+        document, fault = self.document, self._fault(trial)
         if peak > memory or fault == "out_of_memory":
             over = f"{peak / memory:.2f} of the memory of a GPU" if peak > memory else "by chance"
             return Outcome(

@@ -15,7 +15,7 @@ SEED = 0
 REACH, MOST = 3.0, 100
 """Standard deviations within which a contender may beat the best, and how many are drawn.
 
-Source: a normal variable is beyond in one case in 700.
+Source: assumed; a normal variable is three deviations below its mean in one case in 700.
 """
 
 
@@ -23,7 +23,6 @@ Source: a normal variable is beyond in one case in 700.
 class Untried:
     """Probabilities of contenders that are open; 0 of others."""
 
-    open_rows: BoolColumn
     probability: float
     """That one of them is faster than the best measured by what is worth a trial."""
     gain: float
@@ -40,12 +39,13 @@ def untried(
 ) -> Untried:
     """Judge what is open, by draws of all step times at once and of what runs.
 
-    Source: derived; shares of the draws.
+    Source: derived; each probability is the share of the draws in which what it says is so, and the
+    gain is the mean over the draws of what the fastest that runs would save.
     """
     rows = _within_reach(belief, open_rows, best_row)
     faster, fastest = np.zeros(len(runs)), np.zeros(len(runs))
     if not len(rows):
-        return Untried(open_rows, 0.0, 0.0, faster, fastest)
+        return Untried(0.0, 0.0, faster, fastest)
     measured = [] if best_row is None else [best_row]
     drawn = samples(belief, np.array([*measured, *rows]), DRAWS, SEED)
     running = np.random.default_rng(SEED + 1).random((DRAWS, len(rows))) < runs[rows]
@@ -57,7 +57,7 @@ def untried(
     near = (seconds <= least - np.log1p(-worth)) & (seconds < best) & running
     fastest[rows] = near.mean(axis=0)
     gain = 1 - np.exp(least - best) if measured else np.ones(1)
-    return Untried(open_rows, float(ahead.any(axis=1).mean()), float(gain.mean()), faster, fastest)
+    return Untried(float(ahead.any(axis=1).mean()), float(gain.mean()), faster, fastest)
 
 
 def _within_reach(belief: Belief, open_rows: BoolColumn, best_row: int | None) -> IntColumn:
