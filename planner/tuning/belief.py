@@ -132,15 +132,21 @@ class Prior:
         return found._after(measured)
 
     def _evidence(self, measured: Measurements) -> float:
-        """Log probability of the contrasts between what was measured.
+        """Log probability of the contrasts between what was measured, up to a constant.
 
-        What all layouts have in common tells nothing of these: the speed is left free.
+        What all layouts have in common tells nothing of these: the speed is left free. An odd run
+        counts with the variance that makes it most probable, which costs what that is improbable.
         """
-        scalars, own = self._scalars, np.full(len(measured.rows), self._own)
+        size, scalars = self._own, self._scalars
         scalars[SPEED] = LARGE_SPEED**2
+        own = np.full(len(measured.rows), size)
+        for _ in range(ROUNDS):
+            _, residual = self._squares(measured, scalars, own)
+            own = size * (TAIL + residual / size) / (TAIL + 1)
         inverse, surprise = self._surprise(measured, scalars, own)
-        _, size = np.linalg.slogdet(inverse)
-        return float(0.5 * (size - surprise @ inverse @ surprise))
+        _, sharpness = np.linalg.slogdet(inverse)
+        odd = -TAIL / 2 * (np.log(own / size) + size / own)
+        return float(0.5 * (sharpness - surprise @ inverse @ surprise) + odd.sum())
 
     def _after(self, measured: Measurements, *, wide_tails: bool = True) -> Belief:
         """The belief of one width.

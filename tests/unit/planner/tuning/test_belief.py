@@ -68,12 +68,30 @@ def test_one_layout_tells_a_slow_network_from_slow_compute():
 
 
 def test_one_odd_run_among_several_moves_the_machine_less_than_a_normal_one_would():
-    slopes = {"compute": (-1.0,) * 4}
-    before = prior((1.0,) * 4, slopes, compute=0.1)
-    runs = measured((0, 1.0), (1, 1.0), (2, 1.5))
+    slopes = {"compute": (-1.0,) * 8}
+    before = prior((1.0,) * 8, slopes, compute=0.1)
+    agree = [(row, 1.0 + 0.02 * (row % 3)) for row in range(6)]
+    runs = measured(*agree, (6, 1.5))
     odd, normal = before.after(runs), before.after(runs, wide_tails=False)
     assert abs(odd.scalars[COMPUTE]) < 0.7 * abs(normal.scalars[COMPUTE])
-    assert odd.log_seconds[2] == pytest.approx(np.log(1.5), abs=0.02)
+    assert odd.log_seconds[6] == pytest.approx(np.log(1.5), abs=0.02)
+    assert odd.spread[7] < 1.5 * normal.spread[7]
+
+
+def test_contrasts_far_beyond_those_of_published_runs_widen_what_is_believed_of_the_rest():
+    before = prior((1.0,) * 6, {"speed": (-1.0,) * 6}, speed=0.06)
+    near = before.after(measured((0, 1.0), (1, 1.03), (2, 0.98), (3, 1.02)))
+    far = before.after(measured((0, 1.0), (1, 1.5), (2, 0.7), (3, 1.3)))
+    assert far.spread[5] > 3 * near.spread[5]
+
+
+def test_what_all_steps_have_in_common_widens_nothing():
+    before = prior((1.0,) * 6, {"speed": (-1.0,) * 6}, speed=0.06)
+    times = (1.0, 1.03, 0.98, 1.02)
+    near = before.after(measured(*enumerate(times)))
+    slow = before.after(measured(*((row, 3 * seconds) for row, seconds in enumerate(times))))
+    assert slow.spread[5] == pytest.approx(near.spread[5], rel=0.25)
+    assert slow.log_seconds[5] == pytest.approx(np.log(3), abs=0.05)
 
 
 def test_a_machine_half_as_fast_as_planned_is_believed_after_one_trial():
