@@ -64,12 +64,15 @@ def _forked(
 ) -> Rank:
     """Start one rank; here it returns, there it never does."""
     reader, writer = os.pipe()
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         os.close(writer)
         return Rank(number, pid, reader)
     try:
         die_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:  # it ended before it was watched
+            os._exit(1)
         for other in (0, reader, *(rank.reader for rank in before)):
             os.close(other)
         said = run_rank(number, asked, train, meeting)

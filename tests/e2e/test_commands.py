@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.e2e.command import LLAMA, PLAN, SMALLER, TINY, plan, with_value
+from tests.e2e.command import LLAMA, PLAN, TINY, plan, with_value
 from tests.e2e.measured_runs import sample
 from trainplan.cli.commands import COMMANDS
 from trainplan.cli.main import plan as group
@@ -350,7 +350,7 @@ def test_the_keys_of_json_are_frozen(tmp_path: Path):
     layout = "pp=8,dp=1,recompute=full"
     runs = sample(tmp_path / "runs.jsonl")
     documents = {
-        "search": keys(plan("search", *SMALLER, "--json").json),
+        "search": keys(plan("search", *LLAMA, "--json").json),
         "search, mixture of experts": keys(plan("search", *moe, "--json").json),
         "search, nothing fits": keys(plan("search", *infeasible, "--json").json),
         "estimate": keys(plan("estimate", *TINY, "--layout", layout, "--json").json),
