@@ -18,6 +18,7 @@ from trainplan.cli.files.trial_launches import (
     TrialLauncher,
     check_gpus_here,
     on_paper,
+    trainer_of,
 )
 from trainplan.cli.files.tuning_folder import PROFILE, TuningFolder, free_folder
 from trainplan.cli.options.tuned import Asked, Kept, Limits, Way, tuned_question
@@ -174,7 +175,7 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
         if way.nproc != begin.job.cluster.num_gpus:
             gpus = begin.job.cluster.num_gpus
             raise SpecError(f"--nproc {way.nproc}, but the plan is for {gpus} devices")
-        with Trainers("megatron-core") as trainers:
+        with Trainers(trainer_of(begin.job)) as trainers:
             yield InProcesses(trainers, way.nproc, limits.steps, limits.timeout)
     elif way.template:
         own = template(way.template)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.files.trial_launches import trainer_of
 from trainplan.cli.options.written_plans import load_written
 from trainplan.cli.render.verify import (
     ended_event,
@@ -18,12 +19,10 @@ from trainplan.cli.render.verify import (
 )
 from trainplan.cli.terminal.output import show, write
 from trainplan.cli.terminal.progress import watched
-from trainplan.costmodel.spec import Job
-from trainplan.planner.questions.verify.asked import combinations, of_torch
+from trainplan.planner.questions.verify.asked import combinations
 from trainplan.planner.questions.verify.verify import verify
 from trainplan.profiler.train.client import Trainers
 from trainplan.profiler.train.counted import CountedRuns, refusing
-from trainplan.profiler.train.request import TrainerName
 from trainplan.profiler.train.trainers import need
 
 UNEQUAL = 1
@@ -51,11 +50,6 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
         show(*verify_page(ran, asked.not_run))
     if not equal(ran):
         click.get_current_context().exit(UNEQUAL)
-
-
-def trainer_of(job: Job) -> TrainerName:
-    """What trains as the runtime of a plan does."""
-    return "torch" if of_torch(job) else "megatron-core"
 
 
 def _event(event: Mapping[str, object]) -> None:

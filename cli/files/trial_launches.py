@@ -20,13 +20,14 @@ from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.exporters.trial_steps import trial_launch
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.launchers.trials import FOLDER
+from trainplan.planner.questions.verify.asked import of_torch
 from trainplan.planner.tuning.contenders import exports
 from trainplan.planner.tuning.simulated import SCHEMA, MachineDocument, SimulatedMachine
 from trainplan.profiler.launch.launch import num_gpus
 from trainplan.profiler.logs.formats import StatedRun
 from trainplan.profiler.train.client import Trainers, slowest_seconds
 from trainplan.profiler.train.messages import TrainingFailedError
-from trainplan.profiler.train.request import TrainingRequest
+from trainplan.profiler.train.request import TrainerName, TrainingRequest
 from trainplan.profiler.train.trainers import refusal
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.run import Limits, TrialRun, Way
@@ -64,7 +65,8 @@ class InProcesses:
 
     def _request(self, job: Job, layout: Layout) -> TrainingRequest:
         steps = WARM_UP_STEPS + self.steps
-        return TrainingRequest(trainer="megatron-core", job=job, layout=layout, steps=steps)
+        trainer = self.trainers.trainer
+        return TrainingRequest(trainer=trainer, job=job, layout=layout, steps=steps)
 
     def can_start(self, job: Job, layout: Layout) -> bool:
         """Does the trainer run all of it?"""
@@ -206,3 +208,8 @@ def check_gpus_here(job: Job) -> None:
             f"the layouts need {wanted} GPUs and this machine has {there}: use --launcher slurm or "
             "--command, or --nproc for a model that trains in processes of this machine"
         )
+
+
+def trainer_of(job: Job) -> TrainerName:
+    """What trains as the runtime of a plan does."""
+    return "torch" if of_torch(job) else "megatron-core"

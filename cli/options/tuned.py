@@ -15,6 +15,8 @@ from trainplan.cli.options.stated import Question, question
 from trainplan.cli.terminal.output import remark
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.runtimes import runtime as traits_named
+from trainplan.costmodel.runtimes.fsdp import shards_with_fsdp2
 from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Precision
 from trainplan.profiler.launch.launch import Files, Launch, num_gpus
@@ -86,7 +88,10 @@ def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Quest
         length = length or model.max_position_embeddings
         device = device_of(num_gpus())
         precision = asked.precision or ("fp32" if device == "cpu" else "bf16")
-        options = RuntimeOptions.model_validate({**AS_TRAINED, **options.stated()})
+        trained = (
+            {} if shards_with_fsdp2(traits_named(asked.runtime or DEFAULT_RUNTIME)) else AS_TRAINED
+        )
+        options = RuntimeOptions.model_validate({**trained, **options.stated()})
         if cluster is None:
             if not profile.exists():
                 _measure(model, way.nproc, length, precision, profile, dry=dry)
