@@ -116,3 +116,20 @@ def norm_module(shapes: Shapes, separate_norms: int) -> Module:
     moved = elementwise_seconds(machine, 2 * shapes.storage * normed)
     launch = separate_norms * machine.constants.launch_seconds
     return Module("layernorm", moved + launch, element * normed)
+
+
+def router_bytes_kept(shapes: Shapes, rows: FloatColumn) -> FloatColumn:
+    """Bytes that a router of single operations keeps beyond two probabilities of every expert.
+
+    The chosen weights, and those of the rows that experts weigh. Of sigmoids the scores before they
+    are divided by their sums, twice, for the balancing loss has its own.
+    Source: Megatron Core `moe/moe_utils.py`, topk_routing_with_score_function and
+    compute_routing_scores_for_aux_loss; PyTorch `derivatives.yaml`, sigmoid (its result), div
+    (both operands), masked_select (what is selected from).
+    """
+    moe = shapes.job.model.moe
+    if moe is None or not shapes.traits.autograd.weighted_apart:
+        return np.zeros(shapes.size)
+    tokens = shapes.tokens / shapes.residual_shards
+    divided = (moe.num_experts + 2) * (moe.router_score_function == "sigmoid")
+    return BYTES_FP32 * (tokens * (moe.num_experts_per_tok + divided) + rows)

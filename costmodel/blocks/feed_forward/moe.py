@@ -15,7 +15,7 @@ from trainplan.costmodel.blocks.operations import (
     separates_experts,
 )
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
-from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.blocks.saved import activation_tensors, router_bytes_kept
 from trainplan.costmodel.comm import bus_factor, collective_seconds, group
 from trainplan.costmodel.comm.collectives import fit_column
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
@@ -301,6 +301,7 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     hidden = (BYTES_FP8 if low else shapes.storage) + (0 if weighted else shapes.storage)
     row = hidden * routing.hidden + share * tensors * shapes.storage * cut
     router = 2 * BYTES_FP32 * shapes.tokens / shapes.residual_shards * moe.num_experts
+    router = router + router_bytes_kept(shapes, routing.rows)
     clamped = 2.0 * (shapes.job.model.swiglu_limit is not None and separates_experts(shapes))
     inputs = clamped * routing.rows * shapes.storage * cut
     activation = routing.rows * shapes.storage * cut * share

@@ -117,7 +117,7 @@ class Autograd:
     """A gated unit adds an offset, of zero, to its second branch: one tensor more."""
     weighted_apart: bool = False
     """Routing weights multiply the activation of an expert by an operation of its own, which keeps
-    what it multiplies."""
+    what it multiplies, as every operation of the router does."""
     rotated_copies: bool = False
     """Rotated queries and keys are kept beside what the projection made, of which the values are a
     part; so are cosines and sines, for queries and for keys."""

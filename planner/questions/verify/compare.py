@@ -17,8 +17,8 @@ SPREAD = 8.0
 """Standard deviations of a random walk that are allowed. Source: derived; of 10^14 walks one is
 wider, and a factor that is wrong moves a loss by far more."""
 SAVED = 0.005
-"""Relative difference of saved bytes that is let pass: routing weights of a few bytes a token are
-in no formula. Source: derived; a tensor that is kept once more is some per cent of a layer."""
+"""Relative difference of saved bytes that is let pass: scalars of losses are in no
+formula. Source: derived; a tensor that is kept once more is some per cent of a layer."""
 
 
 class SentBytes(Protocol):
