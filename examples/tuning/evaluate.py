@@ -99,18 +99,26 @@ class Hidden:
 Run = list[tuple[Trial, Outcome]]
 
 
-def tuned(known: Knowledge, hidden: Hidden, trials: int = TRIALS) -> tuple[Run, str]:
-    """Trials of the policy, and why it stopped: as `loop.run`, without its events."""
+def tuned(known: Knowledge, hidden: Hidden, trials: int = TRIALS) -> tuple[Run, list[float], str]:
+    """Trials of the policy, how good its best was after each, and why it stopped.
+
+    As `loop.run`, without its events. Good is the true step over the true best one.
+    """
     options = TuneOptions(trials=trials)
     done: Run = []
+    ratios: list[float] = []
     stop, left = None, what_remains(known, options)
     while stop is None:
         trial, row = next_trial(known, left)
         done.append((trial, hidden.launch(trial)))
         known = known.after(Ended(row, *done[-1])).priced_near()
+        best = known.best
+        true = hidden.of(best.trial.job, best.trial.layout)[0] if best else np.inf
+        if done[-1][1].ending != "lost_node":
+            ratios.append(true / hidden.best)
         left = what_remains(known, options)
         stop = stop_reason(known, options, left)
-    return done, stop
+    return done, (ratios + ratios[-1:] * trials)[:trials], stop
 
 
 def launched(tuner: Tuner, hidden: Hidden, trials: int = TRIALS) -> Run:
@@ -164,8 +172,7 @@ def _all_tuners(
 ) -> Found:
     found: Found = {}
     if not only or "tune" in only:
-        done, stop = tuned(ready.tuning, hidden, trials)
-        found["tune"] = over_best(done, hidden, trials)
+        done, found["tune"], stop = tuned(ready.tuning, hidden, trials)
         found["stop"] = stop
         found["used"] = sum(outcome.ending != "lost_node" for _, outcome in done)
     for name, baseline in BASELINES.items():

@@ -10,7 +10,7 @@ its own have wide tails: each counts with the variance that makes what was measu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,11 +39,14 @@ Source: as the widest groups in costmodel/measured/scalars.py, SPEED_SPREAD.
 ROUNDING = 1e-9
 """Added to variances before a root is taken."""
 SPEED = SCALARS.index("speed")
-WIDER = (1.0, 2.0, 4.0, 8.0)
+WIDER = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Times as far from the cost model as published runs are: how unlike them a machine may be.
 
-Source: assumed; each is half as likely as the one before it, until the trials say otherwise.
+Source: assumed; until the trials say otherwise each halving is half as likely, for what is fitted
+sees no more of a machine, and each doubling a quarter, for published runs are many.
 """
+LEAST_WEIGHT = 0.01
+"""Of a width, beside that of the likeliest. Source: assumed; less changes nothing that is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ class Prior:
     @property
     def _scalars(self) -> FloatColumn:
         """Variances of the scalars."""
-        wider = np.full(len(SCALARS), self.wider)
+        wider = np.full(len(SCALARS), max(1.0, self.wider))
         wider[SPEED] = 1.0
         return np.asarray((wider * self.spreads) ** 2)
 
@@ -127,9 +130,13 @@ class Prior:
         """
         if not wide_tails:
             return self._after(measured, wide_tails=False)
-        wide = [replace(self, wider=factor) for factor in WIDER if factor >= self.wider]
-        found = max(wide, key=lambda one: one._evidence(measured) - np.log(one.wider))
-        return found._after(measured)
+        widths = [one for one in WIDER if self.wider == 1 or one >= self.wider]
+        wide = [replace(self, wider=factor) for factor in widths]
+        logs = np.array([one._evidence(measured) + _log_prior(one.wider) for one in wide])
+        weights = np.exp(logs - logs.max())
+        kept = [(w, one) for w, one in zip(weights, wide, strict=True) if w > LEAST_WEIGHT]
+        whole = sum(weight for weight, _ in kept)
+        return _mixed([(weight / whole, one._after(measured)) for weight, one in kept])
 
     def _evidence(self, measured: Measurements) -> float:
         """Log probability of the contrasts between what was measured, up to a constant.
@@ -227,6 +234,41 @@ class Prior:
             cross=cross - gain @ cross[rows],
             between=between,
         )
+
+
+def _log_prior(wider: float) -> float:
+    """Logarithm of the probability of a width before any trial, up to a constant."""
+    return float(np.log(wider) if wider < 1 else -2 * np.log(wider))
+
+
+def _mixed(parts: Sequence[tuple[float, Belief]]) -> Belief:
+    """The normal belief with mean and covariance of a mixture.
+
+    Source: derived; the covariance of a mixture is the mean of its parts' plus that of their means.
+    """
+    weights = np.array([weight for weight, _ in parts])
+    beliefs = [belief for _, belief in parts]
+    scalars = weights @ np.stack([one.scalars for one in beliefs])
+    seconds = weights @ np.stack([one.log_seconds for one in beliefs])
+    off = [(one.scalars - scalars, one.log_seconds - seconds) for one in beliefs]
+
+    def mean(matrices: Iterable[Matrix]) -> Matrix:
+        pairs = zip(weights.tolist(), matrices, strict=True)
+        return np.asarray(sum(weight * matrix for weight, matrix in pairs))
+
+    def between(some: IntColumn) -> Matrix:
+        pairs = zip(beliefs, off, strict=True)
+        return mean(one.between(some) + np.outer(d[some], d[some]) for one, (_, d) in pairs)
+
+    both = list(zip(beliefs, off, strict=True))
+    return Belief(
+        scalars=scalars,
+        scalars_covariance=mean(one.scalars_covariance + np.outer(s, s) for one, (s, _) in both),
+        log_seconds=seconds,
+        variance=mean(one.variance + d**2 for one, (_, d) in both),
+        cross=mean(one.cross + np.outer(d, s) for one, (s, d) in both),
+        between=between,
+    )
 
 
 def prior_of(

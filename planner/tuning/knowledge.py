@@ -140,9 +140,12 @@ class Knowledge:
 
     @property
     def best(self) -> Ended | None:
-        """The fastest that was measured."""
+        """Of those that were measured the one that is believed the fastest.
+
+        Of near ties a trial's noise decides which looks faster: what the others say of it counts.
+        """
         some = [one for one in self.ended if one.outcome.step_time_s]
-        return min(some, key=lambda one: one.outcome.step_time_s or 0.0, default=None)
+        return min(some, key=lambda one: float(self.belief.log_seconds[one.row]), default=None)
 
     @property
     def counted(self) -> int:
