@@ -44,10 +44,12 @@ class TuningFolder:
                 or cannot be made.
             ProfilerError: Another run holds it.
         """
-        if self.resume and not (self.path / FILE).exists():
+        begun = any((self.path / name).exists() for name in (FILE, PROFILE))
+        if self.resume and not begun:
             raise FileError(f"{self.path}: has no {FILE} to go on from; leave --resume out")
         if self.path.exists() and not self.resume:
-            raise FileError(f"{self.path}: exists; --resume goes on there, or choose another")
+            what = "--resume goes on there, or choose" if begun else "choose"
+            raise FileError(f"{self.path}: exists; {what} another")
         refuse_folder(self.path, force=True)
         self.path.mkdir(exist_ok=True)
         self._held.enter_context(only_run(self.path / LOCK))

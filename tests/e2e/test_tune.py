@@ -100,6 +100,16 @@ def test_a_folder_that_is_there_is_not_written_over(simulated):
     refused(simulated("--trials", "1"), "exists", "--resume")
 
 
+def test_a_run_goes_on_where_only_the_machine_was_measured_and_nowhere_else(simulated, tmp_path):
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    told = simulated("--trials", "1")
+    refused(told, "exists; choose another")
+    refused(simulated("--trials", "1", "--resume"), "trials.jsonl")
+    (folder / "profile.json").write_text(PROFILE.read_text())
+    assert events(simulated("--trials", "1", "--resume", "--json"))[0]["earlier_trials"] == 0
+
+
 def test_a_dry_run_prints_commands_and_writes_nothing(written, tmp_path):
     folder = tmp_path / "tuned"
     asked = ("--launcher", "slurm", "--dry-run", "--trials", "2", "--output-dir", folder)
@@ -135,6 +145,19 @@ def test_a_machine_file_of_another_kind_is_refused_by_its_name(written, tmp_path
     told = plan("tune", written, "--simulate", machine, "--output-dir", tmp_path / "tuned")
     refused(told, str(machine), "trainplan/simulated-machine/v1")
     assert not (tmp_path / "tuned").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"scalars": {"speed": 0}}, ("scalars.speed", "0")),
+        ({"faults": {"crash": 0.6, "hang": 0.6}}, ("faults", "more than 1")),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused_before_any_trial(written, tmp_path, changes, words):
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps({**MACHINE, **changes}))
+    refused(plan("tune", written, "--simulate", machine, "--output-dir", tmp_path / "t"), *words)
 
 
 def test_a_command_runs_exported_files_and_a_trial_without_memory_loses_nothing(written, tmp_path):
