@@ -243,7 +243,7 @@ class _Passes:
         """Once a step: gradients of what every tensor rank has whole and sees a part of.
 
         Source: Megatron Core `distributed/finalize_model_grads.py`,
-        _allreduce_non_tensor_model_parallel_grads.
+        _allreduce_non_tensor_model_parallel_grads; `moe/shared_experts.py`, gate_weight.
         """
         if self.layout.tp == 1:
             return Counter()
@@ -255,7 +255,7 @@ class _Passes:
             norm = weights * model.hidden_size
             biases = model.hidden_size * (model.attention_output_bias + model.mlp_bias)
             count += len(stage.moe_layers) * (2 * norm + biases) + stage.last * norm
-            router = moe.num_experts * model.hidden_size if moe else 0
+            router = (moe.num_experts + moe.shared_expert_gate) * model.hidden_size if moe else 0
             count += sum(stage.moe_layers) * router
         return Counter({("tp", "all_reduce"): BYTES_FP32 * count})
 
