@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.layouts import num_microbatches, stage_layers
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 
 Sent = Counter[tuple[str, str]]
@@ -38,9 +38,7 @@ class Stage:
 def stages_of(job: Job, layout: Layout, pp_rank: int) -> tuple[Stage, ...]:
     """Virtual stages of a pipeline rank; they go round the ranks."""
     number = layout.pp * layout.vpp
-    counts = layers_per_stage(job.model.num_hidden_layers, number)
-    if layout.stages is not None:
-        counts = tuple(stage.layers for stage in layout.stages)
+    counts = stage_layers(job.model, layout)
     found = []
     for one in range(pp_rank, number, layout.pp):
         start = sum(counts[:one])
@@ -113,9 +111,7 @@ class _Passes:
     @property
     def microbatches(self) -> int:
         """Of a replica in a step."""
-        return self.job.training.global_batch_size // (
-            self.layout.micro_batch_size * self.layout.dp
-        )
+        return num_microbatches(self.job, self.layout)
 
     @property
     def tokens(self) -> int:

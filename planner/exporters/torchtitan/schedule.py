@@ -12,12 +12,12 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import EQUAL, Program, Shape
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
-from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.layout import Schedule
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.timelines import virtual_stage_seconds
@@ -52,11 +52,6 @@ def by_table(layout: Layout) -> bool:
     return layout.schedule not in NAMES and not split
 
 
-def num_microbatches(job: Job, layout: Layout) -> int:
-    """Micro batches of a replica in a step."""
-    return job.training.global_batch_size // (layout.dp * layout.micro_batch_size)
-
-
 def priced_program(job: Job, layout: Layout) -> Program:
     """The ops whose time the price of a layout is.
 
@@ -73,13 +68,6 @@ def priced_program(job: Job, layout: Layout) -> Program:
     return program_for(
         layout.schedule, shape, relative_seconds(seconds, priced.seconds.p2p[:1], units)[0]
     )
-
-
-def stage_layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
-    """Layers of every virtual stage."""
-    if layout.stages is None:
-        return layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
-    return tuple(stage.layers for stage in layout.stages)
 
 
 def modules_of_stages(layers: tuple[int, ...]) -> list[list[str]]:

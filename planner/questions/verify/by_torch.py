@@ -11,7 +11,7 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
@@ -21,7 +21,7 @@ from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.traffic.sent_by_torch import num_microbatches, sent_bytes, split_of
+from trainplan.costmodel.traffic.sent_by_torch import sent_bytes
 from trainplan.planner.questions.verify.combinations import (
     Asked,
     Combination,
@@ -158,7 +158,7 @@ def head_kept_bytes(job: Job, layout: Layout) -> np.ndarray[tuple[int], np.dtype
     model, autograd = job.model, traits_of(job).autograd
     one, m = SCHEDULES[layout.schedule], num_microbatches(job, layout)
     stages = placed(one.placement, layout.pp, layout.vpp)
-    layers = np.array(split_of(job, layout))[stages]
+    layers = np.array(stage_layers(model, layout))[stages]
     last = stages == layout.pp * layout.vpp - 1
     flying = (held_passes(layout.schedule, m, layers) * last).sum(axis=1)
     waiting = flying if one.forward_first else 1

@@ -13,7 +13,7 @@ from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, _PipelineScheduleRuntime
 
-from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.layouts import stage_layers
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.dependencies import op_text
 from trainplan.costmodel.schedules.program import Shape, placed
@@ -55,13 +55,6 @@ CLASSES: Mapping[str, str] = MappingProxyType(
 """Class of torch of a schedule."""
 SPLIT_INTERLEAVED = "ScheduleInterleavedZeroBubble"
 """zb-h1 of several virtual stages a rank."""
-
-
-def stage_layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
-    """Layers of every virtual stage."""
-    if layout.stages is None:
-        return layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
-    return tuple(stage.layers for stage in layout.stages)
 
 
 def recomputed(layers: range, layout: Layout) -> frozenset[int]:
