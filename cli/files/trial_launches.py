@@ -6,7 +6,6 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from time import monotonic
 from typing import Protocol
 
@@ -31,7 +30,7 @@ from trainplan.profiler.train.request import TrainerName, TrainingRequest
 from trainplan.profiler.train.trainers import refusal
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.run import Limits, TrialRun, Way
-from trainplan.profiler.trials.steady import WARM_UP_STEPS, steps_to_run
+from trainplan.profiler.trials.steady import WARM_UP_STEPS, measured, steps_to_run
 
 
 class TrialLauncher(Protocol):
@@ -88,14 +87,7 @@ class InProcesses:
             seconds = monotonic() - begin
             return Outcome(ending=failed.ending, reason=failed.reason, seconds=seconds)
         timed = slowest_seconds(reports)[WARM_UP_STEPS:]
-        return Outcome(
-            ending="measured",
-            step_time_s=median(timed),
-            lowest_s=min(timed),
-            highest_s=max(timed),
-            steps=len(timed),
-            seconds=monotonic() - begin,
-        )
+        return measured(timed).model_copy(update={"seconds": monotonic() - begin})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -16,11 +16,11 @@ from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner.tuning.document import tuned_plan
 from trainplan.planner.tuning.events import Finished
+from trainplan.planner.tuning.loop import Launch
 from trainplan.profiler.journal.file import only_run
 from trainplan.profiler.trials.journal import FILE, TrialJournal
 
 PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"
-Launch = Callable[[Trial], Outcome]
 
 
 def free_folder(name: str) -> Path:
