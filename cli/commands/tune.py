@@ -135,6 +135,8 @@ def _check(plan: Path | None, asked: Asked, way: Way, kept: Kept) -> None:
         raise click.UsageError(f"{ways[0]} and {ways[1]} start trials in two ways: give one")
     if (way.launcher == COMMAND) != (way.template is not None):
         raise click.UsageError("--launcher command and --command TEMPLATE go together")
+    if way.stop_command is not None and way.template is None:
+        raise click.UsageError("--stop-command ends what --launcher command started: give that too")
     if kept.resume and kept.output_dir is None:
         raise click.UsageError("--resume needs the --output-dir of the run that goes on")
 
@@ -178,7 +180,7 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
         with Trainers(trainer_of(begin.job)) as trainers:
             yield InProcesses(trainers, way.nproc, limits.steps, limits.timeout)
     elif way.template:
-        own = template(way.template)
+        own = template(way.template, way.stop_command or "")
         yield Exported(folder, "torchrun", own, limits.steps, limits.timeout, elsewhere=True)
     else:
         name = way.launcher or "torchrun"

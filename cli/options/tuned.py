@@ -55,6 +55,7 @@ class Way:
     nproc: int | None
     launcher: str | None
     template: str | None
+    stop_command: str | None
     simulate: Path | None
 
 

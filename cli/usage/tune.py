@@ -58,6 +58,12 @@ WAY = (
         help="What starts a trial, with {folder} and {script}: 'ssh head bash {folder}/{script}'.",
     ),
     click.option(
+        "--stop-command",
+        metavar="TEMPLATE",
+        help="What ends a trial that --command started on another machine, filled in as it is: "
+        "'ssh head pkill -f {folder}/{script}'.",
+    ),
+    click.option(
         "--simulate",
         type=PATH,
         metavar="MACHINE.json",

@@ -21,7 +21,7 @@ from trainplan.profiler.journal.file import LineFile
 
 FILE = "trials.jsonl"
 SCHEMA = "trainplan/trials/v1"
-AGAIN = "remove it or choose another output, and start without --resume"
+AGAIN = "remove the file or choose another output, and start without --resume"
 
 
 class Header(Spec):
@@ -51,7 +51,7 @@ class TrialJournal:
     """The trials of one job, in a file."""
 
     def __init__(self, path: Path) -> None:
-        self._file = LineFile(path)
+        self._file = LineFile(path, AGAIN)
 
     def begin(self, job: Job) -> None:
         """Forget what is there, and say which job follows.

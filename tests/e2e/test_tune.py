@@ -126,6 +126,7 @@ def test_a_dry_run_prints_commands_and_writes_nothing(written, tmp_path):
         (("--model", "gpt2"), ("--cluster", "--nproc")),
         (("--model", "gpt2", "--nproc", "2", "--launcher", "slurm"), ("two ways",)),
         (("--model", "gpt2", "--launcher", "command"), ("--command TEMPLATE",)),
+        (("--model", "gpt2", "--stop-command", "true"), ("--launcher command",)),
         (("--model", "gpt2", "--nproc", "2", "--resume"), ("--output-dir",)),
         (("--model", "gpt2", "--budget", "3"), ("no duration", "30m")),
         ((*TINY, "--nproc", "3", "--trials", "1"), ("--nproc 3", "2 devices")),
