@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import load_measured
@@ -25,11 +26,12 @@ from trainplan.cli.options.tuned import Asked, Kept, Limits, Way, tuned_question
 from trainplan.cli.render.parts.text import layout_line
 from trainplan.cli.render.tune import finished_page, progress_line
 from trainplan.cli.terminal.output import json_line, json_text, remark, show, write
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec import Job, RuntimeOptions
 from trainplan.costmodel.spec.evidence.trial import Trial
 from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
+from trainplan.planner.plan.apart import NO_EXPORT
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.placement import node_order
 from trainplan.planner.questions.search import search
@@ -146,8 +148,11 @@ def _name(plan: Path | None, asked: Asked) -> str:
 
 
 def _of_plan(path: Path, asked: Asked) -> Begin:
-    text, _ = read_json(path)
-    found = written(text)
+    text, document = read_json(path)
+    with errors_of(path):
+        if document.values.get("apart"):
+            raise UnsupportedError(NO_EXPORT)
+        found = written(text)
     start = Start(found.job, (found.layout, *found.candidates))
     measured = load_measured(asked.profiles)
     order = node_order(text, found.job.cluster)
