@@ -92,7 +92,7 @@ def _run(
 ) -> Finished:
     """Go through the events, telling each, until the last."""
     options = TuneOptions(trials=limits.trials, seconds=limits.budget, search=begin.search)
-    earlier, launch = folder.trials(begin.job, launcher.launch)
+    earlier, launch = folder.trials(begin.job, launcher.launch, launcher.ran_by)
     remark(f"trials are kept in {folder.path}: `--output-dir {folder.path} --resume` goes on there")
     events = tune(
         begin.job,

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from trainplan.cli.files.disk import NewFile, write_folder
 from trainplan.cli.files.documents import Document, read_document
@@ -36,6 +36,9 @@ from trainplan.profiler.trials.steady import WARM_UP_STEPS, measured, steps_to_r
 class TrialLauncher(Protocol):
     """One way to run trials."""
 
+    ran_by: ClassVar[str]
+    """What runs them: times of one are not those of another."""
+
     def can_start(self, job: Job, layout: Layout) -> bool:
         """May the layout be a contender?"""
         ...
@@ -56,6 +59,8 @@ class TrialLauncher(Protocol):
 @dataclass(frozen=True, slots=True)
 class InProcesses:
     """Training in processes of this machine, without launch files."""
+
+    ran_by: ClassVar[str] = "processes of this machine"
 
     trainers: Trainers
     nproc: int
@@ -93,6 +98,8 @@ class InProcesses:
 @dataclass(frozen=True, slots=True)
 class Exported:
     """Exported files, a folder for each trial, and a way to start them."""
+
+    ran_by: ClassVar[str] = "launches"
 
     folder: Path
     launcher: str
@@ -155,6 +162,7 @@ class Exported:
 class OnPaper:
     """A simulated machine."""
 
+    ran_by: ClassVar[str] = "a simulated machine"
     machine: SimulatedMachine
 
     def can_start(self, job: Job, layout: Layout) -> bool:

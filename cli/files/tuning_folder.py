@@ -66,16 +66,18 @@ class TuningFolder:
         """Measurements of this machine, where none were given."""
         return self.path / PROFILE
 
-    def trials(self, job: Job, launch: Launch) -> tuple[Sequence[tuple[Trial, Outcome]], Launch]:
+    def trials(
+        self, job: Job, launch: Launch, ran_by: str
+    ) -> tuple[Sequence[tuple[Trial, Outcome]], Launch]:
         """Trials of before, and a launch that keeps each trial when it ends.
 
         Raises:
-            SpecError: Those of before are of another job.
+            SpecError: Those of before are of another job, or something else ran them.
         """
         journal = TrialJournal(self.path / FILE)
-        before = journal.read(job) if self.resume else None
+        before = journal.read(job, ran_by) if self.resume else None
         if before is None:
-            journal.begin(job)
+            journal.begin(job, ran_by)
 
         def kept(trial: Trial) -> Outcome:
             outcome = launch(trial)

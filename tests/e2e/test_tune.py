@@ -95,6 +95,13 @@ def test_what_goes_on_repeats_no_trial(simulated, tmp_path):
     assert len(set(layouts)) == len(layouts)
 
 
+def test_simulated_trials_are_not_taken_for_those_of_a_machine(simulated, written, tmp_path):
+    assert simulated("--trials", "1").code == 0
+    asked = ("--launcher", "command", "--command", "true {script}", "--resume")
+    told = plan("tune", written, *asked, "--output-dir", tmp_path / "tuned")
+    refused(told, "a simulated machine, not by launches", "--resume")
+
+
 def test_a_folder_that_is_there_is_not_written_over(simulated):
     assert simulated("--trials", "1").code == 0
     refused(simulated("--trials", "1"), "exists", "--resume")
