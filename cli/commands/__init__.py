@@ -30,7 +30,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "estimate": Entry("estimate", "Price one layout: time, memory, fit."),
         "profile": Entry("profile", "Measure this machine: compute, memory, links."),
         "import": Entry("import_profile", "Read a profile of another tool."),
-        "tune": Entry("tune", "Find the fastest layout by running the likeliest."),
+        "tune": Entry("tune", "Find the fastest layout by running the likeliest ones."),
         "calibrate": Entry("calibrate", "Correct the estimate by measured steps."),
         "validate": Entry("validate", "Compare predictions with measured runs."),
         "schedule": Entry("schedule", "Time and proof of a pipeline schedule."),
@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "sweep": Entry("sweep", "Vary the job of a plan; search every point."),
         "check": Entry("check", "Judge a launch you have; say which edits pay."),
         "export": Entry("export", "Write the launch script of a plan."),
-        "verify": Entry("verify", "Run a plan, shrunk, in a few processes; compare."),
+        "verify": Entry("verify", "Run a plan, shrunk to a few processes, and compare."),
         "catalog": Entry(
             "catalog",
             "Show known GPUs, hosts, models, optimizers, methods of offload and clusters.",

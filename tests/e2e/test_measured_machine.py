@@ -15,6 +15,7 @@ from functools import partial
 import pytest
 
 from tests.e2e.command import plan, plan_process
+from tests.grids import number
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.profiler.bench.optimizer import running
 
@@ -23,7 +24,7 @@ from tests.oracles.decoder import Decoder  # noqa: E402
 from tests.oracles.live_bytes import saved_bytes  # noqa: E402
 
 pytestmark = pytest.mark.oracle
-REPEATS = 5
+REPEATS = number(3, by_night=5)
 MEASURED = ("memory", "gemm", "attention", "embedding", "head", "optimizer", "stream")
 """What a step of one process consists of."""
 FAR = 10.0

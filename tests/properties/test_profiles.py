@@ -204,7 +204,7 @@ EVEN = SearchOptions(
     ],
 )
 def test_a_search_with_a_profile_finds_what_brute_force_finds(make_job, model, gpu, own):
-    job = make_job(model, f"1x8:{gpu}", 16)
+    job = make_job(model, f"1x4:{gpu}", 16)
     if own == "made":
         points = [point for points in KINDS.values() for point in points]
         known = profile([*points, layer(job, 0.004), layer(job, 0.003, tp=2)])

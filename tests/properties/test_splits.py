@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.grids import examples
+from tests.grids import examples, number
 from tests.properties.every_split import memory_of, on_the_clock, random_splits, with_memory
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable
@@ -48,7 +48,7 @@ from trainplan.planner.work.budget import Unlimited
 pytestmark = pytest.mark.usefixtures("quarters")
 
 ROUNDING = 1 + 1e-12
-LAYOUTS = 3
+LAYOUTS = number(2, by_night=3)
 """Of one job."""
 seeds = st.integers(0, 2**32 - 1)
 exhaustive = examples(2, by_night=4)

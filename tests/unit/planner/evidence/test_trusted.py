@@ -38,7 +38,11 @@ FEW = Measurements(
 @pytest.fixture(scope="module")
 def small_gpus(make_job):
     """A job whose fastest layout keeps half of the optimizer on the host, as no scored run does."""
-    return make_job("llama2-7b", "1x8:a10g", 32)
+    job = make_job("llama2-7b", "1x8:a10g", 32)
+    half = job.model.model_copy(update={"num_hidden_layers": 16})
+    group = job.cluster.groups[0].model_copy(update={"memory_gib": 12.0})
+    cluster = job.cluster.model_copy(update={"groups": (group,)})
+    return job.model_copy(update={"model": half, "cluster": cluster})
 
 
 @pytest.fixture(scope="module")
