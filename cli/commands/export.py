@@ -53,6 +53,10 @@ def command(
         raise UsageError("give --output-dir FOLDER for a launch script, or --keys PROJECT")
     refuse_folder(output_dir, force=force)
     if one_rank is not None:
+        if trials is not None or launcher != "torchrun":
+            raise UsageError(
+                "--one-rank writes a script of its own: leave --trials, --launcher out"
+            )
         show(*_of_one_rank(plan, candidate, runtime, output_dir, one_rank, force=force))
         return
     if trials is None:

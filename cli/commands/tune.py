@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.profiles import load_measured
@@ -25,11 +26,12 @@ from trainplan.cli.options.tuned import Asked, Kept, Limits, Way, tuned_question
 from trainplan.cli.render.parts.text import layout_line
 from trainplan.cli.render.tune import finished_page, progress_line
 from trainplan.cli.terminal.output import json_line, json_text, remark, show, write
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec import Job, RuntimeOptions
 from trainplan.costmodel.spec.evidence.trial import Trial
 from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
+from trainplan.planner.plan.apart import NO_EXPORT
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.placement import node_order
 from trainplan.planner.questions.search import search
@@ -90,7 +92,7 @@ def _run(
 ) -> Finished:
     """Go through the events, telling each, until the last."""
     options = TuneOptions(trials=limits.trials, seconds=limits.budget, search=begin.search)
-    earlier, launch = folder.trials(begin.job, launcher.launch)
+    earlier, launch = folder.trials(begin.job, launcher.launch, launcher.ran_by)
     remark(f"trials are kept in {folder.path}: `--output-dir {folder.path} --resume` goes on there")
     events = tune(
         begin.job,
@@ -135,6 +137,8 @@ def _check(plan: Path | None, asked: Asked, way: Way, kept: Kept) -> None:
         raise click.UsageError(f"{ways[0]} and {ways[1]} start trials in two ways: give one")
     if (way.launcher == COMMAND) != (way.template is not None):
         raise click.UsageError("--launcher command and --command TEMPLATE go together")
+    if way.stop_command is not None and way.template is None:
+        raise click.UsageError("--stop-command ends what --launcher command started: give that too")
     if kept.resume and kept.output_dir is None:
         raise click.UsageError("--resume needs the --output-dir of the run that goes on")
 
@@ -144,8 +148,11 @@ def _name(plan: Path | None, asked: Asked) -> str:
 
 
 def _of_plan(path: Path, asked: Asked) -> Begin:
-    text, _ = read_json(path)
-    found = written(text)
+    text, document = read_json(path)
+    with errors_of(path):
+        if document.values.get("apart"):
+            raise UnsupportedError(NO_EXPORT)
+        found = written(text)
     start = Start(found.job, (found.layout, *found.candidates))
     measured = load_measured(asked.profiles)
     order = node_order(text, found.job.cluster)
@@ -178,7 +185,7 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
         with Trainers(trainer_of(begin.job)) as trainers:
             yield InProcesses(trainers, way.nproc, limits.steps, limits.timeout)
     elif way.template:
-        own = template(way.template)
+        own = template(way.template, way.stop_command or "")
         yield Exported(folder, "torchrun", own, limits.steps, limits.timeout, elsewhere=True)
     else:
         name = way.launcher or "torchrun"

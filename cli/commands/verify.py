@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -17,7 +15,7 @@ from trainplan.cli.render.verify import (
     started_event,
     verify_page,
 )
-from trainplan.cli.terminal.output import show, write
+from trainplan.cli.terminal.output import json_line, show, write
 from trainplan.cli.terminal.progress import watched
 from trainplan.planner.questions.verify.asked import combinations
 from trainplan.planner.questions.verify.verify import verify
@@ -36,22 +34,17 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
     need(trainer)
     asked = combinations(found.job, found.layout, int(nproc), refusing(trainer))
     if as_json:
-        _event(started_event(asked, int(nproc), trainer))
+        write(json_line(started_event(asked, int(nproc), trainer)))
     ran = []
     with Trainers(trainer) as trainers:
         others = asked.others if as_json else watched(asked.others, "verifying")
         for one in verify(asked.reference, others, CountedRuns(trainers, steps, timeout)):
             ran.append(one)
             if as_json:
-                _event(ran_event(one))
+                write(json_line(ran_event(one)))
     if as_json:
-        _event(ended_event(ran, asked.not_run))
+        write(json_line(ended_event(ran, asked.not_run)))
     else:
         show(*verify_page(ran, asked.not_run))
     if not equal(ran):
         click.get_current_context().exit(UNEQUAL)
-
-
-def _event(event: Mapping[str, object]) -> None:
-    """One object a line."""
-    write(json.dumps(event, ensure_ascii=False, allow_nan=False) + "\n")

@@ -6,9 +6,8 @@ import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from time import monotonic
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from trainplan.cli.files.disk import NewFile, write_folder
 from trainplan.cli.files.documents import Document, read_document
@@ -31,11 +30,14 @@ from trainplan.profiler.train.request import TrainerName, TrainingRequest
 from trainplan.profiler.train.trainers import refusal
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.run import Limits, TrialRun, Way
-from trainplan.profiler.trials.steady import WARM_UP_STEPS, steps_to_run
+from trainplan.profiler.trials.steady import WARM_UP_STEPS, measured, steps_to_run
 
 
 class TrialLauncher(Protocol):
     """One way to run trials."""
+
+    ran_by: ClassVar[str]
+    """What runs them: times of one are not those of another."""
 
     def can_start(self, job: Job, layout: Layout) -> bool:
         """May the layout be a contender?"""
@@ -57,6 +59,8 @@ class TrialLauncher(Protocol):
 @dataclass(frozen=True, slots=True)
 class InProcesses:
     """Training in processes of this machine, without launch files."""
+
+    ran_by: ClassVar[str] = "processes of this machine"
 
     trainers: Trainers
     nproc: int
@@ -88,19 +92,14 @@ class InProcesses:
             seconds = monotonic() - begin
             return Outcome(ending=failed.ending, reason=failed.reason, seconds=seconds)
         timed = slowest_seconds(reports)[WARM_UP_STEPS:]
-        return Outcome(
-            ending="measured",
-            step_time_s=median(timed),
-            lowest_s=min(timed),
-            highest_s=max(timed),
-            steps=len(timed),
-            seconds=monotonic() - begin,
-        )
+        return measured(timed).model_copy(update={"seconds": monotonic() - begin})
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
     """Exported files, a folder for each trial, and a way to start them."""
+
+    ran_by: ClassVar[str] = "launches"
 
     folder: Path
     launcher: str
@@ -163,6 +162,7 @@ class Exported:
 class OnPaper:
     """A simulated machine."""
 
+    ran_by: ClassVar[str] = "a simulated machine"
     machine: SimulatedMachine
 
     def can_start(self, job: Job, layout: Layout) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -16,11 +16,11 @@ from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner.tuning.document import tuned_plan
 from trainplan.planner.tuning.events import Finished
+from trainplan.planner.tuning.loop import Launch
 from trainplan.profiler.journal.file import only_run
 from trainplan.profiler.trials.journal import FILE, TrialJournal
 
 PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"
-Launch = Callable[[Trial], Outcome]
 
 
 def free_folder(name: str) -> Path:
@@ -44,10 +44,12 @@ class TuningFolder:
                 or cannot be made.
             ProfilerError: Another run holds it.
         """
-        if self.resume and not (self.path / FILE).exists():
+        begun = any((self.path / name).exists() for name in (FILE, PROFILE))
+        if self.resume and not begun:
             raise FileError(f"{self.path}: has no {FILE} to go on from; leave --resume out")
         if self.path.exists() and not self.resume:
-            raise FileError(f"{self.path}: exists; --resume goes on there, or choose another")
+            what = "--resume goes on there, or choose" if begun else "choose"
+            raise FileError(f"{self.path}: exists; {what} another")
         refuse_folder(self.path, force=True)
         self.path.mkdir(exist_ok=True)
         self._held.enter_context(only_run(self.path / LOCK))
@@ -64,16 +66,18 @@ class TuningFolder:
         """Measurements of this machine, where none were given."""
         return self.path / PROFILE
 
-    def trials(self, job: Job, launch: Launch) -> tuple[Sequence[tuple[Trial, Outcome]], Launch]:
+    def trials(
+        self, job: Job, launch: Launch, ran_by: str
+    ) -> tuple[Sequence[tuple[Trial, Outcome]], Launch]:
         """Trials of before, and a launch that keeps each trial when it ends.
 
         Raises:
-            SpecError: Those of before are of another job.
+            SpecError: Those of before are of another job, or something else ran them.
         """
         journal = TrialJournal(self.path / FILE)
-        before = journal.read(job) if self.resume else None
+        before = journal.read(job, ran_by) if self.resume else None
         if before is None:
-            journal.begin(job)
+            journal.begin(job, ran_by)
 
         def kept(trial: Trial) -> Outcome:
             outcome = launch(trial)

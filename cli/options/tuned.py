@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -55,6 +55,7 @@ class Way:
     nproc: int | None
     launcher: str | None
     template: str | None
+    stop_command: str | None
     simulate: Path | None
 
 
@@ -79,36 +80,22 @@ class Kept:
 
 def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Question:
     """The job of `--model` to `--profile`; in processes, what is not said has a default."""
-    assert asked.model is not None, "checked before"
-    model = load_model(asked.model)
-    cluster, batch, length = asked.cluster, asked.global_batch_size, asked.seq_length
-    precision, options = asked.precision or "bf16", asked.runtime_options
     if way.nproc:
-        batch = batch or MICRO_BATCHES * way.nproc
-        length = length or model.max_position_embeddings
-        device = device_of(num_gpus())
-        precision = asked.precision or ("fp32" if device == "cpu" else "bf16")
-        trained = (
-            {} if shards_with_fsdp2(traits_named(asked.runtime or DEFAULT_RUNTIME)) else AS_TRAINED
-        )
-        options = RuntimeOptions.model_validate({**trained, **options.stated()})
-        if cluster is None:
-            if not profile.exists():
-                _measure(model, way.nproc, length, precision, profile, dry=dry)
-            cluster = str(profile)
-    if cluster is None or batch is None or length is None:
+        asked = _trained_here(asked, way.nproc, profile, dry=dry)
+    model, cluster, batch = asked.model, asked.cluster, asked.global_batch_size
+    if model is None or cluster is None or batch is None or asked.seq_length is None:
         raise click.UsageError(
             "--model needs --cluster, --global-batch-size and --seq-length; or --nproc, which "
             "trains in processes of this machine and measures it first"
         )
     stated = question(
-        model=asked.model,
+        model=model,
         cluster=cluster,
         global_batch_size=batch,
-        seq_length=length,
+        seq_length=asked.seq_length,
         lengths=None,
         packing=None,
-        precision=precision,
+        precision=asked.precision or "bf16",
         optimizer="adamw",
         state_precision="o0",
         tokens=None,
@@ -116,7 +103,7 @@ def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Quest
         loss_tokens=1.0,
         runtime=asked.runtime or DEFAULT_RUNTIME,
         runtime_version=None,
-        runtime_options=options,
+        runtime_options=asked.runtime_options,
         reserve_bytes=0,
         reserve_host_bytes=0,
         profiles=asked.profiles,
@@ -125,6 +112,27 @@ def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Quest
     if way.nproc and gpus != way.nproc:
         raise SpecError(f"--nproc {way.nproc}, but the cluster has {gpus} devices: make them equal")
     return stated
+
+
+def _trained_here(asked: Asked, nproc: int, profile: Path, *, dry: bool) -> Asked:
+    """With defaults of this machine, which is measured where no cluster is named."""
+    model = load_model(asked.model or "")
+    length = asked.seq_length or model.max_position_embeddings
+    precision = asked.precision or ("bf16" if num_gpus() else "fp32")
+    by_torch = shards_with_fsdp2(traits_named(asked.runtime or DEFAULT_RUNTIME))
+    trained = {} if by_torch else AS_TRAINED
+    if asked.cluster is None and not profile.exists():
+        _measure(model, nproc, length, precision, profile, dry=dry)
+    return replace(
+        asked,
+        cluster=asked.cluster or str(profile),
+        global_batch_size=asked.global_batch_size or MICRO_BATCHES * nproc,
+        seq_length=length,
+        precision=precision,
+        runtime_options=RuntimeOptions.model_validate(
+            {**trained, **asked.runtime_options.stated()}
+        ),
+    )
 
 
 def _measure(

@@ -20,7 +20,7 @@ ASKED = (
     click.option(
         "--cluster",
         metavar="CLUSTER",
-        help="As in `plan search`. With --nproc left out, this machine is measured first.",
+        help="As in `plan search`. [default: with --nproc this machine, which is measured first]",
     ),
     global_batch_size(required=False),
     seq_length(required=False),
@@ -43,7 +43,7 @@ WAY = (
         "--nproc",
         type=click.IntRange(1, 64),
         metavar="N",
-        help="Train in N processes of this machine with megatron-core, without launch files.",
+        help="Train in N processes of this machine, as `plan verify` does, without launch files.",
     ),
     click.option(
         "--launcher",
@@ -56,6 +56,12 @@ WAY = (
         "template",
         metavar="TEMPLATE",
         help="What starts a trial, with {folder} and {script}: 'ssh head bash {folder}/{script}'.",
+    ),
+    click.option(
+        "--stop-command",
+        metavar="TEMPLATE",
+        help="What ends a trial that --command started on another machine, filled in as it is: "
+        "'ssh head pkill -f {folder}/{script}'.",
     ),
     click.option(
         "--simulate",
@@ -83,7 +89,7 @@ LIMITS = (
         type=click.IntRange(2, 10_000),
         default=10,
         show_default=True,
-        help="Training steps of a trial, with its warm-up.",
+        help="Steps that are timed after a warm-up of two; up to twice as many if they are uneven.",
     ),
     click.option(
         "--timeout",

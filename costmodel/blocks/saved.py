@@ -5,10 +5,12 @@ Norms of a layer as a module that recomputation may choose.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
-from trainplan.costmodel.blocks.parts import Module, Shapes
+from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.model.params import halves, norms_per_layer
@@ -133,3 +135,18 @@ def router_bytes_kept(shapes: Shapes, rows: FloatColumn) -> FloatColumn:
     tokens = shapes.tokens / shapes.residual_shards
     divided = (moe.num_experts + 2) * (moe.router_score_function == "sigmoid")
     return BYTES_FP32 * (tokens * (moe.num_experts_per_tok + divided) + rows)
+
+
+def with_output_gate(shapes: Shapes, shared: Part) -> Part:
+    """Shared experts, and what is kept where a gate multiplies their output: that and its score.
+
+    Source: Megatron Core `moe/shared_experts.py`, forward; PyTorch `derivatives.yaml`, mul (both
+    factors) and sigmoid (its result).
+    """
+    model = shapes.job.model
+    if model.moe is None or not model.moe.shared_expert_gate:
+        return shared
+    gated = shapes.tokens / shapes.residual_shards * shapes.storage * (model.hidden_size + 1)
+    whole, *others = shared.modules
+    whole = replace(whole, dropped_bytes=whole.dropped_bytes + gated)
+    return replace(shared, saved_bytes=shared.saved_bytes + gated, modules=(whole, *others))

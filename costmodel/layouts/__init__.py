@@ -5,7 +5,7 @@ axes by an alias of `table`. A `Rule` says which rows are illegal and which colu
 search can apply it early. `even_split` is how runtimes spread layers by themselves.
 """
 
-from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.even_split import layers_per_stage, stage_layers
 from trainplan.costmodel.layouts.rules import Rule, num_microbatches, rule
 from trainplan.costmodel.layouts.table import (
     BoolColumn,
@@ -25,4 +25,5 @@ __all__ = [
     "layers_per_stage",
     "num_microbatches",
     "rule",
+    "stage_layers",
 ]

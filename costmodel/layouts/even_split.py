@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import Layout, ModelSpec
 
 EMPTY_ENDS = 2
 """Stages that may hold no layer: the first runs the embedding, the last head and loss.
@@ -36,3 +37,10 @@ def layers_per_stage(num_layers: int, num_stages: int) -> tuple[int, ...]:
     order = (*inner, 0, num_stages - 1)
     longer = frozenset(order[:extras])
     return tuple(base + (stage in longer) for stage in range(num_stages))
+
+
+def stage_layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
+    """Layers of every virtual stage: as the layout states them, else `layers_per_stage`."""
+    if layout.stages is None:
+        return layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
+    return tuple(stage.layers for stage in layout.stages)

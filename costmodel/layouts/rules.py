@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from typing import overload
 
 from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec import Job, Layout
 
 Predicate = Callable[[Job, LayoutTable], BoolColumn]
 """True where a row breaks the rule."""
@@ -48,6 +49,10 @@ def rule(
     return wrap
 
 
-def num_microbatches(job: Job, table: LayoutTable) -> IntColumn:
+@overload
+def num_microbatches(job: Job, table: LayoutTable) -> IntColumn: ...
+@overload
+def num_microbatches(job: Job, table: Layout) -> int: ...
+def num_microbatches(job: Job, table: LayoutTable | Layout) -> IntColumn | int:
     """Micro batches of one replica in one step; rounded down where it does not divide."""
     return job.training.global_batch_size // (table.dp * table.micro_batch_size)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.layouts import num_microbatches, stage_layers
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 
 Sent = Counter[tuple[str, str]]
@@ -38,9 +38,7 @@ class Stage:
 def stages_of(job: Job, layout: Layout, pp_rank: int) -> tuple[Stage, ...]:
     """Virtual stages of a pipeline rank; they go round the ranks."""
     number = layout.pp * layout.vpp
-    counts = layers_per_stage(job.model.num_hidden_layers, number)
-    if layout.stages is not None:
-        counts = tuple(stage.layers for stage in layout.stages)
+    counts = stage_layers(job.model, layout)
     found = []
     for one in range(pp_rank, number, layout.pp):
         start = sum(counts[:one])
@@ -113,9 +111,7 @@ class _Passes:
     @property
     def microbatches(self) -> int:
         """Of a replica in a step."""
-        return self.job.training.global_batch_size // (
-            self.layout.micro_batch_size * self.layout.dp
-        )
+        return num_microbatches(self.job, self.layout)
 
     @property
     def tokens(self) -> int:
@@ -243,7 +239,7 @@ class _Passes:
         """Once a step: gradients of what every tensor rank has whole and sees a part of.
 
         Source: Megatron Core `distributed/finalize_model_grads.py`,
-        _allreduce_non_tensor_model_parallel_grads.
+        _allreduce_non_tensor_model_parallel_grads; `moe/shared_experts.py`, gate_weight.
         """
         if self.layout.tp == 1:
             return Counter()
@@ -255,7 +251,7 @@ class _Passes:
             norm = weights * model.hidden_size
             biases = model.hidden_size * (model.attention_output_bias + model.mlp_bias)
             count += len(stage.moe_layers) * (2 * norm + biases) + stage.last * norm
-            router = moe.num_experts * model.hidden_size if moe else 0
+            router = (moe.num_experts + moe.shared_expert_gate) * model.hidden_size if moe else 0
             count += sum(stage.moe_layers) * router
         return Counter({("tp", "all_reduce"): BYTES_FP32 * count})
 

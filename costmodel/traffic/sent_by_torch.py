@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
 from trainplan.costmodel.memory.states import BlockParams, block_params
 from trainplan.costmodel.model.params import norm_params, query_columns, value_columns
 from trainplan.costmodel.runtimes import traits_of
@@ -48,21 +48,9 @@ class Stage:
     """Layers that run again in the backward pass."""
 
 
-def split_of(job: Job, layout: Layout) -> tuple[int, ...]:
-    """Layers of every virtual stage, in pipeline order."""
-    if layout.stages is not None:
-        return tuple(stage.layers for stage in layout.stages)
-    return layers_per_stage(job.model.num_hidden_layers, layout.pp * layout.vpp)
-
-
-def num_microbatches(job: Job, layout: Layout) -> int:
-    """Of a replica in a step."""
-    return job.training.global_batch_size // (layout.micro_batch_size * layout.dp)
-
-
 def stages_of(job: Job, layout: Layout, pp_rank: int) -> tuple[Stage, ...]:
     """Virtual stages of a pipeline rank."""
-    counts = split_of(job, layout)
+    counts = stage_layers(job.model, layout)
     numbers = placed(SCHEDULES[layout.schedule].placement, layout.pp, layout.vpp)[pp_rank]
     block = layout.recompute_num_layers if layout.recompute_method == "block" else None
     found = []

@@ -303,7 +303,7 @@ TUNE_SECTIONS: Sequence[tuple[str, str, type]] = (
     ("remains", "What is possible beyond the best.", tuning.Remains),
     ("likeliest[], forecast", "What is believed of an untried layout.", tuning.Forecast),
     ("scalars[]", "What is believed of the machine.", tuning.ScalarRange),
-    ("memory_factor", "What is believed of memory.", tuning.ScalarMemory),
+    ("memory_factor", "What is believed of memory.", tuning.MemoryRange),
 )
 
 

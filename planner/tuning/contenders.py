@@ -189,9 +189,11 @@ def _grouped(pairs: Sequence[tuple[Job, Layout]], measured: Measured) -> Contend
 
 def _variants(job: Job, chosen: Job, options: SearchOptions) -> list[Combination]:
     """Settings that differ from the chosen ones in one."""
-    stated = chosen.options.stated()
+    own = chosen.options
     every = combinations(job, options.search_options)
-    return [one for one in every if len(stated.items() ^ one.job.options.stated().items()) == 1]
+    return [
+        one for one in every if sum(a != b for a, b in zip(own, one.job.options, strict=True)) == 1
+    ]
 
 
 def _varied(grid: _Grid, variant: Combination, layouts: Sequence[Layout]) -> list[Layout]:

@@ -30,6 +30,14 @@ class ScalarRange(Spec):
     """The trials halved what is unknown of it."""
 
 
+class MemoryRange(Spec):
+    """Measured peak over that of the model; 80 % lie between `low` and `high`."""
+
+    value: PositiveFloat
+    low: PositiveFloat
+    high: PositiveFloat
+
+
 class Forecast(Spec):
     """What is believed of an untried layout."""
 
@@ -88,7 +96,7 @@ class Learned(Spec):
     event: Literal["learned"] = "learned"
     number: PositiveInt
     scalars: tuple[ScalarRange, ...]
-    memory_factor: ScalarMemory
+    memory_factor: MemoryRange
     best_number: PositiveInt | None
     """Trial of the best measured so far."""
     best_step_time_s: PositiveFloat | None
@@ -96,14 +104,6 @@ class Learned(Spec):
     """That an untried layout is faster than the best measured by what is worth a trial."""
     expected_gain_fraction: NonNegativeFloat
     """Of the best measured step, if all were tried."""
-
-
-class ScalarMemory(Spec):
-    """Measured peak over that of the model; 80 % lie between `low` and `high`."""
-
-    value: PositiveFloat
-    low: PositiveFloat
-    high: PositiveFloat
 
 
 class Best(Spec):
@@ -154,12 +154,11 @@ class Finished(Spec):
     trials: tuple[Tried, ...]
     remains: Remains
     scalars: tuple[ScalarRange, ...]
-    memory_factor: ScalarMemory
+    memory_factor: MemoryRange
     calibration: Calibration | None
     """For the next search; null: no trial was measured, or the cluster mixes GPUs."""
 
 
-Learned.model_rebuild()
 Event = Annotated[
     Started | TrialStarted | TrialEnded | Learned | Finished, Field(discriminator="event")
 ]

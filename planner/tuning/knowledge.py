@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import log
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from trainplan.costmodel.measured.varied import SCALARS
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner.tuning.belief import Belief, Measurements, Prior, prior_of, prior_spreads
 from trainplan.planner.tuning.contenders import Contenders
-from trainplan.planner.tuning.memory import MemoryBelief, log_share, memory_prior
+from trainplan.planner.tuning.memory import MemoryBelief, memory_prior
 from trainplan.planner.tuning.pricing import linear
 
 MOST_LOST = 2
@@ -90,7 +91,7 @@ class Knowledge:
             if one.outcome.ending == "out_of_memory":
                 found = found.after_out_of_memory(one.row)
             elif one.outcome.ending == "measured" and peak:
-                found = found.after_peak(one.row, log_share(peak, float(every[one.row])))
+                found = found.after_peak(one.row, log(peak / every[one.row]))
             elif one.outcome.ending == "measured":
                 found = found.after_fit(one.row)
         return found

@@ -16,20 +16,12 @@ from trainplan.planner.questions.search import search
 from trainplan.planner.tuning import reports
 from trainplan.planner.tuning.choose import choose, reason
 from trainplan.planner.tuning.contenders import Contenders, contenders, exports
-from trainplan.planner.tuning.events import (
-    Finished,
-    Learned,
-    Started,
-    StopReason,
-    TrialEnded,
-    TrialStarted,
-)
+from trainplan.planner.tuning.events import Event, StopReason
 from trainplan.planner.tuning.knowledge import Ended, Knowledge, knowledge_of
 from trainplan.planner.tuning.options import TuneOptions
 from trainplan.planner.tuning.stop import Untried, untried
 
 Launch = Callable[[Trial], Outcome]
-AnyEvent = Started | TrialStarted | TrialEnded | Learned | Finished
 LISTED = 30
 """Alternatives of a search that are contenders in any case."""
 
@@ -53,7 +45,7 @@ def tune(
     measured: Measured = NOTHING,
     earlier: Sequence[tuple[Trial, Outcome]] = (),
     can_start: Callable[[Job, Layout], bool] = exports,
-) -> Iterator[AnyEvent]:
+) -> Iterator[Event]:
     """Run trials of a job and learn from each; the last event is `Finished`.
 
     Without a `start` it searches for one. Trials of `earlier` count as done and are not repeated.
@@ -71,7 +63,7 @@ def tune(
 
 def run(
     known: Knowledge, launch: Launch, options: TuneOptions, measured: Measured = NOTHING
-) -> Iterator[AnyEvent]:
+) -> Iterator[Event]:
     """As `tune`, from what is known already."""
     left = what_remains(known, options)
     yield reports.started(known, options)

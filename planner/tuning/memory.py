@@ -9,7 +9,6 @@ the bound that running, or running out of memory, puts on it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log
 
 import numpy as np
 
@@ -84,11 +83,6 @@ def memory_prior(used_bytes: FloatColumn, memory_bytes: FloatColumn) -> MemoryBe
     """Before any trial."""
     weights = np.exp(-0.5 * np.linspace(-REACH, REACH, POINTS) ** 2)
     return MemoryBelief(np.log(used_bytes / memory_bytes), weights / weights.sum())
-
-
-def log_share(peak_bytes: float, memory_bytes: float) -> float:
-    """Logarithm of a measured peak over the memory of its GPU."""
-    return log(peak_bytes / memory_bytes)
 
 
 def normal_below(values: FloatColumn) -> FloatColumn:

@@ -19,8 +19,8 @@ from trainplan.planner.tuning.events import (
     Finished,
     Forecast,
     Learned,
+    MemoryRange,
     Remains,
-    ScalarMemory,
     ScalarRange,
     Started,
     StopReason,
@@ -38,14 +38,14 @@ LIKELIEST = 5
 
 def started(known: Knowledge, options: TuneOptions) -> Started:
     """Before the first trial."""
-    fits = known.belief.log_seconds - np.log(np.maximum(known.runs, 1e-9))
+    likely = known.belief.log_seconds - np.log(np.maximum(known.runs, 1e-9))
     return Started(
         contenders=len(known.contenders),
         earlier_trials=len(known.ended),
         trials=options.trials,
         seconds=options.seconds,
         scalars=scalar_ranges(known),
-        fastest=forecast(known, int(np.argmin(fits))),
+        fastest=forecast(known, int(np.argmin(likely))),
     )
 
 
@@ -201,11 +201,11 @@ def scalar_ranges(known: Knowledge) -> tuple[ScalarRange, ...]:
     return tuple(found)
 
 
-def memory_factor(known: Knowledge) -> ScalarMemory:
+def memory_factor(known: Knowledge) -> MemoryRange:
     """Measured peak over that of the model."""
     mean, spread = known.memory.error
     half = NORMAL_80 * spread
-    return ScalarMemory(value=exp(mean), low=exp(mean - half), high=exp(mean + half))
+    return MemoryRange(value=exp(mean), low=exp(mean - half), high=exp(mean + half))
 
 
 def _calibration(known: Knowledge, measured: Measured) -> Calibration | None:

@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass
 from hashlib import sha256
 from math import exp, log
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
@@ -50,6 +50,12 @@ class Faults(Spec):
     """The trial is measured, and `slow_factor` too long."""
     slow_factor: float = Field(default=1.3, ge=1.0)
 
+    @model_validator(mode="after")
+    def _add_up(self) -> Self:
+        if sum(getattr(self, name) for name in FAULTS) > 1:
+            raise ValueError("the probabilities of all faults add up to more than 1: lower them")
+        return self
+
 
 class MachineDocument(Spec):
     """What is hidden of a machine; a file has `schema` beside it."""
@@ -70,6 +76,13 @@ class MachineDocument(Spec):
     memory_spread: NonNegativeFloat = 0.0
     """Of what each layout takes beyond that."""
     faults: Faults = Faults()
+
+    @model_validator(mode="after")
+    def _factors(self) -> Self:
+        for name, value in self.scalars.items():
+            if value == 0 and name != "fixed_seconds":
+                raise ValueError(f"scalars.{name} is a factor: 0 is none, 1 changes nothing")
+        return self
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from trainplan.profiler.journal.records import AGAIN, JournalContent, Record, li
 class LineFile:
     """A file of lines that is only ever appended to; each one is on the drive at once."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, again: str = AGAIN) -> None:
+        self.path, self.again = path, again
 
     def whole_lines(self) -> str:
         """What is there so far, without a last line that was cut off.
@@ -25,7 +25,14 @@ class LineFile:
             SpecError: It is no text.
         """
         content = self.path.read_bytes() if self.path.exists() else b""
-        return _text(content[: content.rfind(b"\n") + 1])  # it may end inside a character
+        lines = content[: content.rfind(b"\n") + 1]  # it may end inside a character
+        try:
+            return lines.decode("utf-8")
+        except UnicodeDecodeError as error:
+            number = lines[: error.start].count(b"\n") + 1
+            raise SpecError(
+                f"line {number} of the journal is no UTF-8 text: {self.again}"
+            ) from error
 
     def remove(self) -> None:
         """Begin anew.
@@ -37,7 +44,7 @@ class LineFile:
             self.path.unlink(missing_ok=True)
         except OSError as error:
             raise ProfilerError(
-                f"{self.path}: cannot be removed ({error.strerror}): choose another --output"
+                f"{self.path}: cannot be removed ({error.strerror}): choose another output"
             ) from error
 
     def append_line(self, line: str) -> None:
@@ -64,14 +71,6 @@ class JournalFile(LineFile):
     def append(self, record: Record) -> None:
         """Write a record behind all others."""
         self.append_line(line_of(record))
-
-
-def _text(lines: bytes) -> str:
-    try:
-        return lines.decode("utf-8")
-    except UnicodeDecodeError as error:
-        number = lines[: error.start].count(b"\n") + 1
-        raise SpecError(f"line {number} of the journal is no UTF-8 text: {AGAIN}") from error
 
 
 def _drop_torn_line(descriptor: int) -> None:
@@ -110,8 +109,8 @@ def _locked(path: Path) -> int:
         except OSError as error:
             os.close(descriptor)
             raise ProfilerError(
-                f"another run measures into this output and holds {path}: wait for it, stop it, or "
-                "choose another --output"
+                f"another run writes to this output and holds {path}: wait for it, stop it, or "
+                "choose another"
             ) from error
         if _still_there(path, descriptor):
             return descriptor

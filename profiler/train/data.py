@@ -23,12 +23,6 @@ def microbatches(request: TrainingRequest, dp_rank: int, step: int) -> Iterator[
         yield torch.stack([_sequence(request, step, first + one) for one in range(size)])
 
 
-def num_microbatches(request: TrainingRequest) -> int:
-    """Of one replica in a step."""
-    layout = request.layout
-    return request.job.training.global_batch_size // (layout.micro_batch_size * layout.dp)
-
-
 def _sequence(request: TrainingRequest, step: int, place: int) -> Tensor:
     training = request.job.training
     number = step * training.global_batch_size + place

@@ -51,7 +51,9 @@ def need(name: TrainerName) -> Trainer:
     trainer = TRAINERS[name]
     for module in trainer.needs:
         if find_spec(module) is None:
-            raise ProfilerError(f"training with {name} needs it: pip install 'trainplan[train]'")
+            raise ProfilerError(
+                f"training with {name} needs {module}: pip install 'trainplan[train]'"
+            )
     return trainer
 
 

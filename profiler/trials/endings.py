@@ -5,13 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import median
 from typing import Literal
 
 from trainplan.costmodel.spec.evidence.trial import Ending, Outcome
 from trainplan.profiler.logs.reading import LogReading
 from trainplan.profiler.trials.run import Limits, TrialRun, Verdict
-from trainplan.profiler.trials.steady import timed
+from trainplan.profiler.trials.steady import measured, timed
 from trainplan.profiler.trials.symptoms import Symptoms
 
 Stop = Literal["enough", "deadline", "silence", "queue", "no_number", "ended"]
@@ -42,15 +41,8 @@ def outcome(run: TrialRun, ended: Ended, limits: Limits) -> Outcome:
     if fault and fault.ending in UNDONE_BY_STEPS and len(times) >= run.steps:
         fault = None
     if fault is None and times:
-        return Outcome(
-            ending="measured",
-            step_time_s=median(times),
-            lowest_s=min(times),
-            highest_s=max(times),
-            steps=len(times),
-            peak_reserved_bytes=reading.reserved_bytes,
-            log=str(run.log),
-        )
+        found = {"peak_reserved_bytes": reading.reserved_bytes, "log": str(run.log)}
+        return measured(times).model_copy(update=found)
     fault = fault or Fault("crash", _no_step(reading, ended.symptoms))
     return Outcome(
         ending=fault.ending,

@@ -88,19 +88,13 @@ class Watch:
         return min(self.limits.silence_s, max(AFTER_ERROR_SECONDS, SLOW_STEPS * slowest))
 
 
-def run_trial(
-    run: TrialRun,
-    way: Way,
-    limits: Limits,
-    on_steps: Callable[[tuple[float, ...]], object] = lambda _: None,
-) -> Outcome:
+def run_trial(run: TrialRun, way: Way, limits: Limits) -> Outcome:
     """Launch a trial, watch it, and end all its processes, whatever happens.
 
     Args:
         run: Exported files.
         way: How they are launched.
         limits: When it is given up.
-        on_steps: Gets the seconds of the steps after the warm-up whenever there are more.
 
     Raises:
         ProfilerError: It cannot be started, or processes of it do not end.
@@ -112,9 +106,7 @@ def run_trial(
     with ToldToEnd() as told:
         started = way.start(run)
         try:
-            stop = _watched(
-                started, watch, partial(told.sleep, limits.poll_s or way.poll_s), on_steps
-            )
+            stop = _watched(started, watch, partial(told.sleep, limits.poll_s or way.poll_s))
             verdict = started.verdict() if stop == "ended" else Verdict()
         finally:
             left = started.end(limits.grace_s)
@@ -126,20 +118,11 @@ def run_trial(
     return found.model_copy(update={"seconds": monotonic() - begin})
 
 
-def _watched(
-    started: Started,
-    watch: Watch,
-    pause: Callable[[], None],
-    on_steps: Callable[[tuple[float, ...]], object],
-) -> Stop:
+def _watched(started: Started, watch: Watch, pause: Callable[[], None]) -> Stop:
     """Look until there is a reason to stop."""
-    seen = 0
     while True:
         state = started.state()
         watch.take(watch.log.rest() if state == "ended" else watch.log.more())
-        if len(watch.times) > seen:
-            seen = len(watch.times)
-            on_steps(watch.times)
         if state == "ended":
             return "ended"
         if stop := watch.wait() if state == "waiting" else watch.stop():

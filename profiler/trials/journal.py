@@ -21,7 +21,7 @@ from trainplan.profiler.journal.file import LineFile
 
 FILE = "trials.jsonl"
 SCHEMA = "trainplan/trials/v1"
-AGAIN = "remove it or choose another output, and start without --resume"
+AGAIN = "remove the file or choose another output, and start without --resume"
 
 
 class Header(Spec):
@@ -32,6 +32,8 @@ class Header(Spec):
     created: str
     """ISO 8601, UTC."""
     job: Job
+    ran_by: str
+    """What ran the trials: those of a machine on paper say nothing of a real one."""
 
 
 class Tried(Spec):
@@ -51,27 +53,27 @@ class TrialJournal:
     """The trials of one job, in a file."""
 
     def __init__(self, path: Path) -> None:
-        self._file = LineFile(path)
+        self._file = LineFile(path, AGAIN)
 
-    def begin(self, job: Job) -> None:
-        """Forget what is there, and say which job follows.
+    def begin(self, job: Job, ran_by: str) -> None:
+        """Forget what is there, and say which job follows, and what runs its trials.
 
         Raises:
             ProfilerError: The file cannot be replaced.
         """
         self._file.remove()
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        self._file.append_line(_line(Header(created=created, job=job)))
+        self._file.append_line(_line(Header(created=created, job=job, ran_by=ran_by)))
 
     def append(self, trial: Trial, outcome: Outcome) -> None:
         """Keep how a trial ended."""
         self._file.append_line(_line(Tried(trial=trial, outcome=outcome)))
 
-    def read(self, job: Job) -> tuple[Tried, ...] | None:
+    def read(self, job: Job, ran_by: str) -> tuple[Tried, ...] | None:
         """What was tried for this job, in order; null where nothing was begun.
 
         Raises:
-            SpecError: The file is no journal, or is of another job.
+            SpecError: The file is no journal, is of another job, or something else ran the trials.
         """
         lines = self._file.whole_lines().split("\n")[:-1]
         if not lines:
@@ -84,6 +86,10 @@ class TrialJournal:
             fields = [name for name, value in job if value != getattr(header.job, name)]
             raise SpecError(
                 f"{self._file.path} is of a job with another {' and '.join(fields)}: {AGAIN}"
+            )
+        if header.ran_by != ran_by:
+            raise SpecError(
+                f"trials of {self._file.path} ran by {header.ran_by}, not by {ran_by}: {AGAIN}"
             )
         return tuple(record for record in records if isinstance(record, Tried))
 

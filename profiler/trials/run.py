@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -25,8 +24,6 @@ class TrialRun:
     stated: StatedRun
     steps: int
     """Steps wanted after the warm-up."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables beside those of this process."""
 
     @property
     def path(self) -> Path:

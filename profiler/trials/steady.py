@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from trainplan.costmodel.spec.evidence.trial import Outcome
+
 WARM_UP_STEPS = 2
 """Source: assumed; the second step is the first with optimizer states and a full allocator."""
 STEADY = 0.01
@@ -33,6 +35,17 @@ def enough(times: Sequence[float], wanted: int) -> bool:
     if len(times) < wanted:
         return False
     return len(times) >= MOST_TIMED * wanted or spread(times) <= STEADY
+
+
+def measured(times: Sequence[float]) -> Outcome:
+    """What timed steps give."""
+    return Outcome(
+        ending="measured",
+        step_time_s=median(times),
+        lowest_s=min(times),
+        highest_s=max(times),
+        steps=len(times),
+    )
 
 
 def spread(times: Sequence[float]) -> float:

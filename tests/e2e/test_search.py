@@ -69,6 +69,13 @@ def test_another_layout_of_the_table_is_exported_by_its_rank(made: Path, tmp_pat
     refused(missing, "no candidate 99")
 
 
+def test_one_rank_and_what_it_has_no_use_for_are_not_asked_together(made: Path, tmp_path: Path):
+    asked = ("export", made, "--output-dir", tmp_path / "launch", "--one-rank", "0")
+    for other in (("--trials", "2"), ("--launcher", "slurm")):
+        refused(plan(*asked, *other), "--one-rank", other[0])
+    assert not (tmp_path / "launch").exists()
+
+
 def test_the_script_asks_for_what_only_the_user_knows(made: Path, tmp_path: Path):
     launch = tmp_path / "launch"
     assert plan("export", made, "--output-dir", launch).code == 0

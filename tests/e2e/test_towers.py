@@ -66,7 +66,8 @@ def test_a_tower_apart_is_told_and_not_exported(asked, tmp_path):
     assert "Unified, on the first stage of all GPUs, a step takes" in page
     assert "GPUs of the tower bound step" in page
     assert apart["tower_gpus"] + apart["decoder_gpus"] == 4
-    refused = plan("export", file, "--launcher", "torchrun", "--output-dir", tmp_path / "x")
-    assert refused.code != 0
-    assert "no launch files are written for a tower on GPUs of its own" in refused.err
+    for command in (("export", file), ("tune", file, "--launcher", "torchrun")):
+        refused = plan(*command, "--output-dir", tmp_path / "x")
+        assert refused.code != 0
+        assert f"{file}: no launch files are written for a tower on GPUs of its" in refused.err
     assert plan("explain", file).code == 0

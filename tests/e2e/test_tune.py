@@ -95,9 +95,26 @@ def test_what_goes_on_repeats_no_trial(simulated, tmp_path):
     assert len(set(layouts)) == len(layouts)
 
 
+def test_simulated_trials_are_not_taken_for_those_of_a_machine(simulated, written, tmp_path):
+    assert simulated("--trials", "1").code == 0
+    asked = ("--launcher", "command", "--command", "true {script}", "--resume")
+    told = plan("tune", written, *asked, "--output-dir", tmp_path / "tuned")
+    refused(told, "a simulated machine, not by launches", "--resume")
+
+
 def test_a_folder_that_is_there_is_not_written_over(simulated):
     assert simulated("--trials", "1").code == 0
     refused(simulated("--trials", "1"), "exists", "--resume")
+
+
+def test_a_run_goes_on_where_only_the_machine_was_measured_and_nowhere_else(simulated, tmp_path):
+    folder = tmp_path / "tuned"
+    folder.mkdir()
+    told = simulated("--trials", "1")
+    refused(told, "exists; choose another")
+    refused(simulated("--trials", "1", "--resume"), "trials.jsonl")
+    (folder / "profile.json").write_text(PROFILE.read_text())
+    assert events(simulated("--trials", "1", "--resume", "--json"))[0]["earlier_trials"] == 0
 
 
 def test_a_dry_run_prints_commands_and_writes_nothing(written, tmp_path):
@@ -116,6 +133,7 @@ def test_a_dry_run_prints_commands_and_writes_nothing(written, tmp_path):
         (("--model", "gpt2"), ("--cluster", "--nproc")),
         (("--model", "gpt2", "--nproc", "2", "--launcher", "slurm"), ("two ways",)),
         (("--model", "gpt2", "--launcher", "command"), ("--command TEMPLATE",)),
+        (("--model", "gpt2", "--stop-command", "true"), ("--launcher command",)),
         (("--model", "gpt2", "--nproc", "2", "--resume"), ("--output-dir",)),
         (("--model", "gpt2", "--budget", "3"), ("no duration", "30m")),
         ((*TINY, "--nproc", "3", "--trials", "1"), ("--nproc 3", "2 devices")),
@@ -135,6 +153,19 @@ def test_a_machine_file_of_another_kind_is_refused_by_its_name(written, tmp_path
     told = plan("tune", written, "--simulate", machine, "--output-dir", tmp_path / "tuned")
     refused(told, str(machine), "trainplan/simulated-machine/v1")
     assert not (tmp_path / "tuned").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"scalars": {"speed": 0}}, ("scalars.speed", "0")),
+        ({"faults": {"crash": 0.6, "hang": 0.6}}, ("faults", "more than 1")),
+    ],
+)
+def test_a_machine_that_cannot_be_is_refused_before_any_trial(written, tmp_path, changes, words):
+    machine = tmp_path / "machine.json"
+    machine.write_text(json.dumps({**MACHINE, **changes}))
+    refused(plan("tune", written, "--simulate", machine, "--output-dir", tmp_path / "t"), *words)
 
 
 def test_a_command_runs_exported_files_and_a_trial_without_memory_loses_nothing(written, tmp_path):

@@ -7,11 +7,11 @@ import pytest
 from tests.torchtitan_jobs import launch_of
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.layouts import stage_layers
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import OffloadSpec, stage_specs
 from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.torchtitan.schedule import stage_layers
 from trainplan.planner.questions.search import check
 from trainplan.planner.readers.torchtitan import TORCHTITAN
 

@@ -15,7 +15,7 @@ from trainplan.costmodel.blocks.operations import (
     separates_experts,
 )
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
-from trainplan.costmodel.blocks.saved import activation_tensors, router_bytes_kept
+from trainplan.costmodel.blocks.saved import activation_tensors, router_bytes_kept, with_output_gate
 from trainplan.costmodel.comm import bus_factor, collective_seconds, group
 from trainplan.costmodel.comm.collectives import fit_column
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
@@ -96,7 +96,8 @@ def moe_part(shapes: Shapes) -> Part:
         part += _latent(shapes, routing, routing.moe.latent_size)
     width = routing.moe.shared_expert_intermediate_size
     if width:
-        part += mlp_part(shapes, width, "shared_experts", inside="moe")
+        shared = mlp_part(shapes, width, "shared_experts", inside="moe")
+        part += with_output_gate(shapes, shared)
     whole = Module("moe", part.forward.total, part.saved_bytes)
     return replace(part, modules=(*part.modules, whole), tail=tail)
 

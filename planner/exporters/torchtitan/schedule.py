@@ -12,49 +12,28 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import EQUAL, Program, Shape
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
-from trainplan.costmodel.spec import Job, Layout, ModelSpec
-from trainplan.costmodel.spec.layout import Schedule
+from trainplan.costmodel.schedules.torch_classes import torch_class
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.timelines import virtual_stage_seconds
 
-NAMES: Mapping[Schedule, str] = MappingProxyType(
-    {
-        "1f1b": "1F1B",
-        "interleaved": "Interleaved1F1B",
-        "gpipe": "GPipe",
-        "breadth-first": "LoopedBFS",
-        "zb-v": "ZBVZeroBubble",
-        "dualpipe-v": "DualPipeV",
-    }
-)
-"""Class of torch of a schedule."""
-SPLIT_INTERLEAVED = "InterleavedZeroBubble"
-"""zb-h1 of several virtual stages a rank."""
 PLACED: Mapping[str, str] = MappingProxyType({"loop": "1F1B", "v": "ZBVZeroBubble"})
 """Class named beside a table of ops: it says which stages share a rank, the table the rest."""
 
 
 def schedule_name(layout: Layout) -> str:
     """`pipeline_parallel_schedule`."""
-    if by_table(layout):
-        return PLACED[SCHEDULES[layout.schedule].placement]
-    return NAMES.get(layout.schedule, SPLIT_INTERLEAVED)
+    return torch_class(layout) or PLACED[SCHEDULES[layout.schedule].placement]
 
 
 def by_table(layout: Layout) -> bool:
     """Has torch no class for it, so that a table of its ops is needed?"""
-    split = layout.schedule == "zb-h1" and layout.vpp > 1
-    return layout.schedule not in NAMES and not split
-
-
-def num_microbatches(job: Job, layout: Layout) -> int:
-    """Micro batches of a replica in a step."""
-    return job.training.global_batch_size // (layout.dp * layout.micro_batch_size)
+    return torch_class(layout) is None
 
 
 def priced_program(job: Job, layout: Layout) -> Program:
@@ -73,13 +52,6 @@ def priced_program(job: Job, layout: Layout) -> Program:
     return program_for(
         layout.schedule, shape, relative_seconds(seconds, priced.seconds.p2p[:1], units)[0]
     )
-
-
-def stage_layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
-    """Layers of every virtual stage."""
-    if layout.stages is None:
-        return layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
-    return tuple(stage.layers for stage in layout.stages)
 
 
 def modules_of_stages(layers: tuple[int, ...]) -> list[list[str]]:

@@ -6,15 +6,14 @@ Source: torchtitan/config/configs.py and distributed/activation_checkpoint.py.
 from __future__ import annotations
 
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.layouts import num_microbatches, stage_layers
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters.config import steps_of
 from trainplan.planner.exporters.torchtitan.code import Call, Code, Expression
 from trainplan.planner.exporters.torchtitan.schedule import (
     by_table,
     modules_of_stages,
-    num_microbatches,
     schedule_name,
-    stage_layers,
 )
 
 CSV = "trainplan_schedule.csv"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations as chosen_of
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32, SpecError
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
@@ -20,16 +21,15 @@ from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions
 from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.traffic.sent_by_torch import num_microbatches, sent_bytes, split_of
+from trainplan.costmodel.traffic.sent_by_torch import sent_bytes
 from trainplan.planner.questions.verify.combinations import (
+    Asked,
     Combination,
     Combinations,
     Refuse,
-    combination,
-    staged,
+    gathered,
 )
 from trainplan.planner.questions.verify.expected import Expected
-from trainplan.planner.questions.verify.shrink import left_out, tiny_job
 
 AXES = ("tp", "cp", "pp", "dp")
 """Degrees that fill the processes."""
@@ -48,32 +48,19 @@ def torch_combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> 
     """What a plan uses, on so many processes.
 
     Raises:
-        SpecError: The trainer cannot run the model at all.
+        SpecError: The trainer cannot run the model at all, or nothing of the layout.
     """
-    asked = list(dict.fromkeys(_layouts(layout, nproc)))
-    layers = max(4, *(one.pp * one.vpp for one in asked)) if asked else 4
-    size = min(layout.micro_batch_size, 2)
-    tiny = tiny_job(job, layers, size).model_copy(
-        update={"runtime": job.runtime, "options": RuntimeOptions()}
-    )
-    reference = combination(tiny, Layout(zero_stage=0, micro_batch_size=size))
-    if why := refuse(reference.job, reference.layout):
-        raise SpecError(f"the trainer does not run {why}")
-    every = [combination(tiny, staged(one, layout, layers)) for one in asked]
-    run = [one for one in every if not refuse(one.job, one.layout)]
-    return Combinations(
-        reference, tuple(run), (*left_out(job), *_not_run(layout, every, run, refuse))
-    )
+    layouts, reasons = _layouts(layout, nproc), partial(_not_run, layout)
+    own = {"runtime": job.runtime, "options": RuntimeOptions()}
+    return gathered(job, layout, layouts, refuse, reasons, **own)
 
 
-def _not_run(
-    plan: Layout, every: Sequence[Combination], run: Sequence[Combination], refuse: Refuse
-) -> Iterator[str]:
+def _not_run(plan: Layout, asked: Sequence[Asked]) -> Iterator[str]:
     """Degrees of the plan that no layout has, each with the first reason, and the rest."""
     for axis in AXES:
-        lacking = [one for one in every if getattr(one.layout, axis) > 1]
-        if lacking and not any(getattr(one.layout, axis) > 1 for one in run):
-            yield f"{axis}: {refuse(lacking[0].job, lacking[0].layout)}"
+        reasons = [why for one, why in asked if getattr(one.layout, axis) > 1]
+        if reasons and all(reasons):
+            yield f"{axis}: {reasons[0]}"
     if plan.cp > 1:
         yield RING
     if plan.recompute == "selective":
@@ -171,7 +158,7 @@ def head_kept_bytes(job: Job, layout: Layout) -> np.ndarray[tuple[int], np.dtype
     model, autograd = job.model, traits_of(job).autograd
     one, m = SCHEDULES[layout.schedule], num_microbatches(job, layout)
     stages = placed(one.placement, layout.pp, layout.vpp)
-    layers = np.array(split_of(job, layout))[stages]
+    layers = np.array(stage_layers(model, layout))[stages]
     last = stages == layout.pp * layout.vpp - 1
     flying = (held_passes(layout.schedule, m, layers) * last).sum(axis=1)
     waiting = flying if one.forward_first else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -28,6 +28,10 @@ class Combination:
     layout: Layout
 
 
+Asked = tuple[Combination, str | None]
+"""With why it cannot be run; null: it can."""
+
+
 @dataclass(frozen=True, slots=True)
 class Combinations:
     """All that is run, and what of the plan is not."""
@@ -45,20 +49,40 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
     Raises:
         SpecError: The trainer cannot run the model at all, or nothing of the layout.
     """
-    layouts = list(dict.fromkeys(_layouts(_Used(layout, job), nproc)))
-    layers = max(4, *(one.pp * one.vpp for one in layouts)) if layouts else 4
-    size = min(layout.micro_batch_size, 2)
-    tiny = tiny_job(job, layers, size)
+
+    def reasons(asked: Sequence[Asked]) -> Iterator[str]:
+        yield from _unused(layout)
+        yield from (why for _, why in asked if why)
+
+    return gathered(job, layout, _layouts(_Used(layout, job), nproc), refuse, reasons)
+
+
+def gathered(
+    job: Job,
+    plan: Layout,
+    layouts: Iterable[Layout],
+    refuse: Refuse,
+    reasons: Callable[[Sequence[Asked]], Iterable[str]],
+    **changes: object,
+) -> Combinations:
+    """Each layout once, of a tiny job with some changes; `reasons` tell what is not run.
+
+    Raises:
+        SpecError: The trainer cannot run the model at all, or nothing of the layout.
+    """
+    every = list(dict.fromkeys(layouts))
+    layers = max(4, *(one.pp * one.vpp for one in every)) if every else 4
+    size = min(plan.micro_batch_size, 2)
+    tiny = tiny_job(job, layers, size).model_copy(update=changes)
     reference = combination(tiny, Layout(zero_stage=0, micro_batch_size=size))
     if why := refuse(reference.job, reference.layout):
         raise SpecError(f"the trainer does not run {why}")
-    asked = [combination(tiny, staged(one, layout, layers)) for one in layouts]
-    refused = {one.layout: refuse(one.job, one.layout) for one in asked}
-    others = tuple(one for one in asked if not refused[one.layout])
-    reasons = [*_unused(layout), *(why for why in refused.values() if why)]
-    if layout.world_size > 1 and not others:
-        raise SpecError(f"nothing of the layout can be run here: {reasons[0]}")
-    return Combinations(reference, others, tuple(dict.fromkeys([*left_out(job), *reasons])))
+    made = [combination(tiny, staged(one, plan, layers)) for one in every]
+    asked = [(one, refuse(one.job, one.layout)) for one in made]
+    others, not_run = tuple(one for one, why in asked if not why), list(reasons(asked))
+    if plan.world_size > 1 and not others:
+        raise SpecError(f"nothing of the layout can be run here: {not_run[0]}")
+    return Combinations(reference, others, tuple(dict.fromkeys([*left_out(job), *not_run])))
 
 
 def combination(job: Job, layout: Layout) -> Combination:

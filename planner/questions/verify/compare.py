@@ -14,7 +14,7 @@ ROUNDING = 2.0**-24
 """Relative error of one sum or product. Source: derived; IEEE 754 binary32
 keeps 24 bits of a number and rounds to the nearest."""
 SPREAD = 8.0
-"""Standard deviations of a random walk that are allowed. Source: derived; of 10^14 walks one is
+"""Standard deviations of a random walk that are allowed. Source: derived; of 10^15 walks one is
 wider, and a factor that is wrong moves a loss by far more."""
 SAVED = 0.005
 """Relative difference of saved bytes that is let pass: scalars of losses are in no

@@ -8,10 +8,11 @@ from math import ceil
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.schedules.torch_classes import NAMES
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.layout import Schedule, StageSpec, stage_specs
 from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
-from trainplan.planner.exporters.torchtitan.schedule import NAMES, priced_program
+from trainplan.planner.exporters.torchtitan.schedule import priced_program
 from trainplan.planner.readers.torchtitan.told import Config
 
 SINGLE = ("1f1b", "gpipe")

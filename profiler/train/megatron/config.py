@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
-from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.layouts import stage_layers
 from trainplan.costmodel.runtimes.megatron.features import all_linear_biased
 from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec
 from trainplan.profiler.torch_on_use import torch
+from trainplan.profiler.train.activations import activations
 from trainplan.profiler.train.request import TrainingRequest
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}
 POSITIONS = {"rope": "rope", "learned": "learned_absolute", "none": "none"}
@@ -76,24 +74,11 @@ def _model(model: ModelSpec) -> Mapping[str, object]:
         "normalization": NORMS[model.norm],
         "layernorm_epsilon": model.norm_eps,
         "gated_linear_unit": model.gated_mlp,
-        "activation_func": activation(model),
+        "activation_func": activations()[model.activation],
         "add_bias_linear": all_linear_biased(model),
         "add_qkv_bias": model.qkv_bias,
         "qk_layernorm": model.qk_norm == "head",
     }
-
-
-def activation(model: ModelSpec) -> Callable[[Tensor], Tensor]:
-    """The function between the products of an MLP."""
-    functional = torch.nn.functional
-    found: Mapping[str, Callable[[Tensor], Tensor]] = {
-        "silu": functional.silu,
-        "gelu": functional.gelu,
-        "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-        "relu": functional.relu,
-        "relu2": lambda x: torch.pow(functional.relu(x), 2),
-    }
-    return found[model.activation]
 
 
 def _degrees(job: Job, layout: Layout) -> Mapping[str, object]:
@@ -121,9 +106,7 @@ def stage_text(model: ModelSpec, layout: Layout) -> str | None:
     """Layers of every stage where they are not alike, as an exported launch has it."""
     if layout.pp == 1:
         return None
-    layers = layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
-    if layout.stages is not None:
-        layers = tuple(stage.layers for stage in layout.stages)
+    layers = stage_layers(model, layout)
     return pipeline_layout_string(layers, 0) if len(set(layers)) > 1 else None
 
 

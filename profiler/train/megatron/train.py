@@ -11,8 +11,9 @@ from typing import Any
 from megatron.core import parallel_state as groups
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
+from trainplan.costmodel.layouts import num_microbatches
 from trainplan.profiler.torch_on_use import dist, torch
-from trainplan.profiler.train.data import microbatches, num_microbatches
+from trainplan.profiler.train.data import microbatches
 from trainplan.profiler.train.megatron.engine import stand_in_for_engine
 from trainplan.profiler.train.megatron.groups import group_names
 from trainplan.profiler.train.megatron.model import Trained, build, connect, padded_bytes
@@ -135,7 +136,7 @@ def _passes(request: TrainingRequest, trained: Trained, data: list[Any]) -> list
         forward_step_func=_Forward(request),
         data_iterator=[iter(data) for _ in stages] if virtual else iter(data),
         model=stages if virtual else stages[0],
-        num_microbatches=num_microbatches(request),
+        num_microbatches=num_microbatches(request.job, request.layout),
         seq_length=request.job.training.seq_length,
         micro_batch_size=request.layout.micro_batch_size,
         forward_only=False,

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
-
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "silu": functional.silu,
-    "gelu": functional.gelu,
-    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
-    "relu": functional.relu,
-    "relu2": lambda x: functional.relu(x).square(),
-}
 
 
 class Context(Protocol):
@@ -78,14 +69,12 @@ class SwiGlu(torch.autograd.Function):  # type: ignore[misc]
         return of_gate, gradient * gate * sigmoid
 
 
-def rotation(
-    positions: Tensor, head_dim: int, theta: float, scaled: Callable[[Tensor], Tensor]
-) -> Tensor:
+def rotation(positions: Tensor, head_dim: int, theta: float) -> Tensor:
     """Cosines and sines at some positions, (2, tokens, head_dim).
 
     Source: Su et al., RoFormer, arXiv:2104.09864, section 3.4.2.
     """
-    rates = scaled(theta ** -(torch.arange(0, head_dim, 2) / head_dim))
+    rates = theta ** -(torch.arange(0, head_dim, 2) / head_dim)
     angles = torch.outer(positions.float(), rates)
     angles = torch.cat((angles, angles), -1)
     return torch.stack((angles.cos(), angles.sin()))

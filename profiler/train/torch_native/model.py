@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.profiler.train.activations import activations
 from trainplan.profiler.train.torch_native.kernels import (
-    ACTIVATIONS,
     RmsNorm,
     SwiGlu,
     rotated,
@@ -113,7 +113,7 @@ class Mlp(nn.Module):  # type: ignore[misc]
         self.gate = nn.Linear(h, width, bias=False) if model.gated_mlp else None
         self.up = nn.Linear(h, width, bias=False)
         self.down = nn.Linear(width, h, bias=False)
-        self.activation = ACTIVATIONS[model.activation]
+        self.activation = activations()[model.activation]
         self.at_once = model.activation == "silu" and not kept.activation_output
 
     def forward(self, x: Tensor) -> Tensor:
@@ -183,7 +183,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
 
 def table_of(model: ModelSpec, positions: Tensor, dtype: torch.dtype) -> Tensor:
     """Cosines and sines of the positions of a rank."""
-    return rotation(positions, model.head_dim, model.rope_theta, lambda rates: rates).to(dtype)
+    return rotation(positions, model.head_dim, model.rope_theta).to(dtype)
 
 
 def start(module: nn.Module, seed: int) -> None:

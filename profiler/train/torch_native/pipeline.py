@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -13,10 +12,11 @@ from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, _PipelineScheduleRuntime
 
-from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.layouts import stage_layers
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.dependencies import op_text
 from trainplan.costmodel.schedules.program import Shape, placed
+from trainplan.costmodel.schedules.torch_classes import torch_class
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.profiler.train.torch_native.model import Decoder, Part
 
@@ -40,28 +40,6 @@ class Ends:
     device: torch.device
     """Where stages run."""
     num_microbatches: int
-
-
-CLASSES: Mapping[str, str] = MappingProxyType(
-    {
-        "1f1b": "Schedule1F1B",
-        "gpipe": "ScheduleGPipe",
-        "interleaved": "ScheduleInterleaved1F1B",
-        "breadth-first": "ScheduleLoopedBFS",
-        "zb-v": "ScheduleZBVZeroBubble",
-        "dualpipe-v": "ScheduleDualPipeV",
-    }
-)
-"""Class of torch of a schedule."""
-SPLIT_INTERLEAVED = "ScheduleInterleavedZeroBubble"
-"""zb-h1 of several virtual stages a rank."""
-
-
-def stage_layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
-    """Layers of every virtual stage."""
-    if layout.stages is None:
-        return layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
-    return tuple(stage.layers for stage in layout.stages)
 
 
 def recomputed(layers: range, layout: Layout) -> frozenset[int]:
@@ -115,15 +93,10 @@ def runner(
 def scheduled(
     stages: Sequence[PipelineStage], layout: Layout, num_microbatches: int, loss: Loss
 ) -> Runner:
-    """Torch's own class of a schedule, or its runtime with a table of our ops.
-
-    Source: torch.distributed.pipelining `schedules.py`, get_schedule_class.
-    """
-    name = CLASSES.get(layout.schedule)
-    if layout.schedule == "zb-h1" and layout.vpp > 1:
-        name = SPLIT_INTERLEAVED
+    """Torch's own class of a schedule, or its runtime with a table of our ops."""
+    name = torch_class(layout)
     if name is not None:
-        kind = getattr(schedules, name)
+        kind = getattr(schedules, f"Schedule{name}")
         given = list(stages) if issubclass(kind, PipelineScheduleMulti) else stages[0]
         made: Runner = kind(given, num_microbatches, loss_fn=loss, scale_grads=False)
         return made

@@ -18,9 +18,10 @@ from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional
 
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job, Layout
-from trainplan.profiler.train.data import microbatches, num_microbatches
+from trainplan.profiler.train.data import microbatches
 from trainplan.profiler.train.request import RankReport, TrainingRequest
 from trainplan.profiler.train.torch_native.count import SavedBytes, SentBytes
 from trainplan.profiler.train.torch_native.model import (
@@ -139,7 +140,7 @@ def prepared(request: TrainingRequest, rank: int) -> Rank:
         dtype=dtype,
         parts=parts,
         optimizer=torch.optim.AdamW(weights, lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1),
-        num_microbatches=num_microbatches(request),
+        num_microbatches=num_microbatches(job, layout),
     )
     if layout.pp > 1:
         group = grid.mesh.get_group("pp")

@@ -152,9 +152,9 @@ def filled(words: tuple[str, ...], run: TrialRun) -> tuple[str, ...]:
     return tuple(PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in words)
 
 
-def environment(run: TrialRun) -> Mapping[str, str]:
-    """Ours, the run's, and output that is not held back where it goes to a file."""
-    return {"PYTHONUNBUFFERED": "1", **os.environ, **run.environment}
+def environment() -> Mapping[str, str]:
+    """Ours, and output that is not held back where it goes to a file."""
+    return {"PYTHONUNBUFFERED": "1", **os.environ}
 
 
 def _started(words: tuple[str, ...], run: TrialRun, stop: tuple[str, ...] = ()) -> Processes:
@@ -176,7 +176,7 @@ def _started(words: tuple[str, ...], run: TrialRun, stop: tuple[str, ...] = ()) 
                 stdin=DEVNULL,
                 stdout=log,
                 stderr=STDOUT,
-                env={**environment(run), MARK: mark},
+                env={**environment(), MARK: mark},
                 start_new_session=True,
                 preexec_fn=partial(  # noqa: PLW1509 (takes no lock)
                     die_with_parent, signal.SIGTERM

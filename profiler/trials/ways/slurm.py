@@ -177,7 +177,7 @@ class Slurm:
             left = BatchJob(kept.read_text("utf-8").strip(), self.poll_s, kept, "RUNNING").end(0.0)
             if left:
                 raise ProfilerError(f"{run.folder}: {left[0]} of an earlier run does not end")
-        answer = asked(*self.commands(run)[0], environment=environment(run))
+        answer = asked(*self.commands(run)[0], environment=environment())
         job = answer.stdout.strip().partition(";")[0]
         if answer.returncode or not job.isdecimal():
             said = " ".join((answer.stderr or answer.stdout).split()) or "nothing"

@@ -211,3 +211,19 @@ def test_deepspeed_reduces_sharded_gradients_from_a_buffer_of_its_own(job_of, st
     none = replace(traits, footprint=replace(traits.footprint, reduce_bucket_elements=0))
     more = memory_of(job, layout).transients - memory_of(job, layout, none).transients
     assert more == pytest.approx(buffers * 2 * 500e6)
+
+
+def test_a_gate_of_shared_experts_keeps_what_it_multiplies_and_its_score(job_of):
+    job = job_of("megatron-lm", "mixtral-8x7b")
+    kept = []
+    for gate in (False, True):
+        shared = {"shared_expert_intermediate_size": 4096, "shared_expert_gate": gate}
+        moe = job.model.moe.model_copy(update=shared)
+        own = job.model_copy(update={"model": job.model.model_copy(update={"moe": moe})})
+        layout = Layout(tp=4, dp=16, ep=8, etp=1, sequence_parallel=True)
+        again = {"recompute": "selective", "recompute_modules": ("shared_experts",)}
+        every = (layout, layout.model_copy(update=again))
+        kept.append([float(memory_of(own, one).activations[0, 0]) for one in every])
+    gated = 32 * 4096 / 4 * 2 * (job.model.hidden_size + 1)
+    assert kept[1][0] - kept[0][0] == pytest.approx(gated)
+    assert kept[1][1] == pytest.approx(kept[0][1])

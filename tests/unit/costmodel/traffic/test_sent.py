@@ -102,6 +102,16 @@ def test_tokens_go_to_their_experts_and_back_in_both_passes(make_job):
     assert folded["etp", "all_gather"] == layers * 2 * rows * (2 * 4 * hidden + 4)
 
 
+def test_the_gate_of_shared_experts_is_summed_over_tensor_ranks_once_a_step(make_job):
+    job = make_job("mixtral-8x7b", "1x8:h100-sxm", global_batch_size=8, precision="tf32")
+    moe = job.model.moe.model_copy(update={"shared_expert_gate": True})
+    gated = job.model_copy(update={"model": job.model.model_copy(update={"moe": moe})})
+    layout = Layout(tp=8, ep=8, sequence_parallel=True, zero_stage=0)
+    more = sent_bytes(gated, layout, 0, NONE) - sent_bytes(job, layout, 0, NONE)
+    hidden, layers = job.model.hidden_size, job.model.num_hidden_layers
+    assert more == {("tp", "all_reduce"): 4 * layers * hidden}
+
+
 def test_virtual_stages_go_round_the_ranks(job):
     counts = [3, 4, 5, 20]
     layout = Layout(pp=2, vpp=2, schedule="interleaved", stages=stage_specs(counts), zero_stage=0)

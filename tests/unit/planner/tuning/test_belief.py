@@ -4,7 +4,7 @@ import pytest
 from trainplan.costmodel import catalog
 from trainplan.costmodel.measured.varied import SCALARS
 from trainplan.planner.tuning.belief import Measurements, Prior, samples
-from trainplan.planner.tuning.memory import log_share, memory_prior, normal_below
+from trainplan.planner.tuning.memory import memory_prior, normal_below
 from trainplan.planner.tuning.pricing import Linear, Prices
 
 SIZES = catalog.spreads().layouts
@@ -136,7 +136,7 @@ def test_a_layout_that_ran_makes_those_a_little_larger_more_likely_to_fit():
 
 def test_a_measured_peak_says_how_far_the_memory_model_is_off():
     before = memory_prior(np.array([50.0, 97.0]), np.full(2, 100.0))
-    after = before.after_peak(0, log_share(45.0, 100.0))
+    after = before.after_peak(0, np.log(0.45))
     mean, spread = after.error
     between, own = SIZES.memory.value, SIZES.memory_own.value
     gain = between**2 / (between**2 + own**2)

@@ -5,6 +5,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner import SearchOptions, parse_choice
 from trainplan.planner.tuning.contenders import contenders, exports
@@ -172,6 +173,16 @@ def test_contenders_of_other_settings_differ_in_one_and_run_otherwise(make_job):
         assert len(group.job.options.stated()) == 1
     groups = [{group.table.row(i) for i in range(len(group.table))} for group in found.groups]
     assert groups[1] <= groups[0]
+
+
+def test_another_value_of_a_setting_of_the_plan_is_one_difference(make_job):
+    job = make_job("mixtral-8x7b", "2x8:h100-sxm", global_batch_size=64, seq_length=4096)
+    made = RuntimeOptions(moe_dispatcher="deepep")
+    layout = Layout(tp=2, dp=8, ep=8, etp=1, sequence_parallel=True)
+    chosen = job.model_copy(update={"options": made})
+    found = contenders(job, also=[layout], chosen=chosen, most=1)
+    dispatchers = {group.job.options.moe_dispatcher for group in found.groups}
+    assert dispatchers == {"deepep", "hybridep", None}
 
 
 def test_a_job_that_nothing_is_written_for_says_so(make_job):

@@ -18,7 +18,6 @@ from tests.unit.profiler.trials.programs import (
     FOREVER,
     MEMORY,
     SOON,
-    STATED,
     STEP,
     ran,
     says,
@@ -29,7 +28,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.processes import MARK
-from trainplan.profiler.trials.run import Limits, TrialRun
+from trainplan.profiler.trials.run import Limits
 from trainplan.profiler.trials.ways import WAYS, template
 
 
@@ -182,9 +181,9 @@ def until(fact):
     raise AssertionError("it did not come")
 
 
-def test_output_is_not_held_back_and_variables_reach_the_script(tmp_path):
+def test_output_is_not_held_back_and_variables_reach_the_script(tmp_path, monkeypatch):
+    monkeypatch.setenv("DATA_PATH", "a b")
     run = trial(tmp_path, 'echo "$PYTHONUNBUFFERED $DATA_PATH ${' + MARK + ':+marked}"')
-    run = TrialRun(run.folder, run.script, STATED, 3, {"DATA_PATH": "a b"})
     run_trial(run, WAYS["local"], SOON)
     assert run.log.read_text() == "1 a b marked\n"
 
@@ -196,13 +195,6 @@ def test_a_system_that_tells_less_of_processes_is_enough(tmp_path, monkeypatch):
     found = ran(tmp_path, steps(9000, 1500, 1000, 1000, 1000), FOREVER, limits=hasty)
     assert found.ending == "measured"
     assert ran(tmp_path, "exit 3", limits=hasty).reason.startswith("ended with exit code 3")
-
-
-def test_steps_are_told_while_the_trial_runs(tmp_path):
-    told = []
-    run = trial(tmp_path, steps(9000, 1500, 1000, 1000, 1000), FOREVER)
-    run_trial(run, WAYS["local"], SOON, told.append)
-    assert told[-1] == (1.0, 1.0, 1.0)
 
 
 def test_commands_are_told_and_not_run(tmp_path):

@@ -30,12 +30,12 @@ FULL = Outcome(ending="out_of_memory", reason="CUDA out of memory\u2028\x85 trie
 @pytest.fixture
 def journal(tmp_path):
     made = TrialJournal(tmp_path / "trials.jsonl")
-    made.begin(job_of())
+    made.begin(job_of(), "launches")
     return made
 
 
 def tried(journal):
-    return [(one.trial, one.outcome) for one in journal.read(job_of())]
+    return [(one.trial, one.outcome) for one in journal.read(job_of(), "launches")]
 
 
 def test_trials_come_back_in_their_order(journal):
@@ -46,7 +46,7 @@ def test_trials_come_back_in_their_order(journal):
 
 def test_nothing_begun_is_not_nothing_tried(journal, tmp_path):
     assert tried(journal) == []
-    assert TrialJournal(tmp_path / "other.jsonl").read(job_of()) is None
+    assert TrialJournal(tmp_path / "other.jsonl").read(job_of(), "launches") is None
 
 
 @pytest.mark.parametrize("cut", [1, 30, 2])
@@ -68,17 +68,17 @@ def test_a_line_that_was_cut_off_is_forgotten_and_written_over(journal, tmp_path
 )
 def test_a_journal_of_another_job_is_refused(journal, other, field):
     with pytest.raises(SpecError, match=rf"trials\.jsonl is of a job with another {field}: remove"):
-        journal.read(job_of(**other))
+        journal.read(job_of(**other), "launches")
 
 
 def test_a_journal_that_is_broken_in_its_middle_is_refused(journal, tmp_path):
     path = tmp_path / "trials.jsonl"
     path.write_text(path.read_text() + '{"record": "trial"}\n')
     with pytest.raises(SpecError, match=r"line 2 of .*trials\.jsonl is no record .*trial.*missing"):
-        journal.read(job_of())
+        journal.read(job_of(), "launches")
     path.write_text("{}\n")
     with pytest.raises(SpecError, match=r"line 1 of .*is no record of trainplan/trials/v1"):
-        journal.read(job_of())
+        journal.read(job_of(), "launches")
 
 
 def test_a_journal_without_its_job_is_refused(journal, tmp_path):
@@ -86,10 +86,15 @@ def test_a_journal_without_its_job_is_refused(journal, tmp_path):
     journal.append(trial(1), SLOW)
     path.write_text("".join(path.read_text().splitlines(keepends=True)[1:]))
     with pytest.raises(SpecError, match="does not begin with a header"):
-        journal.read(job_of())
+        journal.read(job_of(), "launches")
 
 
 def test_beginning_anew_forgets(journal):
     journal.append(trial(1), SLOW)
-    journal.begin(job_of())
+    journal.begin(job_of(), "launches")
     assert tried(journal) == []
+
+
+def test_trials_that_something_else_ran_are_refused(journal):
+    with pytest.raises(SpecError, match="ran by launches, not by a simulated machine: remove"):
+        journal.read(job_of(), "a simulated machine")

@@ -49,6 +49,14 @@ def test_the_plan_s_runtime_and_knobs_are_kept():
     assert (flat.dp_replicate, flat.zero_stage) == (2, 2)
 
 
+def test_a_plan_of_which_nothing_runs_is_refused_and_not_called_equal():
+    def refuse(job, layout):
+        return "more than one process" if layout.world_size > 1 else None
+
+    with pytest.raises(SpecError, match=r"nothing of the layout .*: dp: more than one process"):
+        asked(2, refuse, dp=2, zero_stage=3)
+
+
 def test_a_degree_that_nothing_runs_is_told_with_the_reason():
     def refuse(job, layout):
         return "a ring" if layout.cp > 1 else None
