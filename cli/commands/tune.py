@@ -192,7 +192,8 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
         if name == "torchrun":
             check_gpus_here(begin.job)
         start = WAYS["local" if name == "torchrun" else name]
-        yield Exported(folder, name, start, limits.steps, limits.timeout, begin.order)
+        run = limits.steps, limits.timeout
+        yield Exported(folder, name, start, *run, queue_s=limits.budget, order=begin.order)
 
 
 def _show_commands(begin: Begin, launcher: TrialLauncher, limits: Limits) -> None:

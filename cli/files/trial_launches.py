@@ -107,6 +107,8 @@ class Exported:
     way: Way
     steps: int
     timeout_s: float
+    queue_s: float | None = None
+    """Longest time that a batch job may wait; null: without end."""
     order: tuple[str, ...] = ()
     """Nodes in rank order, where links were measured."""
     elsewhere: bool = False
@@ -130,7 +132,9 @@ class Exported:
         """
         files, run = self._files(trial), self._run(trial)
         write_folder(run.folder, files, force=True)
-        return run_trial(run, self.way, Limits(deadline_s=self.timeout_s))
+        limits = Limits(deadline_s=self.timeout_s, queue_s=self.queue_s)
+        found = run_trial(run, self.way, limits)
+        return found.model_copy(update={"log": f"{run.folder.name}/{run.log.name}"})
 
     def _run(self, trial: Trial) -> TrialRun:
         training = trial.job.training

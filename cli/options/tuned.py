@@ -121,6 +121,11 @@ def _trained_here(asked: Asked, nproc: int, profile: Path, *, dry: bool) -> Aske
     precision = asked.precision or ("bf16" if num_gpus() else "fp32")
     by_torch = shards_with_fsdp2(traits_named(asked.runtime or DEFAULT_RUNTIME))
     trained = {} if by_torch else AS_TRAINED
+    for name, value in asked.runtime_options.stated().items():
+        if trained.get(name, value) != value:
+            raise SpecError(
+                f"--option {name}={value}: with --nproc it is {trained[name]}: leave the option out"
+            )
     if asked.cluster is None and not profile.exists():
         _measure(model, nproc, length, precision, profile, dry=dry)
     return replace(

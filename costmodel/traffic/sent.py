@@ -257,7 +257,10 @@ class _Passes:
 
 
 def _states(layout: Layout, params: Mapping[str, float]) -> Sent:
-    """Gradients and updated weights over the replicas. Source: arXiv:1910.02054, section 7."""
+    """Gradients and updated weights over the replicas, both in fp32 as `plan verify` trains.
+
+    Source: arXiv:1910.02054, section 7.
+    """
     ranks = {
         "dp": layout.dp,
         "expert dp": layout.tp * layout.dp // (layout.etp * layout.ep),

@@ -31,6 +31,7 @@ Source: assumed; four are few enough for odd runs and leave a variance. One is t
 `costmodel.measured.scalars`.
 """
 ROUNDS = 12
+"""Source: assumed; the variances then move by less than a hundredth."""
 LARGE_SPEED = 0.5
 """Spread of the speed that the rounds begin with.
 

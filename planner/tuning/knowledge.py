@@ -23,9 +23,11 @@ from trainplan.planner.tuning.memory import MemoryBelief, memory_prior
 from trainplan.planner.tuning.pricing import linear
 
 MOST_LOST = 2
-"""Nodes lost under one layout before it is left alone: it is repeated once."""
+"""Nodes lost under one layout before it is left alone: it is repeated once. Source: assumed."""
 FAR = 1.0
-"""Spreads that a scalar has moved when contenders are priced anew around where it is."""
+"""Spreads that a scalar has moved when contenders are priced anew around where it is.
+
+Source: assumed; over a spread the slopes of `Linear` are taken."""
 SHARED_CORES = 4.0
 """Times as far from the model as published runs are, where processes share cores. Source: measured;
 102 layouts of four processes on two cores are spread by 0.5 in log units about their price.

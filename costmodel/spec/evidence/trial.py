@@ -41,4 +41,4 @@ class Outcome(Spec):
     seconds: NonNegativeFloat = 0.0
     """From the start of the launch to its end."""
     log: str | None = None
-    """File that has what the processes said."""
+    """File that has what the processes said; of a tuning run, below its folder."""

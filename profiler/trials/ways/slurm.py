@@ -182,5 +182,10 @@ class Slurm:
         if answer.returncode or not job.isdecimal():
             said = " ".join((answer.stderr or answer.stdout).split()) or "nothing"
             raise ProfilerError(f"sbatch refuses {run.path}: {said}")
-        kept.write_text(f"{job}\n", "utf-8")
-        return BatchJob(job, self.poll_s, kept)
+        submitted = BatchJob(job, self.poll_s, kept)
+        try:
+            kept.write_text(f"{job}\n", "utf-8")
+        except OSError as error:  # nobody would find the job again
+            submitted.end(0.0)
+            raise ProfilerError(f"{kept}: cannot be written: {error.strerror}") from error
+        return submitted

@@ -110,12 +110,15 @@ def test_draws_have_the_mean_and_the_spread_of_the_belief():
 
 def test_nothing_measured_is_the_prior():
     slopes = {"compute": (-1.0, 0.0), "speed": (-1.0, -1.0)}
-    found = prior((1.0, 2.0), slopes, compute=0.1, speed=0.06).after(
-        Measurements(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
-    )
+    before = prior((1.0, 2.0), slopes, compute=0.1, speed=0.06)
+    nothing = Measurements(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
+    found = before.after(nothing, wide_tails=False)
     alike = SIZES.own.value**2 + SIZES.shared.value**2 + 0.06**2
     assert found.log_seconds == pytest.approx(np.log([1.0, 2.0]))
     assert found.variance == pytest.approx([0.01 + alike, alike])
+    any_width = before.after(nothing)
+    assert any_width.log_seconds == pytest.approx(found.log_seconds)
+    assert (any_width.variance > found.variance).all()
 
 
 def test_an_out_of_memory_makes_larger_layouts_less_likely_to_fit():
