@@ -18,6 +18,7 @@ from trainplan.cli.files.trial_launches import (
     InProcesses,
     TrialLauncher,
     check_gpus_here,
+    check_processes_stand_for,
     on_paper,
     trainer_of,
 )
@@ -35,6 +36,7 @@ from trainplan.planner.plan.apart import NO_EXPORT
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.placement import node_order
 from trainplan.planner.questions.search import search
+from trainplan.planner.tuning.contenders import exports
 from trainplan.planner.tuning.events import Finished
 from trainplan.planner.tuning.loop import LISTED, Start, tune
 from trainplan.planner.tuning.options import TuneOptions
@@ -73,18 +75,25 @@ def command(
             _show_commands(begin, launcher, limits)
         return
     with TuningFolder(path, resume=kept.resume) as folder:
-        begin = _of_plan(plan, asked) if plan else _of_search(asked, way, folder.profile)
         try:
+            begin = _of_plan(plan, asked) if plan else _of_search(asked, way, folder.profile)
             with _launcher(begin, way, limits, path) as launcher:
+                if isinstance(launcher, Exported):
+                    _check_export(launcher, begin)
                 found = _run(begin, launcher, limits, folder, as_json=as_json)
         except KeyboardInterrupt:
             remark(f"stopped; nothing runs on, and trials that ended are kept in {path}")
             raise
         folder.write_result(begin.text, found, begin.measured)
     if not as_json:
-        show(*finished_page(begin.job, found, path))
+        show(*finished_page(begin.job, found, path, exported=_exported(begin.job, found)))
     if found.best is None:
         click.get_current_context().exit(NOTHING_MEASURED)
+
+
+def _exported(job: Job, found: Finished) -> bool:
+    """Can a launch of the best be written?"""
+    return found.best is not None and exports(job, found.best.layout)
 
 
 def _run(
@@ -153,6 +162,8 @@ def _of_plan(path: Path, asked: Asked) -> Begin:
         if document.values.get("apart"):
             raise UnsupportedError(NO_EXPORT)
         found = written(text)
+    if found.objective != "time":
+        remark(f"{path} is of --objective {found.objective}: it is tuned for the shortest step")
     start = Start(found.job, (found.layout, *found.candidates))
     measured = load_measured(asked.profiles)
     order = node_order(text, found.job.cluster)
@@ -182,11 +193,13 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
         if way.nproc != begin.job.cluster.num_gpus:
             gpus = begin.job.cluster.num_gpus
             raise SpecError(f"--nproc {way.nproc}, but the plan is for {gpus} devices")
+        check_processes_stand_for(begin.job)
         with Trainers(trainer_of(begin.job)) as trainers:
             yield InProcesses(trainers, way.nproc, limits.steps, limits.timeout)
-    elif way.template:
+    elif way.template is not None:
         own = template(way.template, way.stop_command or "")
-        yield Exported(folder, "torchrun", own, limits.steps, limits.timeout, elsewhere=True)
+        run = limits.steps, limits.timeout
+        yield Exported(folder, "torchrun", own, *run, elsewhere=True)
     else:
         name = way.launcher or "torchrun"
         if name == "torchrun":
@@ -194,6 +207,18 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
         start = WAYS["local" if name == "torchrun" else name]
         run = limits.steps, limits.timeout
         yield Exported(folder, name, start, *run, queue_s=limits.budget, order=begin.order)
+
+
+def _check_export(launcher: Exported, begin: Begin) -> None:
+    """Can trials be written? Nothing has been run yet.
+
+    Raises:
+        PlanError: As `Exported.check`.
+    """
+    job = begin.start.chosen
+    for layout in begin.start.layouts:
+        if exports(job, layout):
+            return launcher.check(job, layout)
 
 
 def _show_commands(begin: Begin, launcher: TrialLauncher, limits: Limits) -> None:

@@ -13,10 +13,13 @@ from trainplan.cli.files.disk import NewFile, write_folder
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.fsdp import FSDP2
+from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.trial_steps import trial_launch
+from trainplan.planner.exporters.trial_steps import SHORT_RUNS, trial_launch
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.launchers.trials import FOLDER
 from trainplan.planner.questions.verify.asked import of_torch
@@ -115,8 +118,16 @@ class Exported:
     """It is started where other variables are set than here."""
 
     def can_start(self, job: Job, layout: Layout) -> bool:
-        """Can a launch be written?"""
-        return exports(job, layout)
+        """Can a launch of a few steps be written?"""
+        return job.runtime in SHORT_RUNS and exports(job, layout)
+
+    def check(self, job: Job, layout: Layout) -> None:
+        """Is everything there that a trial needs?
+
+        Raises:
+            PlanError: No trials of that runtime are written, or a variable is not set.
+        """
+        self._files(Trial(number=1, job=job, layout=layout, why=""))
 
     def commands(self, trial: Trial) -> tuple[str, ...]:
         """The words of the way."""
@@ -195,6 +206,27 @@ def on_paper(path: Path, measured: Measured) -> OnPaper:
         raise document.error(f"schema {str(schema)[:60]!r} is not {SCHEMA!r}: give that key")
     machine = Document(document.path, values, document.root).validated(MachineDocument)
     return OnPaper(SimulatedMachine(machine, measured))
+
+
+def check_processes_stand_for(job: Job) -> None:
+    """Do processes of this machine run what the job is for?
+
+    Raises:
+        SpecError: Its devices are of another kind, or its runtime has code of its own.
+    """
+    family = traits_of(job).family
+    if family not in (MEGATRON_CORE.family, FSDP2.family):
+        raise SpecError(
+            f"--nproc trains with megatron-core or torch, which {job.runtime} does not: use "
+            "--launcher or --command"
+        )
+    on_cpu = [bool(one.device and one.device.vendor == "cpu") for one in job.cluster.groups]
+    if not num_gpus() and not all(on_cpu):
+        names = " and ".join(dict.fromkeys(group.gpu for group in job.cluster.groups))
+        raise SpecError(
+            f"the job is for {names} and this machine has no GPU, so its times would say nothing: "
+            "leave --cluster out and this machine is measured, or use --launcher or --command"
+        )
 
 
 def check_gpus_here(job: Job) -> None:

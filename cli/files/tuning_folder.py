@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -18,6 +18,7 @@ from trainplan.planner.tuning.document import tuned_plan
 from trainplan.planner.tuning.events import Finished
 from trainplan.planner.tuning.loop import Launch
 from trainplan.profiler.journal.file import only_run
+from trainplan.profiler.launch.launch import Files
 from trainplan.profiler.trials.journal import FILE, TrialJournal
 
 PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"
@@ -44,14 +45,18 @@ class TuningFolder:
                 or cannot be made.
             ProfilerError: Another run holds it.
         """
-        begun = any((self.path / name).exists() for name in (FILE, PROFILE))
+        kept = (FILE, PROFILE, Files.beside(self.profile).journal.name)
+        begun = any((self.path / name).exists() for name in kept)
         if self.resume and not begun:
             raise FileError(f"{self.path}: has no {FILE} to go on from; leave --resume out")
         if self.path.exists() and not self.resume:
             what = "--resume goes on there, or choose" if begun else "choose"
             raise FileError(f"{self.path}: exists; {what} another")
         refuse_folder(self.path, force=True)
-        self.path.mkdir(exist_ok=True)
+        try:
+            self.path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise FileError(f"{self.path}: cannot be made: {error.strerror}") from error
         self._held.enter_context(only_run(self.path / LOCK))
         return self
 
@@ -75,16 +80,27 @@ class TuningFolder:
             SpecError: Those of before are of another job, or something else ran them.
         """
         journal = TrialJournal(self.path / FILE)
-        before = journal.read(job, ran_by) if self.resume else None
-        if before is None:
-            journal.begin(job, ran_by)
+        with self._reported():
+            before = journal.read(job, ran_by) if self.resume else None
+            if before is None:
+                journal.begin(job, ran_by)
 
         def kept(trial: Trial) -> Outcome:
             outcome = launch(trial)
-            journal.append(trial, outcome)
+            with self._reported():
+                journal.append(trial, outcome)
             return outcome
 
-        return [(one.trial, one.outcome) for one in before or ()], kept
+        ended = {one.trial.number: (one.trial, one.outcome) for one in before or ()}
+        return list(ended.values()), kept
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = self.path / FILE
+            raise FileError(f"{where}: cannot be read or written: {error.strerror}") from error
 
     def write_result(self, text: str, found: Finished, measured: Measured) -> None:
         """The plan with the fastest layout measured, and what was learnt of the machine."""

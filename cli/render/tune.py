@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,13 +65,17 @@ def short(job: Job, forecast: Forecast) -> str:
     return f"{layout_line(forecast.layout, job.model)}, expected {low} to {high}"
 
 
-def finished_page(job: Job, found: Finished, folder: Path) -> Iterator[RenderableType]:
+def finished_page(
+    job: Job, found: Finished, folder: Path, *, exported: bool
+) -> Iterator[RenderableType]:
     """The fastest measured, why it ended, the trials, what remains possible, what was learnt."""
     yield _headline(job, found)
     yield _trials(job, found.trials)
     yield from _remaining(job, found)
     yield _machine(found.scalars)
-    yield section("Next", f"plan export {folder / 'plan.json'} --output-dir launch")
+    use = f"add --profile {shlex.quote(str(folder / 'calibration.json'))} to `plan search`"
+    export = f"plan export {shlex.quote(str(folder / 'plan.json'))} --output-dir launch"
+    yield section("Next", *([export] if exported else []), *([use] if found.calibration else []))
 
 
 def _headline(job: Job, found: Finished) -> Text:

@@ -76,13 +76,13 @@ LIMITS = (
         type=click.IntRange(1, 1000),
         default=8,
         show_default=True,
-        help="At most so many.",
+        help="At most so many; one that is repeated after a lost node counts once.",
     ),
     click.option(
         "--budget",
         callback=second_count,
         metavar="DURATION",
-        help="Start no trial after that time: 30m, 2h.",
+        help="Start no trial once trials took so long: 30m, 2h.",
     ),
     click.option(
         "--steps",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import JSON, PLAN
+from trainplan.cli.options.parameters import finite
+from trainplan.cli.options.shared import PLAN
 
 
 @page("verify", "plan verify plan.json --nproc 4")
@@ -27,11 +28,12 @@ from trainplan.cli.options.shared import JSON, PLAN
 @click.option(
     "--timeout",
     type=click.FloatRange(1, 3600),
+    callback=finite,
     default=300.0,
     show_default=True,
     help="Seconds after which a combination that has not ended is ended.",
 )
-@JSON
+@click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def command() -> None:
     """Run a plan, shrunk to a few processes, and compare.
 

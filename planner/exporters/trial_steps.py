@@ -273,7 +273,6 @@ FSDP2 = ShortRun(always=Edit(sets=(option("data", "--steps", STEPS),)))
 SHORT_RUNS: Mapping[str, ShortRun] = MappingProxyType(
     {
         "megatron-lm": _megatron(),
-        "megatron-zero-bubble": _megatron(),
         "megatron-bridge": _bridge(),
         "torchtitan": _torchtitan(),
         "deepspeed": DEEPSPEED,

@@ -20,7 +20,7 @@ from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner.tuning.belief import Belief, Measurements, Prior, prior_of, prior_spreads
 from trainplan.planner.tuning.contenders import Contenders
 from trainplan.planner.tuning.memory import MemoryBelief, memory_prior
-from trainplan.planner.tuning.pricing import linear
+from trainplan.planner.tuning.pricing import changes_at, linear, prices
 
 MOST_LOST = 2
 """Nodes lost under one layout before it is left alone: it is repeated once. Source: assumed."""
@@ -28,6 +28,11 @@ FAR = 1.0
 """Spreads that a scalar has moved when contenders are priced anew around where it is.
 
 Source: assumed; over a spread the slopes of `Linear` are taken."""
+MOST_ADDED = 0.3
+"""Of the fastest step: the spread of the seconds added to every step is no more.
+
+Source: assumed; log step times are taken to be lines, which they are not for more.
+"""
 SHARED_CORES = 4.0
 """Times as far from the model as published runs are, where processes share cores. Source: measured;
 102 layouts of four processes on two cores are spread by 0.5 in log units about their price.
@@ -175,7 +180,10 @@ class Knowledge:
 def knowledge_of(contenders: Contenders, measured: Measured = NOTHING) -> Knowledge:
     """What is known before any trial."""
     nothing = np.zeros(len(SCALARS))
+    planned = prices(contenders, changes_at(nothing), measured)
     spreads = prior_spreads()
+    least = MOST_ADDED * float(np.exp(planned.log_seconds.min()))
+    spreads[-1] = min(spreads[-1], least)
     priced = linear(contenders, nothing, spreads, measured)
     wider = SHARED_CORES if processes_per_core(measured.profile) > 1 else 1.0
     prior = prior_of(contenders, priced, spreads, wider)

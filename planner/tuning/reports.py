@@ -117,7 +117,7 @@ def _says(known: Knowledge, options: TuneOptions, left: Untried, stop: StopReaso
         return f"with {sure:.0f} % probability no untried layout is faster by more than {worth}"
     if stop == "all_tried":
         return f"all {len(known.contenders)} layouts that may be the fastest were tried"
-    spent = f"{options.trials} trials" if stop == "trials" else f"{known.seconds:.0f} s of trials"
+    spent = f"{options.trials} trials" if stop == "trials" else f"{options.seconds:g} s of trials"
     rest = f"an untried layout is faster by more than {worth} with {100 * left.probability:.0f} %"
     return f"the budget of {spent} is spent; {rest} probability"
 

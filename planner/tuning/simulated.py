@@ -10,10 +10,10 @@ import json
 from dataclasses import dataclass
 from hashlib import sha256
 from math import exp, log
-from typing import Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
@@ -57,31 +57,36 @@ class Faults(Spec):
         return self
 
 
+LEAST_FACTOR = 0.001
+Spread = Annotated[float, Field(ge=0.0, le=2.0)]
+"""Log units."""
+
+
 class MachineDocument(Spec):
     """What is hidden of a machine; a file has `schema` beside it."""
 
     seed: NonNegativeInt = 0
-    scalars: dict[ScalarName, NonNegativeFloat] = {}  # noqa: RUF012 - pydantic copies it
+    scalars: dict[ScalarName, Annotated[float, Field(ge=0.0, le=1000.0)]] = {}  # noqa: RUF012 - pydantic copies it
     """Factors over the machine that is planned for; `fixed_seconds`: seconds of a step."""
-    shared_spread: NonNegativeFloat = 0.0
+    shared_spread: Spread = 0.0
     """Of an error of the model that alike layouts share, log units."""
     likeness: PositiveFloat = 2.5
     """Steps between layouts at which its correlation has fallen to 1 / e."""
-    own_spread: NonNegativeFloat = 0.0
+    own_spread: Spread = 0.0
     """Of an error of the model that each layout has of its own."""
-    trial_spread: NonNegativeFloat = 0.0
+    trial_spread: Spread = 0.0
     """Of the noise of a trial."""
     memory_factor: PositiveFloat = 1.0
     """Peak over that of the model."""
-    memory_spread: NonNegativeFloat = 0.0
+    memory_spread: Spread = 0.0
     """Of what each layout takes beyond that."""
     faults: Faults = Faults()
 
     @model_validator(mode="after")
     def _factors(self) -> Self:
         for name, value in self.scalars.items():
-            if value == 0 and name != "fixed_seconds":
-                raise ValueError(f"scalars.{name} is a factor: 0 is none, 1 changes nothing")
+            if value < LEAST_FACTOR and name != "fixed_seconds":
+                raise ValueError(f"scalars.{name} is a factor of 0.001 to 1000; 1 changes nothing")
         return self
 
 

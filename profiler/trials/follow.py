@@ -19,6 +19,10 @@ from trainplan.profiler.trials.symptoms import Symptoms
 AFTER_ERROR_SECONDS = 30.0
 """Silence after which a run with a failed rank is ended. Source: torch/distributed/elastic/agent/
 server/api.py, exit_barrier_timeout is 300 s: ranks that wait for a dead one may go on so long."""
+STILL_SECONDS = 5.0
+"""A log that stood still so long, and for some steps, when the deadline came: the run hangs.
+
+Source: assumed; output to a file is not held back."""
 SLOW_STEPS = 5
 """Silence of so many slowest steps is no hang, nor of fewer. Source: assumed."""
 
@@ -71,7 +75,8 @@ class Watch:
         if enough(self.times, self.run.steps):
             return "enough"
         if now - self.began > self.limits.deadline_s:
-            return "deadline"
+            still = max(STILL_SECONDS, SLOW_STEPS * max(self.times, default=0.0))
+            return "silence" if now - self.heard > still else "deadline"
         if now - self.heard > self._silence():
             return "silence"
         return None

@@ -193,3 +193,18 @@ def test_layouts_are_trained_in_processes_of_this_machine(tmp_path):
     endings = [one["outcome"]["ending"] for one in last["trials"]]
     assert endings == ["measured"] * len(endings)
     assert last["best"]["measured_step_time_s"] > 0
+
+
+def test_times_of_this_cpu_are_none_of_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr("trainplan.cli.files.trial_launches.num_gpus", lambda: 0)
+    monkeypatch.setattr("trainplan.cli.options.tuned.num_gpus", lambda: 0)
+    asked = ("--model", TINY[1], "--cluster", "1x2:h100-sxm", "--nproc", "2")
+    folder = tmp_path / "tuned"
+    told = plan("tune", *asked, "--precision", "bf16", "--output-dir", folder)
+    refused(told, "h100-sxm", "no GPU", "--cluster")
+    assert not folder.exists()
+
+
+def test_a_runtime_whose_code_is_not_run_is_not_tuned_in_processes(tmp_path):
+    asked = ("--nproc", "2", "--runtime", "deepspeed", "--output-dir", tmp_path / "tuned")
+    refused(plan("tune", *TINY, *asked), "deepspeed", "--launcher")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.runtimes.fsdp import FSDP2
+from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.questions.verify import combinations as of_megatron
 from trainplan.planner.questions.verify.by_torch import torch_combinations, torch_expected
@@ -24,7 +27,11 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
     """
     if of_torch(job):
         return torch_combinations(job, layout, nproc, refuse)
-    return of_megatron.combinations(job, layout, nproc, refuse)
+    found = of_megatron.combinations(job, layout, nproc, refuse)
+    if runtime(job.runtime).family == MEGATRON_CORE.family:
+        return found
+    stands_in = f"{job.runtime}: megatron-core stands in for its own code"
+    return replace(found, not_run=(*found.not_run, stands_in))
 
 
 def counted(one: Combination) -> Expected:

@@ -138,4 +138,4 @@ def left_out(job: Job) -> Iterator[str]:
     if training.lengths is not None:
         yield "sequences of unequal length: run with equal ones"
     if training.optimizer.name != "adamw":
-        yield f"{training.optimizer}: run with adamw"
+        yield f"{training.optimizer.name}: run with adamw"

@@ -119,8 +119,8 @@ def test_memory_that_ran_out_on_one_rank_is_the_reason_of_the_silence(watch):
 
 
 def test_a_deadline_keeps_the_steps_that_there_are(watch, clock):
-    watch.take(log(9.0, 2.0))
     clock.time += 1001
+    watch.take(log(9.0, 2.0))
     assert watch.stop() == "deadline"
     found = ended(watch, "deadline")
     assert found.ending == "hang"
@@ -129,6 +129,9 @@ def test_a_deadline_keeps_the_steps_that_there_are(watch, clock):
     assert watch.stop() == "deadline"
     found = ended(watch, "deadline")
     assert (found.ending, found.steps, found.step_time_s) == ("measured", 1, 1.5)
+    clock.time += 8  # five slowest steps are 7.5 s
+    assert watch.stop() == "silence"
+    assert ended(watch, "silence").ending == "hang"
 
 
 def test_a_queue_costs_nothing_of_the_deadline(watch, clock):
