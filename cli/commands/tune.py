@@ -180,8 +180,7 @@ def _of_search(asked: Asked, way: Way, profile: Path, *, dry: bool = False) -> B
             "no layout of the job fits: `plan search` with the same options says why and what helps"
         )
     text = json_text(plan_json(found))
-    start = Start(found.job, tuple(one.layout for one in found.candidates))
-    return Begin(stated.job, text, start, options, stated.measured)
+    return Begin(stated.job, text, Start.of(found), options, stated.measured)
 
 
 @contextmanager

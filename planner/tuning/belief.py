@@ -6,6 +6,8 @@ The scalars are of the machine; `shared` is what the model gets wrong of layouts
 `own` what it gets wrong of one layout. All are normal before anything is measured, so what they are
 after it follows in closed form, scalars and layouts at once. The speed and what one layout has of
 its own have wide tails: each counts with the variance that makes what was measured most probable.
+How far this machine is from the published runs that gave the spreads is not known: beliefs of
+several widths are averaged by how probable each makes the contrasts between trials.
 """
 
 from __future__ import annotations
@@ -104,7 +106,8 @@ class Prior:
     """Correlation of `shared` between contenders."""
     sizes: LayoutSpreads
     wider: float = 1.0
-    """What all but the speed is multiplied with, at least: one of `WIDER`."""
+    """What spreads are multiplied with, one of `WIDER`: never that of the speed, and those of the
+    other scalars by no less than 1. With 1 `after` tries every width, else none below."""
 
     @property
     def _own(self) -> float:

@@ -173,7 +173,8 @@ class Knowledge:
         if moved[1:].max() <= FAR:
             return self
         at = np.array([*at[:-1], max(0.0, at[-1])])
-        near = linear(self.contenders, at, spreads, measured)
+        here = prices(self.contenders, changes_at(at), measured)
+        near = linear(self.contenders, here, at, spreads, measured)
         return replace(self, prior=replace(self.prior, linear=near))
 
 
@@ -184,10 +185,10 @@ def knowledge_of(contenders: Contenders, measured: Measured = NOTHING) -> Knowle
     spreads = prior_spreads()
     least = MOST_ADDED * float(np.exp(planned.log_seconds.min()))
     spreads[-1] = min(spreads[-1], least)
-    priced = linear(contenders, nothing, spreads, measured)
+    priced = linear(contenders, planned, nothing, spreads, measured)
     wider = SHARED_CORES if processes_per_core(measured.profile) > 1 else 1.0
     prior = prior_of(contenders, priced, spreads, wider)
-    return Knowledge(contenders, prior, priced.prices.log_seconds)
+    return Knowledge(contenders, prior, planned.log_seconds)
 
 
 def noise(outcome: Outcome) -> float:

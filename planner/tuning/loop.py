@@ -11,7 +11,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
-from trainplan.planner.plan import Infeasible
+from trainplan.planner.plan import Infeasible, Plan
 from trainplan.planner.questions.search import search
 from trainplan.planner.tuning import reports
 from trainplan.planner.tuning.choose import choose, reason
@@ -28,12 +28,17 @@ LISTED = 30
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a run starts: a plan, and what was tried before."""
+    """Where a run starts: a plan."""
 
     chosen: Job
     """The job with the settings of the plan."""
     layouts: tuple[Layout, ...]
     """Of the plan's table, the answer first."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Start:
+        """Where a search has led."""
+        return cls(plan.job, tuple(one.layout for one in plan.candidates))
 
 
 def tune(
@@ -90,7 +95,7 @@ def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> St
     found = search(job, asked, measured=measured)
     if isinstance(found, Infeasible):
         return Start(job, ())
-    return Start(found.job, tuple(one.layout for one in found.candidates))
+    return Start.of(found)
 
 
 def _known(

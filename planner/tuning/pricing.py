@@ -62,11 +62,12 @@ def _of_group(
 
 def linear(
     contenders: Contenders,
+    here: Prices,
     at: FloatColumn,
     spreads: FloatColumn,
     measured: Measured = NOTHING,
 ) -> Linear:
-    """Prices at a point, and slopes over one spread to either side of it.
+    """Prices `here`, at a point, and slopes over one spread to either side of it.
 
     Source: derived; a difference over a spread is the slope that the overlap of compute and
     traffic has in the mean over likely machines, where a derivative would be that of one side.
@@ -83,7 +84,7 @@ def linear(
         least[-1] = max(0.0, least[-1])  # seconds are never taken away
         rise = log_seconds(at + move) - log_seconds(least)
         columns.append(rise / max(float((at + move - least)[place]), 1e-12))
-    return Linear(prices(contenders, changes_at(at), measured), at, np.stack(columns, axis=1))
+    return Linear(here, at, np.stack(columns, axis=1))
 
 
 def changes_at(point: FloatColumn) -> dict[ScalarName, float]:
