@@ -21,16 +21,11 @@ import click
 
 from trainplan.cli import usage
 from trainplan.cli.commands import COMMANDS, COMPLETE
-from trainplan.cli.terminal.text import escaped
+from trainplan.cli.terminal.refusals import bug_line, one_line
 from trainplan.costmodel.base import PlanError, unknown_name
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 NOT_WRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
-CLICK_SAYS = (
-    ("is not a valid integer range", "is no whole number"),
-    ("is not a valid float range", "is no number"),
-    ("is not a valid float", "is no number"),
-)
 DEBUG = "PLAN_DEBUG"
 """Environment variable that shows the traceback of a bug."""
 COLLECTED_EVERY = 100_000
@@ -137,7 +132,7 @@ def run(arguments: Sequence[str], control_c: ControlC | None = None) -> int:
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except (click.ClickException, PlanError) as error:
-        return refuse(_usage(error) if isinstance(error, click.ClickException) else str(error))
+        return refuse(one_line(error))
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except OSError as error:
@@ -149,27 +144,14 @@ def run(arguments: Sequence[str], control_c: ControlC | None = None) -> int:
 
 def refuse(message: str) -> int:
     """Say what is wrong in one line."""
-    click.echo(f"plan: error: {escaped(' '.join(message.split()))}", err=True)
+    click.echo(f"plan: error: {message}", err=True)
     return BAD_INPUT
-
-
-def _usage(error: click.ClickException) -> str:
-    message = error.format_message().rstrip(".")
-    for theirs, ours in CLICK_SAYS:
-        message = message.replace(theirs, ours)
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{message} (see `{context.command_path} --help`)" if context else message
 
 
 def _confess(error: Exception) -> int:
     if os.environ.get(DEBUG):
         raise error
-    kind = type(error).__name__
-    line = escaped(" ".join(f"{kind}: {error}".split()))[:300]
-    click.echo(
-        f"plan: error: this is a bug, please report it: {line} ({DEBUG}=1 shows the traceback)",
-        err=True,
-    )
+    click.echo(f"plan: error: {bug_line(error)} ({DEBUG}=1 shows the traceback)", err=True)
     return BUG
 
 

@@ -21,7 +21,7 @@ from trainplan.cli.render.catalog import (
 from trainplan.cli.render.hosts import host_entry, hosts_page
 from trainplan.cli.render.methods import method_entry, methods_page
 from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
-from trainplan.cli.terminal.output import show, show_json, write
+from trainplan.cli.terminal.output import answer, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names
 from trainplan.costmodel.catalog import hosts as known_hosts
 from trainplan.costmodel.catalog.models import preset, preset_names
@@ -37,14 +37,10 @@ def gpus(name: str | None, *, as_json: bool) -> None:
     """Print all GPUs, or one."""
     if name is None:
         names = gpu_names()
-        if as_json:
-            show_json({"gpus": {known: gpu_entry(known) for known in names}})
-        else:
-            show(*gpus_page({known: gpu(known) for known in names}))
-    elif as_json:
-        show_json(gpu_entry(name))
+        entries = {"gpus": {known: gpu_entry(known) for known in names}}
+        answer(entries, gpus_page({known: gpu(known) for known in names}), as_json=as_json)
     else:
-        show(*gpu_page(name))
+        answer(gpu_entry(name), gpu_page(name), as_json=as_json)
 
 
 def models(name: str | None, *, template: bool, as_json: bool) -> None:
@@ -55,38 +51,34 @@ def models(name: str | None, *, template: bool, as_json: bool) -> None:
         write(_template(MODEL_TEMPLATE))
     elif name is None:
         presets = [preset(known) for known in preset_names()]
-        if as_json:
-            show_json({"models": {model.name: model_entry(model) for model in presets}})
-        else:
-            show(*models_page(presets))
-    elif as_json:
-        show_json(reading_entry(read_model(name)))
+        entries = {"models": {model.name: model_entry(model) for model in presets}}
+        answer(entries, models_page(presets), as_json=as_json)
     else:
-        show(*reading_page(read_model(name)))
+        reading = read_model(name)
+        answer(reading_entry(reading), reading_page(reading), as_json=as_json)
 
 
 def hosts(*, as_json: bool) -> None:
     """Print all hosts."""
-    if as_json:
-        show_json({"hosts": {name: host_entry(name) for name in known_hosts()}})
-    else:
-        show(*hosts_page())
+    answer(
+        {"hosts": {name: host_entry(name) for name in known_hosts()}}, hosts_page(), as_json=as_json
+    )
 
 
 def methods(*, as_json: bool) -> None:
     """Print all methods of offload."""
-    if as_json:
-        show_json({"methods": {name: method_entry(name) for name in METHODS}})
-    else:
-        show(*methods_page())
+    answer(
+        {"methods": {name: method_entry(name) for name in METHODS}}, methods_page(), as_json=as_json
+    )
 
 
 def optimizers(*, as_json: bool) -> None:
     """Print all optimizers."""
-    if as_json:
-        show_json({"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}})
-    else:
-        show(*optimizers_page())
+    answer(
+        {"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}},
+        optimizers_page(),
+        as_json=as_json,
+    )
 
 
 def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
@@ -97,10 +89,8 @@ def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
         write(_template(TEMPLATE))
     elif schema:
         show_json(ClusterSpec.model_json_schema())
-    elif as_json:
-        show_json({"clusters": cluster_entries()})
     else:
-        show(*clusters_page())
+        answer({"clusters": cluster_entries()}, clusters_page(), as_json=as_json)
 
 
 def _template(name: str) -> str:

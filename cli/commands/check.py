@@ -12,7 +12,7 @@ from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.render.check import check_document, check_page
 from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import remark, show, show_json
+from trainplan.cli.terminal.output import answer, remark
 from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.measured import Measured
@@ -59,10 +59,7 @@ def command(
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)
     told = notes(reading.job, measured) if found.estimate and reading.job else ()
-    if as_json:
-        show_json(check_document(found, told))
-    else:
-        show(*check_page(found, told))
+    answer(check_document(found, told), check_page(found, told), as_json=as_json)
     if write:
         write_text(write, _corrected(own, found, launch), force=force)
         remark(f"wrote {write}")

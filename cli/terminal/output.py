@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
+from trainplan.cli.terminal.listener import LISTENER
 from trainplan.cli.terminal.text import WIDTH, escaped
 
 
@@ -23,10 +24,15 @@ def write(text: str) -> None:
 
 def show(*parts: RenderableType, width: int = WIDTH) -> None:
     """Print parts one below the other, an empty line between them; colour on a terminal only."""
+    write(page_text(*parts, width=width, terminal=_is_terminal()))
+
+
+def page_text(*parts: RenderableType, width: int = WIDTH, terminal: bool = False) -> str:
+    """Parts one below the other as text, with colour where it is for a terminal."""
     page = io.StringIO()
     console = Console(
         file=page,
-        force_terminal=True if _is_terminal() else None,
+        force_terminal=True if terminal else None,
         width=width,
         highlight=False,
         markup=False,
@@ -36,11 +42,24 @@ def show(*parts: RenderableType, width: int = WIDTH) -> None:
         if number:
             console.print()
         console.print(part)
-    write("\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n")
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
 
 
 def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
+
+
+def answer(
+    document: Mapping[str, object], page: Iterable[RenderableType], *, as_json: bool
+) -> None:
+    """Print an answer as its public document or as a page, or give both to who listens."""
+    listener = LISTENER.get()
+    if listener is not None:
+        listener.answered(document, page)
+    elif as_json:
+        show_json(document)
+    else:
+        show(*page)
 
 
 def show_json(document: Mapping[str, object]) -> None:
