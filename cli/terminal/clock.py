@@ -71,7 +71,7 @@ class Clock:
             self._progress.add_task("search", total=1.0, bound="")
             self._progress.start()
         for task in self._progress.tasks:
-            self._progress.update(task.id, completed=done, bound=_bound_text(bound_s))
+            self._progress.update(task.id, completed=done, bound=bound_text(bound_s))
 
     def __enter__(self) -> Self:
         main = threading.current_thread() is threading.main_thread()
@@ -94,6 +94,6 @@ class Clock:
             self._before(number, frame)
 
 
-def _bound_text(bound_s: float) -> str:
+def bound_text(bound_s: float) -> str:
     """What is known so far, where the work is one search."""
     return f"no layout is faster than {bound_s:.2f} s" if bound_s else ""
