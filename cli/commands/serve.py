@@ -33,12 +33,10 @@ def command(
     for folder in readable:
         if not folder.is_dir():
             raise click.UsageError(f"--allow-files {folder}: no such folder")
-    root = click.get_current_context().find_root().command
     folders = tuple(folder.resolve() for folder in readable)
     try:
         call(
             "trainplan.cli.serve.server:run",
-            root=root,
             limits=limits,
             readable=folders,
             workers=workers,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
-import click
 import mcp_types as protocol
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
@@ -47,14 +46,13 @@ class Planner:
 
     def __init__(
         self,
-        root: click.Command,
         limits: Limits,
         *,
         readable: tuple[Path, ...],
         workers: int | None,
     ) -> None:
         self._limits, self._readable, self._workers = limits, readable, workers
-        self._calls, self._kept = Calls(root, limits), Kept()
+        self._calls, self._kept = Calls(limits.calls), Kept()
 
     async def list_tools(
         self, context: ServerRequestContext[Any], page: protocol.PaginatedRequestParams | None
@@ -213,11 +211,9 @@ def server_of(planner: Planner) -> Server[Any]:
     )
 
 
-def run(
-    root: click.Command, limits: Limits, readable: tuple[Path, ...], workers: int | None
-) -> None:
+def run(limits: Limits, readable: tuple[Path, ...], workers: int | None) -> None:
     """Answer over stdin and stdout until the client has gone."""
-    planner = Planner(root, limits, readable=readable, workers=workers)
+    planner = Planner(limits, readable=readable, workers=workers)
     try:
         anyio.run(_serve, server_of(planner), MESSAGE_FACTOR * limits.input_bytes)
     except* (BrokenPipeError, anyio.BrokenResourceError):
