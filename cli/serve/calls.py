@@ -18,6 +18,8 @@ from trainplan.planner.plan.plan import SCHEMA as PLAN_SCHEMA
 
 HEARD_EVERY_S = 0.05
 """Seconds after which it is noticed that a process has said something."""
+NOTED_EVERY_S = 0.5
+"""Seconds between two notes of progress to the client, which may give up where none come."""
 GRACE_S = 60.0
 """Seconds beyond a time limit in which a search ends by itself."""
 MOST_WAITING = 16
@@ -64,13 +66,17 @@ class Calls:
     async def _followed(self, asked: Asked, told: Told) -> Answer:
         process = Process(partial(work, asked), alone=False)
         try:
+            known, noted = Progress(0.0, 0.0), anyio.current_time()
             while True:
-                while not process.line.poll():
-                    await anyio.sleep(HEARD_EVERY_S)
-                heard = _heard(process)
-                if isinstance(heard, Answer):
-                    return heard
-                await told(heard)
+                if process.line.poll():
+                    heard = _heard(process)
+                    if isinstance(heard, Answer):
+                        return heard
+                    known = heard
+                if anyio.current_time() - noted >= NOTED_EVERY_S:
+                    noted = anyio.current_time()
+                    await told(known)
+                await anyio.sleep(HEARD_EVERY_S)
         finally:
             process.end()
 

@@ -211,7 +211,11 @@ class SearchRequest(OfJob):
     )
     memory_margin: MemoryMargin = 0.05
     top: int = Field(10, ge=1, le=100, description="Alternatives to list.")
-    baseline: Layout | None = None
+    baseline: str | None = Field(
+        None,
+        description="A layout of yours to compare the answer with, as in `estimate`.",
+        examples=["tp=8,pp=4,vpp=2"],
+    )
     pareto: str | None = Field(
         None,
         description="Instead of one answer, all layouts that no other beats in two objectives.",

@@ -143,7 +143,7 @@ class _Notes:
         rise = LEAST_RISE * (1 - self._last)
         self._last = max(min(progress.done, MOST_DONE), self._last + rise)
         await self._context.session.report_progress(
-            self._last, 1.0, bound_text(progress.bound_s) or None
+            self._last, 1.0, bound_text(progress.bound_s) or "at work"
         )
 
 

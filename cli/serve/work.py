@@ -105,10 +105,11 @@ def answer(asked: Asked, line: Connection) -> Answer:
     LISTENER.set(heard)
     with redirect_stdout(StringIO()), redirect_stderr(remarks):
         error = _run(asked)
-    told = tuple(_without(asked.folder, text) for text in remarks.getvalue().splitlines())
+    plain = partial(_without, asked.folder)
+    told = tuple(map(plain, remarks.getvalue().splitlines()))
     if heard.document:
-        return Answer(heard.document, heard.lines, told)
-    return Answer(error=_without(asked.folder, error) or "; ".join(told) or "there is no answer")
+        return Answer(plain(heard.document), plain(heard.lines), told)
+    return Answer(error=plain(error) or "; ".join(told) or "there is no answer")
 
 
 def _run(asked: Asked) -> str:
