@@ -9,10 +9,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainplan.costmodel.spec.job import LARGEST_SIZE
+from trainplan.cli.options.names import (
+    DEFAULT_RUNTIME,
+    LARGEST_SIZE,
+    LEVELS,
+    OBJECTIVES,
+    PACKINGS,
+    PRECISIONS,
+    RUNTIME_OPTIONS,
+    RUNTIMES,
+    STATE_PRECISIONS,
+)
 
 Given = dict[str, Any]
 """A document that is given inline."""
+
+
+def one_of(*names: str | None) -> dict[str, Any]:
+    """What a schema says of a field that takes some names alone; the command refuses others."""
+    return {"enum": list(names)}
 
 
 class Positional:
@@ -124,12 +139,13 @@ class OfJob(Request):
     )
     packing: str | None = Field(
         None,
-        description="How sequences of `lengths` fill rows: none, greedy or balanced.",
+        description="How sequences of `lengths` fill rows.",
+        json_schema_extra=one_of(*PACKINGS, None),
     )
     precision: str = Field(
         "bf16",
-        description="Number format of the matrix products: bf16, fp16, fp32, tf32, fp8, mxfp8 or "
-        "nvfp4.",
+        description="Number format of the matrix products.",
+        json_schema_extra=one_of(*PRECISIONS),
     )
     optimizer: str = Field(
         "adamw",
@@ -138,7 +154,8 @@ class OfJob(Request):
     )
     state_precision: str = Field(
         "o0",
-        description="FP8-LM's level of stored states, o0 to o3; all but o0 change the training.",
+        description="FP8-LM's level of stored states; all but o0 change the training.",
+        json_schema_extra=one_of(*STATE_PRECISIONS),
     )
     tokens: str | None = Field(
         None,
@@ -156,13 +173,14 @@ class OfJob(Request):
     )
     runtime: str | None = Field(
         None,
-        description="Training runtime the layout is for; default megatron-lm.",
-        examples=["megatron-lm", "torchtitan", "fsdp2", "deepspeed"],
+        description=f"Training runtime the layout is for; null: {DEFAULT_RUNTIME}, or the first "
+        "that has the optimizer.",
+        json_schema_extra=one_of(*RUNTIMES, None),
     )
     runtime_version: str | None = Field(None, description="Version of it that runs.")
     option: list[str] = Field(
         [],
-        description="Settings of the runtime, NAME=VALUE.",
+        description=f"Settings of the runtime, NAME=VALUE: {', '.join(RUNTIME_OPTIONS)}.",
         examples=[["attention=unfused", "overlap_grad_reduce=false"]],
     )
     reserve: str | None = Field(
@@ -188,6 +206,7 @@ class SearchRequest(OfJob):
         "time",
         description="What is best: time (the fastest step), memory, cost, energy, gpus (the "
         "fewest that meet `deadline`) or context (the longest sequence).",
+        json_schema_extra=one_of(*OBJECTIVES),
     )
     slack: str | None = Field(
         None,
@@ -208,6 +227,7 @@ class SearchRequest(OfJob):
         "safe",
         description="Settings of the runtime that are searched: safe, which change no numerics; "
         "all; or none.",
+        json_schema_extra=one_of(*LEVELS),
     )
     memory_margin: MemoryMargin = 0.05
     top: int = Field(10, ge=1, le=100, description="Alternatives to list.")
@@ -287,7 +307,9 @@ class CheckRequest(Request):
         None, description="Sequences per step, for launches that do not say it."
     )
     runtime: str | None = Field(
-        None, description="Runtime of the launch, where its program does not tell."
+        None,
+        description="Runtime of the launch, where its program does not tell.",
+        json_schema_extra=one_of(*RUNTIMES, None),
     )
     profile: Profiles = []
     memory_margin: MemoryMargin = 0.0
