@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "serve": Entry(
             "serve", "Answer other programs, as a server of the Model Context Protocol."
         ),
+        "schema": Entry("schema", "Print the JSON Schema of a document."),
         "catalog": Entry(
             "catalog",
             "Show known GPUs, hosts, models, optimizers, methods of offload and clusters.",

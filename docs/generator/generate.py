@@ -119,7 +119,7 @@ def _model_row(name: str) -> Sequence[str]:
 
 
 UNDOCUMENTED: Mapping[str, str] = json.loads(
-    (FOLDER / "json_keys.json").read_text(encoding="utf-8")
+    (FOLDER.parent / "cli" / "schemas" / "keys.json").read_text(encoding="utf-8")
 )
 """Meaning of the keys that no docstring beside a field explains, as `Class.field`."""
 
@@ -287,7 +287,7 @@ def _fields(owner: type) -> Iterator[tuple[str, str]]:
     """Fields of a class with their meaning."""
     for name, docstring in documented(owner):
         text = docstring or UNDOCUMENTED.get(f"{owner.__name__}.{name}", "")
-        assert text, f"say what {owner.__name__}.{name} means in docs/json_keys.json"
+        assert text, f"say what {owner.__name__}.{name} means in cli/schemas/keys.json"
         yield f"`{name}`", text
 
 
