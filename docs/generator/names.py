@@ -11,6 +11,7 @@ from typing import get_args
 
 from trainplan.cli.commands.tune import TRIAL_LAUNCHERS
 from trainplan.cli.options.stated import listed
+from trainplan.cli.schemas.documents import DOCUMENTS
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
@@ -53,6 +54,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "MEASUREMENTS": ITEMS,
     "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,
+    "DOCUMENTS": DOCUMENTS,
 }
 
 
