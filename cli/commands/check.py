@@ -24,6 +24,9 @@ from trainplan.planner.questions.search import notes
 from trainplan.planner.readers import READERS, Asked, Launch, Reader
 from trainplan.planner.readers.corrected import corrected_script
 
+SHOWN = 5
+"""Programs that an error names."""
+
 
 def command(
     launch: tuple[str, ...],
@@ -94,7 +97,7 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
         for reader in known:
             if reader.recognises(launch):
                 return launch, reader
-    programs = ", ".join(launch.program.text[:60] for launch in launches)
+    programs = ", ".join(list(dict.fromkeys(one.program.text[:60] for one in launches))[:SHOWN])
     names = ", ".join(dict.fromkeys(one.runtime for one in READERS))
     raise UnsupportedError(
         f"no runtime is known to start {programs}: name it with --runtime, one of {names}"

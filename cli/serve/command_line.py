@@ -75,7 +75,7 @@ def _written(name: str, value: object, plans: Mapping[str, str], folder: Path) -
         return _put(folder, f"{value}.json", plans[value])
     if isinstance(value, str) and KEPT.fullmatch(value):
         names = ", ".join(plans) or "none"
-        raise SpecError(f"{name} {value}: no such plan is kept, but {names}: search again")
+        raise SpecError(f"{name} {value}: not kept here ({names} is): search again")
     if not isinstance(value, dict):
         return value
     if name in ("model", "name"):

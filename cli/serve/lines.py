@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import CancelledError
 
-import anyio.to_thread
+import anyio
 
 CHUNK_BYTES = 1 << 16
 ID = re.compile(rb'"id"\s*:\s*(?:(-?\d{1,18})|"([^"\\]{1,200})")')
@@ -31,6 +34,8 @@ class Lines:
         """Of a line that is too long."""
         self.refuse: Callable[[Id, str], Awaitable[None]] | None = None
         """Tells the client which of its messages was refused, and why."""
+        self._send, self._receive = anyio.create_memory_object_stream[bytes](0)
+        self._reader: threading.Thread | None = None
 
     def __aiter__(self) -> Lines:
         return self
@@ -57,10 +62,24 @@ class Lines:
             self._read += chunk
 
     async def _more(self) -> bytes:
-        """What comes next; the wait for it does not hold up the end of the server."""
-        return await anyio.to_thread.run_sync(
-            os.read, self._descriptor, CHUNK_BYTES, abandon_on_cancel=True
-        )
+        """What comes next; empty: the client has gone."""
+        if self._reader is None:
+            loop = asyncio.get_running_loop()
+            self._reader = threading.Thread(target=self._read_all, args=(loop,), daemon=True)
+            self._reader.start()
+        return await self._receive.receive()
+
+    def _read_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Hand over one piece after the other, in a thread that no end of the server waits for."""
+        chunk = b"begun"
+        while chunk:
+            chunk = os.read(self._descriptor, CHUNK_BYTES)
+            handed = self._send.send(chunk)
+            try:
+                asyncio.run_coroutine_threadsafe(handed, loop).result()
+            except (RuntimeError, CancelledError, anyio.BrokenResourceError):  # it has ended
+                handed.close()
+                return
 
     async def _refuse(self, line: bytes, why: str) -> None:
         begin, self._begin = self._begin or line[:ID_STANDS_WITHIN], None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from types import FrameType
+from typing import Any, NoReturn, cast
 
 import anyio
 import mcp_types as protocol
@@ -36,6 +38,8 @@ INSTRUCTIONS = (
 )
 MESSAGE_FACTOR = 4
 """A message may have so many times the bytes of what it asks: JSON in JSON is escaped."""
+ENDED_BY = 128
+"""Exit code of who ended by a signal, less its number, as shells count."""
 MOST_DONE, LEAST_RISE = 0.99, 0.01
 """Of all that is left. Progress has to rise with every note of it, and only the answer is its end.
 Source: MCP specification 2025-11-25, basic/utilities/progress."""
@@ -214,10 +218,15 @@ def server_of(planner: Planner) -> Server[Any]:
 def run(limits: Limits, readable: tuple[Path, ...], workers: int | None) -> None:
     """Answer over stdin and stdout until the client has gone."""
     planner = Planner(limits, readable=readable, workers=workers)
+    signal.signal(signal.SIGTERM, _end)  # calls end first, and their folders go
     try:
         anyio.run(_serve, server_of(planner), MESSAGE_FACTOR * limits.input_bytes)
     except* (BrokenPipeError, anyio.BrokenResourceError):
         pass  # it has gone without a word
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(ENDED_BY + number)
 
 
 async def _serve(server: Server[Any], most_bytes: int) -> None:
