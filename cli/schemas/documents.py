@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 
 from trainplan.cli.schemas import catalog, measurements, plans, questions
@@ -77,7 +78,8 @@ DOCUMENTS: Mapping[str, Entry] = MappingProxyType(
 )
 
 
-def document_schema(name: str) -> dict[str, object]:
+@cache
+def document_schema(name: str) -> Mapping[str, object]:
     """The JSON Schema of a document."""
     entry = DOCUMENTS[name]
     found = schema_of(entry.kind, entry.mode)

@@ -9,8 +9,6 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
 
-import anyio
-
 CHUNK_BYTES = 1 << 16
 ID = re.compile(rb'"id"\s*:\s*(?:(-?\d{1,18})|"([^"\\]{1,200})")')
 ID_STANDS_WITHIN = 300
@@ -34,7 +32,7 @@ class Lines:
         """Of a line that is too long."""
         self.refuse: Callable[[Id, str], Awaitable[None]] | None = None
         """Tells the client which of its messages was refused, and why."""
-        self._send, self._receive = anyio.create_memory_object_stream[bytes](0)
+        self._pieces: asyncio.Queue[bytes] = asyncio.Queue(1)
         self._reader: threading.Thread | None = None
 
     def __aiter__(self) -> Lines:
@@ -67,17 +65,17 @@ class Lines:
             loop = asyncio.get_running_loop()
             self._reader = threading.Thread(target=self._read_all, args=(loop,), daemon=True)
             self._reader.start()
-        return await self._receive.receive()
+        return await self._pieces.get()
 
     def _read_all(self, loop: asyncio.AbstractEventLoop) -> None:
         """Hand over one piece after the other, in a thread that no end of the server waits for."""
         chunk = b"begun"
         while chunk:
             chunk = os.read(self._descriptor, CHUNK_BYTES)
-            handed = self._send.send(chunk)
+            handed = self._pieces.put(chunk)
             try:
                 asyncio.run_coroutine_threadsafe(handed, loop).result()
-            except (RuntimeError, CancelledError, anyio.BrokenResourceError):  # it has ended
+            except (RuntimeError, CancelledError):  # the server has ended
                 handed.close()
                 return
 
