@@ -26,6 +26,7 @@ from trainplan.cli.serve.shown import shown
 from trainplan.cli.serve.tools import TOOLS, Entry
 from trainplan.cli.serve.work import Answer, Asked, Progress
 from trainplan.cli.terminal.clock import bound_text
+from trainplan.cli.terminal.refusals import bug_line
 from trainplan.costmodel.base import PlanError, SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
 
@@ -79,6 +80,8 @@ class Planner:
             return await self._answer(TOOLS[call.name], call.arguments or {}, context)
         except PlanError as error:
             return _refusal(str(error))
+        except Exception as error:  # noqa: BLE001 (a bug is said, and the server goes on)
+            return _refusal(bug_line(error))
 
     async def _answer(
         self, tool: Entry, arguments: Mapping[str, object], context: ServerRequestContext[Any]
@@ -156,11 +159,20 @@ def _described(name: str) -> protocol.Tool:
     return protocol.Tool(
         name=name,
         description=tool.says,
-        input_schema=tool.request.model_json_schema(),
+        input_schema=_untitled(tool.request.model_json_schema()),
         annotations=protocol.ToolAnnotations(
             read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
         ),
     )
+
+
+def _untitled(value: object) -> Any:  # noqa: ANN401 (a part of a schema)
+    """A schema without titles, which repeat names: agents pay for every word."""
+    if isinstance(value, list):
+        return [_untitled(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _untitled(one) for key, one in value.items() if key != "title"}
+    return value
 
 
 def _require_small(arguments: Mapping[str, object], most_bytes: int) -> None:

@@ -193,6 +193,7 @@ def json_page() -> Lines:
     yield f"`plan search --json` and `--output` write a document of schema `{plans.SCHEMA}`. Keys"
     yield "are never renamed or removed within a version; new ones may appear. Seconds end in `_s`,"
     yield "bytes in `_bytes`. `plan estimate --json` has `model`, `layout`, `estimate`, `evidence`."
+    yield "`plan schema` lists all documents, and prints the JSON Schema of each."
     yield ""
     yield from ("## The document", "", *table(("key", "meaning"), _extra("plan")))
     for path, text, owner in SECTIONS:

@@ -54,7 +54,8 @@ def searches(planned):
     yield "plan", plan("search", *moe, *QUICK, "--fix", "pp=1", "--fix", "tp=1", "--json").json
     yield "plan", plan("search", *TINY, *QUICK, *lengths, "--tokens", "1B", "--json").json
     yield "infeasible", plan("search", *small, *QUICK, "--time-limit", "2", "--json").json
-    yield "pareto", plan("search", *TINY, *QUICK, "--pareto", "time,memory", "--json").json
+    few = [word for text in ("tp=1", "pp=1", "cp=1", "recompute=none") for word in ("--fix", text)]
+    yield "pareto", plan("search", *TINY, *QUICK, *few, "--pareto", "time,memory", "--json").json
     yield "estimate", plan("estimate", *TINY, *offloaded, "--json").json
     lean = ("--layout", "tp=1,dp=8", "--memory-margin", "0.99")
     yield "estimate", plan("estimate", *TINY, *lean, "--json").json

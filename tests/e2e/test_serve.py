@@ -17,7 +17,7 @@ from mcp_types import LATEST_PROTOCOL_VERSION
 from tests.e2e.command import PLAN, TINY, plan, refused
 from trainplan.cli.commands import COMMANDS
 from trainplan.cli.main import plan as group
-from trainplan.cli.serve import calls
+from trainplan.cli.serve import calls, server
 from trainplan.cli.serve.calls import Calls, Limits
 from trainplan.cli.serve.requests import Apart
 from trainplan.cli.serve.server import Planner, server_of
@@ -284,6 +284,15 @@ def test_a_process_that_dies_costs_its_call_alone(tmp_path, monkeypatch):
     assert "ended without an answer" in found.error
 
 
+def test_a_bug_of_ours_is_said_in_a_line(monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError("divided\nby zero")
+
+    monkeypatch.setattr(server, "shown", broken)
+    said = error_of(ask("catalog", {"kind": "hosts"}))
+    assert said == "this is a bug, please report it: ZeroDivisionError: divided by zero"
+
+
 def test_too_many_calls_at_once_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(calls, "MOST_WAITING", 0)
     found = anyio.run(Calls(1).run, asked(tmp_path), 60.0, _told)
@@ -291,23 +300,23 @@ def test_too_many_calls_at_once_are_refused(tmp_path, monkeypatch):
 
 
 def test_garbage_is_ignored_pings_are_answered_while_it_searches_and_it_ends_with_its_client():
-    server = subprocess.Popen(
+    process = subprocess.Popen(
         [*PLAN, "serve", "--stdio", "--workers", "1"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert server.stdin and server.stdout
+    assert process.stdin and process.stdout
 
     def write(text):
-        server.stdin.write(text if isinstance(text, bytes) else json.dumps(text).encode() + b"\n")
-        server.stdin.flush()
+        process.stdin.write(text if isinstance(text, bytes) else json.dumps(text).encode() + b"\n")
+        process.stdin.flush()
 
     def request(number, method, **params):
         return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
     def read():
-        return json.loads(server.stdout.readline())
+        return json.loads(process.stdout.readline())
 
     hello = {"protocolVersion": LATEST_PROTOCOL_VERSION, "capabilities": {}}
     write(request(1, "initialize", **hello, clientInfo={"name": "test", "version": "1"}))
@@ -326,16 +335,16 @@ def test_garbage_is_ignored_pings_are_answered_while_it_searches_and_it_ends_wit
     while (heard := read()).get("id") != 8:
         assert heard["method"] == "notifications/progress"
     assert heard["result"] == {}
-    server.stdin.close()
-    rest = server.stdout.read().splitlines()
+    process.stdin.close()
+    rest = process.stdout.read().splitlines()
     assert all(json.loads(line)["jsonrpc"] == "2.0" for line in rest)
-    assert server.wait() == 0
-    assert b"Traceback" not in server.stderr.read()
-    server.stdout.close()
-    server.stderr.close()
+    assert process.wait() == 0
+    assert b"Traceback" not in process.stderr.read()
+    process.stdout.close()
+    process.stderr.close()
 
 
-NOT_ASKED = {"as_json", "output", "force", "workers", "write", "launch", "template"}
+NOT_ASKED = {"as_json", "output", "force", "workers", "write", "launch", "report"}
 """What the server decides, or has no use for."""
 CALLED = {
     "profile": "profiles",
