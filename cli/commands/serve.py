@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -30,6 +31,8 @@ def command(
     """Serve until the client has gone."""
     if not stdio:
         raise click.UsageError("say how to be reached: --stdio is the one way there is")
+    if sys.stdin is None or sys.stdout is None:
+        raise click.UsageError("--stdio: standard input or output is closed: open both")
     for folder in readable:
         if not folder.is_dir():
             raise click.UsageError(f"--allow-files {folder}: no such folder")

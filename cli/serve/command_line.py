@@ -9,14 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from trainplan.cli.serve.requests import (
-    Apart,
-    CheckRequest,
-    Inline,
-    Positional,
-    Request,
-    Subcommand,
-)
+from trainplan.cli.serve.fields import Apart, Inline, Positional, Request, Subcommand
+from trainplan.cli.serve.requests import CheckRequest
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import ModelSpec
 
@@ -63,13 +57,13 @@ def _option(name: str, value: object) -> Iterator[str]:
     if isinstance(value, bool):
         yield from (option,) * value
     else:
-        for one in value if isinstance(value, list) else [value]:
+        for one in value if isinstance(value, list | tuple) else [value]:
             yield f"{option}={one}"
 
 
 def _written(name: str, value: object, plans: Mapping[str, str], folder: Path) -> object:
     """A name as it is, a document as the path of its file."""
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return [_written(f"{name}-{i}", one, plans, folder) for i, one in enumerate(value, 1)]
     if isinstance(value, str) and value in plans:
         return _put(folder, f"{value}.json", plans[value])

@@ -5,13 +5,12 @@ Descriptions are read by agents: each says the quantity, its unit and an example
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
-    LARGEST_SIZE,
     LEVELS,
     OBJECTIVES,
     PACKINGS,
@@ -20,85 +19,21 @@ from trainplan.cli.options.names import (
     RUNTIMES,
     STATE_PRECISIONS,
 )
-
-Given = dict[str, Any]
-"""A document that is given inline."""
-
-
-def one_of(*names: str | None) -> dict[str, Any]:
-    """What a schema says of a field that takes some names alone; the command refuses others."""
-    return {"enum": list(names)}
-
-
-class Positional:
-    """Marks a field that is typed without the name of an option."""
-
-
-class Subcommand:
-    """Marks a field that is typed after the command."""
-
-
-class Inline:
-    """Marks a field that is a name, or a document that is given inline."""
-
-
-class Apart:
-    """Marks a field that is for the server, not for the command."""
-
-
-Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
-Layout = Annotated[
-    str,
-    Field(
-        description="FIELD=VALUE,... Degrees are counts of GPUs. What is left out: dp fills the "
-        "cluster, zero_stage=1, all else 1 or off. Fields: tp pp vpp cp dp ep etp dp_replicate "
-        "zero_stage sequence_parallel micro_batch_size schedule recompute recompute_modules "
-        "recompute_method recompute_num_layers offload offload_modules stages.",
-        examples=["tp=8,pp=4,vpp=2,micro_batch_size=1,sequence_parallel=true"],
-    ),
-]
-Profiles = Annotated[
-    list[str | Given],
-    Inline(),
-    Field(
-        description="Measurements instead of the catalog's numbers: documents of `plan profile` or "
-        "`plan calibrate`.",
-    ),
-]
-PlanGiven = Annotated[
-    str | Given,
-    Inline(),
-    Positional(),
-    Field(
-        description="A plan: the name that an answer of `search` was kept under, or the document.",
-        examples=["plan-1"],
-    ),
-]
-TimeLimit = Annotated[
-    float | None,
-    Apart(),
-    Field(gt=0, description="Seconds, at most those of the server: the answer is the best by then"),
-]
-MemoryMargin = Annotated[
-    float,
-    Field(ge=0, lt=1, description="Share of the memory of every GPU that must stay free."),
-]
-
-
-class Request(BaseModel):
-    """What every tool takes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    parts: Annotated[
-        list[str] | None,
-        Apart(),
-        Field(
-            description="Only these keys of the answer's document, to keep it short; a key of a "
-            "mapping in it with a dot.",
-            examples=[["best", "certificate"]],
-        ),
-    ] = None
+from trainplan.cli.serve.fields import (
+    Apart,
+    Given,
+    Inline,
+    Layout,
+    MemoryMargin,
+    PlanGiven,
+    Positional,
+    Profiles,
+    Request,
+    Size,
+    Subcommand,
+    TimeLimit,
+    one_of,
+)
 
 
 class OfJob(Request):
@@ -131,12 +66,15 @@ class OfJob(Request):
     global_batch_size: Size = Field(
         description="Sequences per optimizer step, over all replicas.", examples=[128]
     )
-    lengths: str | None = Field(
-        None,
-        description="How long sequences are, where not all are seq_length: "
-        "lognormal:MEAN,SIGMA, mean in tokens.",
-        examples=["lognormal:4096,1.5"],
-    )
+    lengths: Annotated[
+        str | Given | None,
+        Inline(),
+        Field(
+            description="How long sequences are, where not all are seq_length: "
+            "lognormal:MEAN,SIGMA, mean in tokens, or counts by length in tokens.",
+            examples=["lognormal:4096,1.5", {"1024": 900, "8192": 100}],
+        ),
+    ] = None
     packing: str | None = Field(
         None,
         description="How sequences of `lengths` fill rows.",
@@ -191,7 +129,7 @@ class OfJob(Request):
     reserve_host: str | None = Field(
         None, description="Memory of the host of every node left to it.", examples=["200GiB"]
     )
-    profile: Profiles = []
+    profile: Profiles = ()
 
 
 class SearchRequest(OfJob):
@@ -280,7 +218,7 @@ class CheckRequest(Request):
             description="Texts of other files that it names, by their names.",
             examples=[{"ds_config.json": '{"zero_optimization": {"stage": 2}}'}],
         ),
-    ] = {}
+    ] = {}  # noqa: RUF012 (pydantic copies it)
     set: list[str] = Field(
         [],
         description="Values of variables that the script takes from elsewhere, NAME=VALUE.",
@@ -311,7 +249,7 @@ class CheckRequest(Request):
         description="Runtime of the launch, where its program does not tell.",
         json_schema_extra=one_of(*RUNTIMES, None),
     )
-    profile: Profiles = []
+    profile: Profiles = ()
     memory_margin: MemoryMargin = 0.0
     time_limit: TimeLimit = None
 
@@ -320,7 +258,7 @@ class ExplainRequest(Request):
     """`plan explain`."""
 
     plan: PlanGiven
-    profile: Profiles = []
+    profile: Profiles = ()
     time_limit: TimeLimit = None
 
 
@@ -335,7 +273,7 @@ class CompareRequest(Request):
 
     first: PlanGiven
     second: PlanGiven
-    profile: Profiles = []
+    profile: Profiles = ()
 
 
 class CatalogRequest(Request):

@@ -20,8 +20,8 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from trainplan.cli.serve.calls import Calls, Kept, Limits, key_of
+from trainplan.cli.serve.fields import Request
 from trainplan.cli.serve.lines import Id, Lines
-from trainplan.cli.serve.requests import Request
 from trainplan.cli.serve.shown import shown
 from trainplan.cli.serve.tools import TOOLS, Entry
 from trainplan.cli.serve.work import Answer, Asked, Progress

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from trainplan.cli.serve.fields import Request
 from trainplan.cli.serve.requests import (
     CatalogRequest,
     CheckRequest,
     CompareRequest,
     EstimateRequest,
     ExplainRequest,
-    Request,
     SearchRequest,
     WhyNotRequest,
 )

@@ -17,7 +17,7 @@ from rich.console import RenderableType
 
 from trainplan.cli.files.disk import READABLE
 from trainplan.cli.serve.command_line import command_line
-from trainplan.cli.serve.requests import Request
+from trainplan.cli.serve.fields import Request
 from trainplan.cli.terminal.lazily import named
 from trainplan.cli.terminal.listener import LISTENER
 from trainplan.cli.terminal.output import json_text, page_text

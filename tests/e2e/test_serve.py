@@ -19,7 +19,7 @@ from trainplan.cli.commands import COMMANDS
 from trainplan.cli.main import plan as group
 from trainplan.cli.serve import calls, server
 from trainplan.cli.serve.calls import Calls, Limits
-from trainplan.cli.serve.requests import Apart
+from trainplan.cli.serve.fields import Apart
 from trainplan.cli.serve.server import Planner, server_of
 from trainplan.cli.serve.tools import TOOLS
 from trainplan.cli.serve.work import Answer, Asked
@@ -186,6 +186,13 @@ def test_a_model_may_be_given_inline_as_its_config_or_as_in_a_plan():
     assert again["num_parameters"] == own["num_parameters"]
     config = ask("catalog", {"kind": "models", "name": {**own["read"], "model_type": "gpt2"}})
     assert config.structured_content["num_parameters"] == own["num_parameters"]
+
+
+def test_lengths_may_be_counts():
+    counts = {"256": 3, "1024": 1}
+    found = ask("estimate", {**JOB, "lengths": counts, "packing": "greedy", "layout": "tp=1"})
+    told = found.structured_content["training"]["lengths"]["counts"]
+    assert told == [[256, 3], [1024, 1]]
 
 
 def test_a_launch_finds_the_files_that_are_given_beside_it():
@@ -375,7 +382,7 @@ def test_a_request_has_the_options_of_its_command_and_their_defaults(tool):
     for name, field in fields.items():
         option = options[name]
         assert field.is_required() == option.required, name
-        if not field.is_required() and field.default not in (None, []):
+        if not field.is_required() and field.default not in (None, [], ()):
             assert field.default == (option.default if not option.is_flag else False), name
 
 
@@ -387,6 +394,11 @@ def test_every_argument_is_described():
 
 def test_without_a_way_to_be_reached_it_says_how():
     refused(plan("serve"), "--stdio")
+
+
+def test_without_standard_input_it_says_so(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    refused(plan("serve", "--stdio"), "standard input or output is closed")
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
