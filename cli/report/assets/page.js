@@ -1,0 +1,79 @@
+"use strict";
+(() => {
+  const style = () => getComputedStyle(document.documentElement);
+  const coloured = (value, colours) => {
+    if (typeof value === "string" && value.startsWith("@"))
+      return colours.getPropertyValue("--" + value.slice(1)).trim() || value;
+    if (Array.isArray(value)) return value.map((one) => coloured(one, colours));
+    if (value && typeof value === "object")
+      return Object.fromEntries(
+        Object.entries(value).map(([name, one]) => [name, coloured(one, colours)]));
+    return value;
+  };
+  const charts = [...document.querySelectorAll("[data-figure]")];
+  const draw = (place) => {
+    const stored = document.getElementById(place.dataset.figure).textContent;
+    const figure = coloured(JSON.parse(stored), style());
+    const done = Plotly.react(place, figure.data, figure.layout,
+      { responsive: true, displaylogo: false, displayModeBar: false });
+    place.dataset.drawn = "yes";
+    return done;
+  };
+  const drawn = (place) => place.dataset.drawn === "yes";
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries)
+      if (entry.isIntersecting && !drawn(entry.target)) draw(entry.target);
+  }, { rootMargin: "400px" });
+  charts.forEach((place) => seen.observe(place));
+  const redraw = () => charts.filter(drawn).forEach(draw);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  document.getElementById("theme").addEventListener("click", () => {
+    const root = document.documentElement;
+    root.dataset.theme = style().colorScheme === "dark" ? "light" : "dark";
+    redraw();
+  });
+  const opened = new Set();
+  addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details:not([open])")) {
+      details.open = true;
+      opened.add(details);
+    }
+    charts.forEach(draw);
+  });
+  addEventListener("afterprint", () => {
+    opened.forEach((details) => { details.open = false; });
+    opened.clear();
+    redraw();
+  });
+  const key = (row, column) => {
+    const cell = row.cells[column];
+    return "value" in cell.dataset ? Number(cell.dataset.value) : cell.textContent;
+  };
+  const compare = (one, other) =>
+    typeof one === typeof other
+      ? (typeof one === "number" ? one - other : one.localeCompare(other))
+      : (typeof one === "number" ? -1 : 1);
+  for (const button of document.querySelectorAll("th button"))
+    button.addEventListener("click", () => {
+      const heading = button.parentElement, row = heading.parentElement;
+      const up = heading.getAttribute("aria-sort") !== "ascending";
+      for (const other of row.cells) other.setAttribute("aria-sort", "none");
+      heading.setAttribute("aria-sort", up ? "ascending" : "descending");
+      const body = row.closest("table").tBodies[0];
+      const sorted = [...body.rows].sort((one, other) =>
+        (up ? 1 : -1) * compare(key(one, heading.cellIndex), key(other, heading.cellIndex)));
+      body.append(...sorted);
+    });
+  const select = (text) => getSelection().selectAllChildren(text);
+  for (const button of document.querySelectorAll(".copy"))
+    button.addEventListener("click", async () => {
+      const text = button.closest(".code").querySelector("pre");
+      try {
+        await navigator.clipboard.writeText(text.textContent);
+        button.textContent = "Copied";
+      } catch {
+        select(text);
+        button.textContent = "Selected";
+      }
+    });
+})();
