@@ -13,6 +13,7 @@ from pathlib import Path
 
 from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
@@ -20,12 +21,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from site_links import DOCS, FOLDER, as_page, for_the_site, linked, site_page
 
 ROOT = Path(__file__).parents[2]
-EQUATION = re.compile(r'<(div|span) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.DOTALL)
+LEFT_AS_TYPED = re.compile(r"\\|>&<")
+"""What the converter leaves of a command it does not know."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Name headings as GitHub does."""
+    """Name headings as GitHub does, and draw equations."""
     config.mdx_configs["toc"]["slugify"] = heading_anchor
+    fence = {"name": "math", "class": "math", "format": as_equation}
+    config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [fence]}
     return config
 
 
@@ -62,10 +67,19 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def on_page_content(html_text: str, **_: object) -> str:
-    """The page with its equations as MathML."""
-    return EQUATION.sub(_mathml, html_text)
+    """The page with the equations of its sentences as MathML."""
+    return INLINE.sub(lambda found: mathml(html.unescape(found[1]), "inline"), html_text)
 
 
-def _mathml(equation: re.Match[str]) -> str:
-    display = "block" if equation[1] == "div" else "inline"
-    return convert(html.unescape(equation[2].strip()), display=display)
+def as_equation(source: str, *_: object, **__: object) -> str:
+    """A block fenced as `math` as MathML."""
+    return mathml(source, "block")
+
+
+def mathml(latex: str, display: str) -> str:
+    """An equation as browsers draw it."""
+    drawn = convert(latex.strip(), display=display)
+    lines = latex.count(r"\\") + ("array" in latex)
+    if LEFT_AS_TYPED.search(drawn) or drawn.count("<mtr>") != lines:
+        raise PluginError(f"an equation is not all drawn, write it otherwise: {latex.strip()}")
+    return drawn
