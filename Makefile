@@ -54,7 +54,7 @@ site: $(VENV)/.site
 	$(BIN)/python docs/generator/check_site.py $(SITE)
 fit: $(VENV)/.dev
 	$(BIN)/python examples/accuracy/fit.py --write
-accuracy: $(VENV)/.dev
+accuracy: $(VENV)/.pictures
 	$(BIN)/python docs/generator/accuracy.py
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest -o addopts=--import-mode=importlib --benchmark-only tests/benchmarks
@@ -63,6 +63,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+$(VENV)/.pictures: pyproject.toml | $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[pictures]'
 	@touch $@
 $(VENV)/.site: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[site]'
