@@ -47,6 +47,7 @@ check: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generator/names.py
 	$(BIN)/python docs/generator/generate.py
+	$(BIN)/python docs/generator/notebook.py
 # docs/ as a site in SITE, for a browser, from the disk too; fails where a link of it leads nowhere.
 SITE ?= site
 site: $(VENV)/.site

@@ -51,7 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             added = File.generated(config, site_page(path), content=page)
             added.inclusion = InclusionLevel.NOT_IN_NAV
             files.append(added)
-        if path.endswith(".md"):
+        if path.endswith((".md", ".ipynb")):
             new = {one for one in linked(text, path) if not one.startswith(DOCS)} - seen
             seen |= new
             waiting += sorted(new)

@@ -7,15 +7,16 @@ link works without a network, whatever address the repository has.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 DOCS = "docs/"
 FOLDER = "repository/"
 LANGUAGES: Mapping[str, str] = {
-    ".ipynb": "json",
     ".json": "json",
     ".py": "python",
     ".sh": "bash",
@@ -39,8 +40,24 @@ def as_page(text: str, path: str) -> str:
     """A file outside docs/ as a page of the site."""
     if path.endswith(".md"):
         return for_the_site(text, path)
+    if path.endswith(".ipynb"):
+        return for_the_site("\n".join(_cells(json.loads(text)["cells"])), path)
     language = LANGUAGES.get(Path(path).suffix, "text")
-    return f"# {path}\n\n````{language}\n{text.rstrip()}\n````\n"
+    return f"# {path}\n\n{_block(language, text)}"
+
+
+def _cells(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A notebook as Markdown: its text, its code and what the code printed."""
+    for cell in cells:
+        source = "".join(cell["source"])
+        yield source + "\n" if cell["cell_type"] == "markdown" else _block("python", source)
+        printed = "".join(line for one in cell.get("outputs", ()) for line in one.get("text", ()))
+        if printed:
+            yield _block("text", printed)
+
+
+def _block(language: str, text: str) -> str:
+    return f"````{language}\n{text.rstrip()}\n````\n"
 
 
 def linked(text: str, path: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The site: every page is in its navigation, and its checker sees what a reader would."""
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,18 @@ def test_links_in_code_and_cuts_of_outputs_are_no_links(links):
 def test_a_file_of_code_is_shown_as_code(links):
     assert links.as_page("a = 1\n", "examples/x.py") == (
         "# examples/x.py\n\n````python\na = 1\n````\n"
+    )
+
+
+def test_a_notebook_is_shown_with_what_it_printed(links):
+    cells = [
+        {"cell_type": "markdown", "source": ["# One\n", "[all](../docs/index.md)"]},
+        {"cell_type": "code", "source": ["print(2)"], "outputs": [{"text": ["2\n"]}]},
+        {"cell_type": "code", "source": ["x = 1"], "outputs": []},
+    ]
+    assert links.as_page(json.dumps({"cells": cells}), "examples/a.ipynb") == (
+        "# One\n[all](../../index.md)\n\n````python\nprint(2)\n````\n\n````text\n2\n````\n"
+        "\n````python\nx = 1\n````\n"
     )
 
 
