@@ -52,7 +52,7 @@ def complaints(stored: nbformat.NotebookNode, now: nbformat.NotebookNode) -> Ite
     for number, (one, other) in enumerate(zip(stored.cells, now.cells, strict=True)):
         (text, kinds), (text_now, kinds_now) = shown(one), shown(other)
         if kinds != kinds_now or not alike(text, text_now):
-            yield f"cell {number} prints other than stored: run `make docs`; {text_now or kinds_now}"
+            yield f"cell {number} prints other than stored (`make docs`): {text_now or kinds_now}"
 
 
 def main(arguments: Sequence[str]) -> int:
