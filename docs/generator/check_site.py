@@ -18,8 +18,6 @@ FETCHED = frozenset({"img", "script", "iframe", "source", "video"})
 ICONS_AND_STYLES = frozenset({"stylesheet", "icon", "preconnect", "preload"})
 LEFT_AS_TYPED = re.compile(r"^\s*(?:[*-] |\|.*\|\s*$|#+ )|\]\(\S+\)|\$\$|```", re.MULTILINE)
 """Marks of Markdown that a reader should not see."""
-ANYWHERE = "404.html"
-"""Shown at any address, so its links begin at the root of the server."""
 NO_TEXT = frozenset({"pre", "code", "script", "style", "math"})
 
 
@@ -70,8 +68,7 @@ def read(path: Path) -> Read:
 def complaints(site: Path) -> Iterator[str]:
     """What is wrong with the pages below a folder."""
     site = site.resolve()
-    files = sorted(path for path in site.rglob("*.html") if path.name != ANYWHERE)
-    pages = {path: read(path) for path in files}
+    pages = {path: read(path) for path in sorted(site.rglob("*.html"))}
     if not pages:
         yield f"{site}: no pages"
     for path, page in pages.items():

@@ -2,10 +2,14 @@
 
 import importlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
+
+from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.launchers import LAUNCHERS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -48,6 +52,17 @@ def test_every_page_is_in_the_navigation_once():
     configured = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
     assert sorted(leaves(configured["nav"])) == sorted(pages)
+
+
+@pytest.mark.parametrize("name", EXPORTERS)
+def test_every_runtime_has_a_page_on_launching_it(name):
+    pages = (page.read_text("utf-8") for page in (DOCS / "how-to").glob("launch-with-*.md"))
+    assert any(re.search(rf"--runtime {name}\b|`{name}`", page) for page in pages)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_every_launcher_is_on_the_page_on_starting_a_job(name):
+    assert f"| `{name}` |" in (DOCS / "how-to" / "start-a-job.md").read_text("utf-8")
 
 
 def test_a_link_out_of_the_docs_becomes_a_page(links):
