@@ -8,7 +8,7 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test full oracles runtimes attack mutation check docs fit accuracy bench
+.PHONY: demo test full oracles runtimes attack mutation check docs site fit accuracy bench
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -47,9 +47,15 @@ check: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generator/names.py
 	$(BIN)/python docs/generator/generate.py
+	$(BIN)/python docs/generator/notebook.py
+# docs/ as a site in SITE, for a browser, from the disk too; fails where a link of it leads nowhere.
+SITE ?= site
+site: $(VENV)/.site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(abspath $(SITE))
+	$(BIN)/python docs/generator/check_site.py $(SITE)
 fit: $(VENV)/.dev
 	$(BIN)/python examples/accuracy/fit.py --write
-accuracy: $(VENV)/.dev
+accuracy: $(VENV)/.pictures
 	$(BIN)/python docs/generator/accuracy.py
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest -o addopts=--import-mode=importlib --benchmark-only tests/benchmarks
@@ -58,6 +64,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+$(VENV)/.pictures: pyproject.toml | $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[pictures]'
+	@touch $@
+$(VENV)/.site: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[site]'
 	@touch $@
 $(VENV)/.oracles: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev,profile,train,oracles]'
