@@ -10,10 +10,18 @@ from typing import NoReturn
 
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import Document, read_document, read_json
+from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.catalog import gpu, host
-from trainplan.costmodel.catalog.models import preset_config, preset_names
+from trainplan.costmodel.catalog.models import (
+    note_of,
+    preset_config,
+    preset_named,
+    preset_names,
+    repositories,
+)
 from trainplan.costmodel.model.families import Reading, read_config
 from trainplan.costmodel.model.families.reader import NOT_MODELLED
 from trainplan.costmodel.model.params import num_parameters
@@ -26,17 +34,31 @@ INDEX = "model.safetensors.index.json"
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
 LONGEST_COUNT = 9
 """Digits of a count in the short form."""
-LONGEST_NAME = 100
-"""Characters of a name that a message repeats."""
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+"""A name of Hugging Face that a command may be shown with. Source: huggingface_hub
+`utils/_validators.py`, validate_repo_id: letters, digits, `-_.`, at most 96 characters."""
 
 
 def load_model(text: str) -> ModelSpec:
-    """A preset, a Hugging Face `config.json`, its folder, or our YAML. Raises: `read_model`."""
-    return read_model(text).model
+    """As `read_model`, the model alone; says which preset another name stands for."""
+    model = read_model(text).model
+    if meant := _said_of(text, model):
+        remark(meant)
+    return model
+
+
+def _said_of(text: str, model: ModelSpec) -> str:
+    """What a name of Hugging Face was taken for; empty where it is the preset's own, or a file."""
+    if text == model.name or model.name not in preset_names() or model.name != preset_named(text):
+        return ""
+    known, note = repositories(model.name), note_of(model.name)
+    named = f"model {model.name} ({known[0]})" if known else f"model {model.name}"
+    same = "" if text.lower() in map(str.lower, known) else f", whose sizes {shortened(text)} has"
+    return f"{named}{same}" + (f": {note}" if note else "")
 
 
 def read_model(text: str) -> Reading:
-    """As `load_model`, with what was read and what was assumed.
+    """A preset or its Hugging Face name, a `config.json`, its folder, or our YAML, as it was read.
 
     Raises:
         PlanError: It is none of these, or the file is wrong; the message says where.
@@ -45,6 +67,8 @@ def read_model(text: str) -> Reading:
         return read_config(preset_config(text), text)
     path = Path(text) / CONFIG if _is_folder(text) else Path(text)
     if not text or not _is_there(path):
+        if preset := preset_named(text):
+            return read_config(preset_config(preset), preset)
         _unknown_model(text)
     document = read_document(path, endless=True)
     if path.suffix.lower() in (".yaml", ".yml"):
@@ -137,7 +161,13 @@ def _unknown_model(text: str) -> NoReturn:
                 "(`plan catalog models` lists presets)"
             )
     hint = "`plan catalog models` lists presets; a Hugging Face config.json or its folder works too"
-    raise unknown_name("model", text[:LONGEST_NAME], preset_names(), hint, alike=name)
+    if REPOSITORY.fullmatch(text):
+        hint = (
+            "nothing is fetched from Hugging Face: give --model the folder of its config.json "
+            f"(`hf download {text} config.json --local-dir {name}`), or a preset "
+            "(`plan catalog models`)"
+        )
+    raise unknown_name("model", text, preset_names(), hint, alike=name)
 
 
 def _is_folder(text: str) -> bool:
