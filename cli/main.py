@@ -114,7 +114,7 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, control_c)
     if COMPLETE in os.environ:
-        from click.shell_completion import shell_complete  # noqa: PLC0415 (only shells need it)
+        from trainplan.cli.terminal.completion import shell_complete  # noqa: PLC0415 (for shells)
 
         sys.exit(shell_complete(plan, {}, "plan", COMPLETE, os.environ[COMPLETE]))
     for stream in (sys.stdout, sys.stderr):

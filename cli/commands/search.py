@@ -91,8 +91,6 @@ def command(
 ) -> None:
     """Search, and print the plan or why there is none."""
     destination.check()
-    if not question.has_length and (options.objective != "context" or pareto):
-        raise click.MissingParameter(param_hint="'--seq-length'", param_type="option")
     if pareto:
         _alone(options, destination, baseline)
         _choices(question, options, pair_of(pareto), destination, time_limit)

@@ -15,6 +15,7 @@ from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.catalog import gpu, host
+from trainplan.costmodel.catalog.clusters import read_cluster
 from trainplan.costmodel.catalog.models import (
     note_of,
     preset_config,
@@ -26,14 +27,12 @@ from trainplan.costmodel.model.families import Reading, read_config
 from trainplan.costmodel.model.families.reader import NOT_MODELLED
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.spec import ClusterSpec, ModelSpec
-from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, parse_cluster
+from trainplan.costmodel.spec.cluster import MOST_GPUS
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 """Beside it in a folder of weights. Source: transformers `modeling_utils.py`, save_pretrained."""
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
-LONGEST_COUNT = 9
-"""Digits of a count in the short form."""
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 """A name of Hugging Face that a command may be shown with. Source: huggingface_hub
 `utils/_validators.py`, validate_repo_id: letters, digits, `-_.`, at most 96 characters."""
@@ -53,7 +52,9 @@ def _said_of(text: str, model: ModelSpec) -> str:
         return ""
     known, note = repositories(model.name), note_of(model.name)
     named = f"model {model.name} ({known[0]})" if known else f"model {model.name}"
-    same = "" if text.lower() in map(str.lower, known) else f", whose sizes {shortened(text)} has"
+    same = (
+        "" if text.lower() in map(str.lower, known) else f", the architecture of {shortened(text)}"
+    )
     return f"{named}{same}" + (f": {note}" if note else "")
 
 
@@ -92,35 +93,29 @@ def _checked(model: ModelSpec, folder: Path) -> Iterator[str]:
 
 
 def load_cluster(text: str) -> ClusterSpec:
-    """The short form `8x8:h100-sxm`, or our YAML.
+    """What `costmodel.catalog.clusters` reads, or our YAML; says what was not in the text.
 
     Raises:
         PlanError: It is neither, the file is wrong or a GPU is unknown.
     """
     path = Path(text)
-    if path.suffix.lower() in FILE_SUFFIXES or (text and _is_there(path)):
-        document = read_document(path)
-        cluster = document.validated(ClusterSpec)
-        for number, group in enumerate(cluster.groups):
-            _check_gpu(group.gpu, document, number)
-            if group.host and group.host.like:
-                _check_host(group.host.like, document, number)
-    else:
-        cluster = _short_form(text)
-        for group in cluster.groups:
-            gpu(group.gpu)
+    if path.suffix.lower() not in FILE_SUFFIXES and not (text and _is_there(path)):
+        written = read_cluster(text)
+        for one in written.remarks:
+            remark(one)
+        return written.cluster
+    document = read_document(path)
+    cluster = document.validated(ClusterSpec)
+    for number, group in enumerate(cluster.groups):
+        _check_gpu(group.gpu, document, number)
+        if group.host and group.host.like:
+            _check_host(group.host.like, document, number)
     if cluster.num_gpus > MOST_GPUS:
         raise SpecError(
-            f"cluster {text!r} has {cluster.num_gpus:,} GPUs: at most {MOST_GPUS:,} are planned"
+            f"cluster {shortened(text)!r} has {cluster.num_gpus:,} GPUs: at most {MOST_GPUS:,} "
+            "are planned"
         )
     return cluster
-
-
-def _short_form(text: str) -> ClusterSpec:
-    counts = re.findall(r"\d+", text)
-    if SHORT_FORM.match(text) and any(len(count) > LONGEST_COUNT for count in counts):
-        raise SpecError(f"cluster {text[:60]!r}: at most {MOST_GPUS:,} GPUs are planned")
-    return parse_cluster(text)
 
 
 def _check_host(name: str, document: Document, number: int) -> None:

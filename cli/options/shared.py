@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
-from trainplan.cli.options.help import Decorator, gathered
+from trainplan.cli.options import completions
+from trainplan.cli.options.help import Decorator, Given, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
@@ -17,6 +19,7 @@ from trainplan.cli.options.names import (
     RUNTIMES,
     STATE_PRECISIONS,
 )
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.parameters import byte_count, finite, token_count
 from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.text import WIDTH
@@ -28,20 +31,56 @@ MODEL = click.option(
     "--model",
     required=True,
     metavar="MODEL",
-    help="A preset (`plan catalog models`), a Hugging Face config.json or its folder, or our YAML.",
+    shell_complete=completions.MODEL,
+    help="A preset or its name on Hugging Face (`plan catalog models`), a config.json or its "
+    "folder, or our YAML.",
 )
 TOWER = click.option(
     "--tower",
+    shell_complete=completions.pairs(("none", *completions.TOWER_FIELDS), joined=True),
     metavar="NAME=VALUE,...",
     help="Of a model that sees or hears: samples=N in a sequence, patches=N in a sample, "
     "frozen=none|encoder|all; or `none` for its text alone.",
 )
 CLUSTER = click.option(
     "--cluster",
-    required=True,
+    shell_complete=completions.cluster,
     metavar="CLUSTER",
-    help="NODESxGPUS:GPU such as 8x8:h100-sxm, a YAML file (`plan catalog clusters`), or a file of "
-    "`plan profile`.",
+    help="NODESxGPUS:GPU such as 8x8:h100, a count such as 64xh100, a machine such as "
+    "2xp5.48xlarge or gb200-nvl72 (`plan catalog clusters`), a YAML file, or a file of `plan "
+    "profile`.  [default: the GPUs of this machine]",
+)
+COUNTS = (
+    click.option(
+        "--nodes",
+        type=click.IntRange(1, 1 << 20),
+        metavar="N",
+        help="In place of --cluster: nodes.",
+    ),
+    click.option(
+        "--gpus",
+        type=click.IntRange(1, 1 << 20),
+        metavar="N",
+        help="In place of --cluster: GPUs of each node, or without --nodes of them all.",
+    ),
+    click.option(
+        "--gpu",
+        metavar="GPU",
+        shell_complete=completions.GPU,
+        help="In place of --cluster: their kind, such as h100.",
+    ),
+)
+NIC = click.option(
+    "--nic",
+    metavar="SPEED",
+    help="Network of a node: 400Gb/s (an adapter of that speed for each GPU), 4x100Gb/s or "
+    "3200Gb/s/node; Gb/s or GB/s.  [default: the cluster's]",
+)
+PRICE = click.option(
+    "--price",
+    metavar="MONEY",
+    help="Of one GPU for an hour: 2.5, '$2.5', 'EUR 2'. Adds money where --tokens is given.  "
+    "[default: the cluster's]",
 )
 
 
@@ -67,20 +106,21 @@ def seq_length(*, required: bool) -> Decorator:
 
 PRECISION = click.option(
     "--precision",
-    type=click.Choice(PRECISIONS),
+    type=OneOf("precision", PRECISIONS),
     default="bf16",
     show_default=True,
     help="Number format of the matrix products.",
 )
 LENGTHS = click.option(
     "--lengths",
+    shell_complete=completions.names(("lognormal:",), files=True),
     metavar="FILE|lognormal:MEAN,SIGMA",
     help="How long sequences are, where not all are --seq-length: a CSV of length,count or its "
     "JSON, or a distribution; --seq-length is then a row.",
 )
 PACKING = click.option(
     "--packing",
-    type=click.Choice(PACKINGS),
+    type=OneOf("packing", PACKINGS),
     help="How sequences of --lengths fill rows: each padded to one, first fit, or alike in "
     "attention work.  [default: none]",
 )
@@ -92,6 +132,7 @@ TOKENS = click.option(
 )
 OPTIMIZER = click.option(
     "--optimizer",
+    shell_complete=completions.names(OPTIMIZERS),
     metavar="NAME[:SETTING=VALUE,...]",
     default="adamw",
     show_default=True,
@@ -100,7 +141,7 @@ OPTIMIZER = click.option(
 )
 STATE_PRECISION = click.option(
     "--state-precision",
-    type=click.Choice(STATE_PRECISIONS),
+    type=OneOf("state precision", STATE_PRECISIONS),
     default=STATE_PRECISIONS[0],
     show_default=True,
     help="FP8-LM's levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also "
@@ -108,7 +149,7 @@ STATE_PRECISION = click.option(
 )
 RUNTIME = click.option(
     "--runtime",
-    type=click.Choice(RUNTIMES),
+    type=OneOf("runtime", RUNTIMES),
     metavar="RUNTIME",
     show_default=f"{DEFAULT_RUNTIME}, or the first that has the optimizer",
     help=f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
@@ -121,6 +162,7 @@ RUNTIME_VERSION = click.option(
 RUNTIME_OPTION = click.option(
     "--option",
     "runtime_options",
+    shell_complete=completions.pairs(RUNTIME_OPTIONS),
     multiple=True,
     metavar="NAME=VALUE",
     callback=lambda _, __, texts: call("trainplan.cli.options.stated:parse_options", texts=texts),
@@ -142,6 +184,7 @@ RESERVE_HOST = click.option(
 )
 TRAIN = click.option(
     "--train",
+    shell_complete=completions.names(completions.TRAINED),
     metavar="WHAT",
     help="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; "
     "modules are all, attention, mlp or matrices such as q,v.  [default: as the model says, full]",
@@ -205,12 +248,27 @@ def time_limit(default: float | None, what: str) -> Decorator:
     )
 
 
+MACHINE = ("cluster", "nodes", "gpus", "gpu")
+"""Options that say where it is trained, by name."""
+
+
+def needs_a_machine(given: Given) -> Iterator[tuple[str, str]]:
+    """`--cluster`, where nothing says where it is trained and this machine has no GPU."""
+    if given.keys().isdisjoint(MACHINE):
+        why = call("trainplan.cli.options.machine:nothing_here")
+        if why:
+            yield "--cluster", str(why)
+
+
 def _job_options(*, length_required: bool) -> Decorator:
     """`--model` to `--profile`, as `question`."""
     options = (
         MODEL,
         TOWER,
         CLUSTER,
+        *COUNTS,
+        NIC,
+        PRICE,
         global_batch_size(required=True),
         seq_length(required=length_required),
         LENGTHS,

@@ -12,8 +12,9 @@ from pydantic.fields import FieldInfo
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.lengths import with_lengths
-from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.files.routing import load_routing
+from trainplan.cli.options.machine import machines_stated
 from trainplan.cli.options.tower import with_tower
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
@@ -44,7 +45,12 @@ def question(
     *,
     model: str,
     tower: str | None = None,
-    cluster: str,
+    cluster: str | None,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    gpu: str | None = None,
+    nic: str | None = None,
+    price: str | None = None,
     global_batch_size: int,
     seq_length: int | None,
     lengths: str | None,
@@ -67,7 +73,15 @@ def question(
     Raises:
         PlanError: A name is unknown, or a file is wrong.
     """
-    machines, whole = machines_of(cluster, load_measured(profiles, alone=False))
+    machines, whole = machines_stated(
+        load_measured(profiles, alone=False),
+        cluster=cluster,
+        nodes=nodes,
+        gpus=gpus,
+        gpu=gpu,
+        nic=nic,
+        price=price,
+    )
     training = TrainingSpec(
         seq_length=seq_length or 1,
         global_batch_size=global_batch_size,

@@ -11,7 +11,7 @@ from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import NEVER, parameters
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.catalog import fitted, gpu, gpu_names, stand_in
-from trainplan.costmodel.catalog.models import preset_config, preset_names
+from trainplan.costmodel.catalog.models import preset_config, preset_names, repositories
 from trainplan.costmodel.model.families import Reading
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import ModelSpec
@@ -81,17 +81,16 @@ def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
         Words("model"),
         "parameters",
         "active",
-        "layers",
-        "hidden",
-        "heads",
-        "vocab",
         "experts",
         "context",
+        Words("Hugging Face"),
     )
     yield grid(columns, (_model_row(model) for model in models))
     yield (
-        "A Hugging Face config.json or its folder works like a preset, `plan catalog models "
-        "path/to/config.json` shows what was read of it; --template prints a file to fill in."
+        "--model takes these names and those of Hugging Face, in any case and with -Instruct, "
+        "-Base or -FP8 at their end; a config.json or its folder works like a preset, and `plan "
+        "catalog models path/to/config.json` shows what was read of it. --template prints a file "
+        "to fill in."
     )
 
 
@@ -113,6 +112,9 @@ def reading_page(reading: Reading) -> Iterator[RenderableType]:
     if reading.ignored:
         yield f"Read past, no part of this model: {', '.join(reading.ignored)}"
     yield from (f"Note: {note}" for note in reading.notes)
+    called = repositories(model.name) if model.name in preset_names() else ()
+    if called:
+        yield f"On Hugging Face: {', '.join(called)}"
     source = _source(model)
     if source:
         yield f"Source: {source}"
@@ -159,7 +161,8 @@ def reading_entry(reading: Reading) -> Entry:
 
 def model_entry(model: ModelSpec) -> Entry:
     """One preset as JSON."""
-    return {**model_json(model), "source": _source(model)}
+    called = list(repositories(model.name))
+    return {**model_json(model), "source": _source(model), "repositories": called}
 
 
 def clusters_page() -> Iterator[RenderableType]:
@@ -241,12 +244,9 @@ def _model_row(model: ModelSpec) -> tuple[str, ...]:
         model.name,
         parameters(num_parameters(model)),
         parameters(active) if model.moe else "",
-        f"{model.num_hidden_layers}",
-        f"{model.hidden_size:,}",
-        f"{model.num_attention_heads}/{model.num_key_value_heads}",
-        f"{model.vocab_size:,}",
         f"{model.moe.num_experts_per_tok}/{model.moe.num_experts}" if model.moe else "",
         f"{model.max_position_embeddings:,}",
+        next(iter(repositories(model.name)), NEVER),
     )
 
 
