@@ -104,9 +104,9 @@ def this_machine() -> str:
     found = visible_gpus()
     if found is None:
         raise SpecError(
-            f"{NO_GPU} (nvidia-smi, rocm-smi): say where it is trained with --cluster 8x8:h100, 64xh100 or 2xp5.48xlarge, "
-            f"with {COUNTED}, or with a file; `plan profile` measures this machine and its file "
-            "is a cluster, also without a GPU"
+            f"{NO_GPU} (nvidia-smi, rocm-smi): say where it is trained with --cluster 8x8:h100, "
+            f"64xh100 or 2xp5.48xlarge, with {COUNTED}, or with a file; `plan profile` measures "
+            "this machine, with a GPU or without, and its file is a cluster"
         )
     kinds = sorted(set(found.names))
     if len(kinds) > 1:

@@ -19,6 +19,7 @@ from trainplan.cli.options.tower import with_tower
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
@@ -37,8 +38,6 @@ class Question:
     job: Job
     notes: tuple[str, ...]
     measured: Measured
-    has_length: bool = True
-    """Is `--seq-length` stated? Else the job has the shortest."""
 
 
 def question(
@@ -103,7 +102,7 @@ def question(
         reserve_host_bytes=reserve_host_bytes,
     )
     notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
-    return Question(job, notes, whole, seq_length is not None)
+    return Question(job, notes, whole)
 
 
 def _chosen_notes(stated: str | None, job: Job) -> tuple[str, ...]:
@@ -119,7 +118,7 @@ def _version_notes(name: str, version: str | None) -> tuple[str, ...]:
     checked = traits_named(name).version
     if version is None or version == checked or version == checked.split()[0]:
         return ()
-    shown = "".join(filter(str.isprintable, version))
+    shown = shortened("".join(filter(str.isprintable, version)))
     return (
         f"rules and options were checked against {name} {checked}, you run {shown}: "
         "`plan doctor --runtime-path` compares the options",

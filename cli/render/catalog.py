@@ -10,7 +10,8 @@ from rich.text import Text
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import NEVER, parameters
 from trainplan.cli.terminal.output import section
-from trainplan.costmodel.catalog import fitted, gpu, gpu_names, stand_in
+from trainplan.costmodel.catalog import fitted, gpu, gpu_names, hosts, stand_in
+from trainplan.costmodel.catalog.clusters import Machine, machines
 from trainplan.costmodel.catalog.models import preset_config, preset_names, repositories
 from trainplan.costmodel.model.families import Reading
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
@@ -22,6 +23,7 @@ from trainplan.planner.plan.plan import model_json
 Entry = Mapping[str, object]
 _GPU_HEADS = ("memory GiB", "memory GB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link GB/s", "NIC GB/s")
 SOURCE = "_source"
+BITS_OF_BYTE = 8
 
 
 def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
@@ -185,13 +187,42 @@ def clusters_page() -> Iterator[RenderableType]:
             for entry in cluster_entries()
         ),
     )
+    yield Text("Machines with a name", style="bold")
+    yield grid(
+        (Words("machine"), Words("also"), "nodes", "GPUs", Words("GPU"), "network", "host GiB"),
+        (_machine_row(name, machine) for name, machine in machines().items()),
+    )
+    yield (
+        "GPUs of a node and its network in Gb/s; -: as above, or not known. --json has the source "
+        "of every row, `plan catalog hosts` memory and drives."
+    )
     yield section(
         "A cluster of your own",
         "NODESxGPUS:GPU              any count of nodes and GPUs, such as 32x8:h100-sxm",
+        "COUNTxGPU                   GPUs in nodes of the usual size: 64xh100, 4xa100",
+        "COUNTxMACHINE               2xp5.48xlarge, gb200-nvl72",
         "A+B                         groups of unlike nodes, as in 4x8:h100-sxm+4x8:h200-sxm",
         "plan catalog clusters --template > cluster.yaml    a file with NICs, tiers and prices",
         "plan catalog clusters --schema                     its JSON Schema, for editors",
     )
+
+
+def _machine_row(name: str, machine: Machine) -> tuple[str, ...]:
+    nic, host = machine.nic, hosts().get(machine.host or "")
+    return (
+        name,
+        ", ".join(machine.aliases),
+        f"{machine.nodes}",
+        f"{machine.gpus_per_node}",
+        machine.gpu,
+        f"{nic.per_node * nic.gb_per_s * BITS_OF_BYTE:,.0f}" if nic else NEVER,
+        f"{host.memory_gib.value:,.0f}" if host else NEVER,
+    )
+
+
+def machine_entries() -> Entry:
+    """Machines with a name as JSON."""
+    return {name: machine.model_dump(mode="json") for name, machine in machines().items()}
 
 
 def cluster_entries() -> Sequence[Entry]:

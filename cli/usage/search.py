@@ -79,7 +79,7 @@ search_options = gathered(
         ),
         click.option(
             "--search-options",
-            type=OneOf("level", LEVELS),
+            type=OneOf("choice", LEVELS),
             default="safe",
             show_default=True,
             help="Settings of the runtime that are searched where no --option states them: safe "

@@ -13,8 +13,11 @@ ALIKE = 0.75
 Source: derived; two letters swapped, added or left out in a name of four are above it, and names of
 other families (`minimax_m2`, `gemma2`) are below.
 """
-LEAST_BEGINNING = 4
-"""Letters with which a longer name has to begin to be suggested for them."""
+BEGINS = 0.9
+"""Likeness of a name and its beginning. Source: as `ALIKE`; names of one family are likelier."""
+LEAST_BEGINNING, LEAST_NAME = 4, 6
+"""Letters with which a name has to begin to be suggested for them, and letters of a name that is
+suggested for what begins with it."""
 LONGEST = 60
 """Characters of a name that a message repeats."""
 
@@ -122,6 +125,47 @@ MEANT: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "gradreduceinbf16": ("gradient_dtype",),
             "tpcommoverlap": ("overlap_tp_comm",),
         },
+        "command option": {
+            "tp": ("--fix tp=8",),
+            "pp": ("--fix pp=4",),
+            "mbs": ("--fix mbs=1",),
+            "microbatchsize": ("--fix mbs=1",),
+            "gbs": ("--global-batch-size",),
+            "batch": ("--global-batch-size",),
+            "batchsize": ("--global-batch-size",),
+            "globalbatch": ("--global-batch-size",),
+            "seqlen": ("--seq-length",),
+            "seq": ("--seq-length",),
+            "sequencelength": ("--seq-length",),
+            "contextlength": ("--seq-length",),
+            "modelpath": ("--model",),
+            "system": ("--cluster",),
+            "hardware": ("--cluster",),
+            "numnodes": ("--nodes",),
+            "nnodes": ("--nodes",),
+            "numgpus": ("--gpus",),
+            "totalgpus": ("--gpus",),
+            "ngpus": ("--gpus",),
+            "gpuspernode": ("--gpus",),
+            "gputype": ("--gpu",),
+            "dtype": ("--precision",),
+            "framework": ("--runtime",),
+            "backend": ("--runtime",),
+            "bandwidth": ("--nic",),
+            "cost": ("--price",),
+            "savedir": ("--output",),
+            "out": ("--output",),
+        },
+        "objective": {
+            "speed": ("time",),
+            "fastest": ("time",),
+            "throughput": ("time",),
+            "money": ("cost",),
+            "price": ("cost",),
+            "cheapest": ("cost",),
+            "power": ("energy",),
+            "sequence": ("context",),
+        },
         "command": {
             "plan": ("search",),
             "run": ("search", "tune"),
@@ -155,20 +199,26 @@ def near(kind: str, name: str, known: Iterable[str], most: int = 3) -> tuple[str
 
     A name of another project for the same thing counts before letters in common.
     """
-    typed, names = plain(name[: 2 * LONGEST]), sorted(known)
-    meant = MEANT.get(kind, {}).get(typed)
+    typed, names = name[: 2 * LONGEST].lower(), sorted(known)
+    meant = MEANT.get(kind, {}).get(plain(typed))
     if meant:
         return meant
-    likeness = {one: _likeness(typed, plain(one)) for one in names}
+    likeness = {one: _likeness(typed, one.lower()) for one in names}
     alike = [one for one in names if likeness[one] >= ALIKE]
     return tuple(sorted(alike, key=lambda one: -likeness[one])[:most])
 
 
 def _likeness(typed: str, known: str) -> float:
     """From 0 to 1, which are the same letters."""
-    share = SequenceMatcher(None, typed, known, autojunk=False).ratio()
-    begins = len(typed) >= LEAST_BEGINNING and known.startswith(typed)
-    return max(share, ALIKE) if begins else share
+    letters = plain(typed), plain(known)
+    share = max(_in_common(typed, known), _in_common(*letters))
+    begins = (letters, LEAST_BEGINNING), (letters[::-1], LEAST_NAME)
+    longer = any(len(short) >= least and long.startswith(short) for (short, long), least in begins)
+    return max(share, BEGINS) if longer else share
+
+
+def _in_common(typed: str, known: str) -> float:
+    return SequenceMatcher(None, typed, known, autojunk=False).ratio()
 
 
 def did_you_mean(kind: str, name: str, known: Iterable[str]) -> str:

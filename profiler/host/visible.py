@@ -61,7 +61,8 @@ def _amd_names(text: str) -> list[str]:
         cards = json.loads(text or "{}")
     except ValueError:
         return []
-    entries = [card for card in cards.values() if isinstance(card, dict)]
+    every = cards.values() if isinstance(cards, dict) else ()
+    entries = [card for card in every if isinstance(card, dict)]
     found = [{str(key).lower(): value for key, value in card.items()} for card in entries]
     return [str(card[SERIES]).strip() for card in found if SERIES in card]
 
