@@ -29,7 +29,8 @@ def runtime_finding(folder: Path) -> Finding:
     name = next((runtime for runtime, file in first.items() if _is_file(folder / file)), None)
     if name is None:
         files = " and ".join(f"no {file} ({runtime})" for runtime, file in first.items())
-        detail = f"{shortened(str(folder), LONGEST_PATH)}: {files} in it; give a checkout of {' or '.join(first)}"
+        where = shortened(str(folder), LONGEST_PATH)
+        detail = f"{where}: {files} in it; give a checkout of {' or '.join(first)}"
         return Finding("runtime", good=False, detail=detail)
     flags = _emitted_flags(name)
     try:

@@ -159,13 +159,24 @@ RUNTIME_VERSION = click.option(
     metavar="VERSION",
     help="Version you run; a note tells if the rules were checked against another.",
 )
+
+
+def runtime_options(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> object:
+    """Callback of `--option`: the settings; nothing while a shell asks for completions."""
+    if context.resilient_parsing:
+        return None
+    return call("trainplan.cli.options.stated:parse_options", texts=texts)
+
+
 RUNTIME_OPTION = click.option(
     "--option",
     "runtime_options",
     shell_complete=completions.pairs(RUNTIME_OPTIONS),
     multiple=True,
     metavar="NAME=VALUE",
-    callback=lambda _, __, texts: call("trainplan.cli.options.stated:parse_options", texts=texts),
+    callback=runtime_options,
     help=f"Setting of the runtime, again for more: {', '.join(RUNTIME_OPTIONS)}.",
 )
 RESERVE = click.option(

@@ -46,7 +46,7 @@ def options() -> Iterator[tuple[tuple[str, ...], click.Option]]:
 
 @pytest.mark.parametrize(
     ("path", "option"),
-    options(),
+    list(options()),
     ids=lambda one: one.opts[0] if hasattr(one, "opts") else "-".join(one),
 )
 def test_every_option_completes_its_values_or_is_a_number_or_free(
