@@ -11,6 +11,7 @@ from trainplan.cli.files.disk import write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.measuring import measured_here
 from trainplan.cli.files.profiles import profile_text
+from trainplan.cli.options.machine import nothing_here
 from trainplan.cli.options.stated import Question, question
 from trainplan.cli.terminal.output import remark
 from trainplan.cli.terminal.progress import TaskBar
@@ -83,10 +84,12 @@ def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Quest
     if way.nproc:
         asked = _trained_here(asked, way.nproc, profile, dry=dry)
     model, cluster, batch = asked.model, asked.cluster, asked.global_batch_size
-    if model is None or cluster is None or batch is None or asked.seq_length is None:
+    nowhere = nothing_here() if cluster is None else ""
+    if model is None or nowhere or batch is None or asked.seq_length is None:
+        why = f" ({nowhere})" if nowhere else ""
         raise click.UsageError(
-            "--model needs --cluster, --global-batch-size and --seq-length; or --nproc, which "
-            "trains in processes of this machine and measures it first"
+            f"--model needs --cluster{why}, --global-batch-size and --seq-length; or --nproc, "
+            "which trains in processes of this machine and measures it first"
         )
     stated = question(
         model=model,

@@ -36,8 +36,7 @@ from trainplan.cli.options.shared import (
     "--cluster",
     metavar="CLUSTER",
     shell_complete=completions.cluster,
-    help="NODESxGPUS:GPU such as 8x8:h100-sxm, or a file.  [default: as many h100-sxm as the "
-    "launch starts ranks]",
+    help="As in `plan search`.  [default: as many h100-sxm as the launch starts ranks]",
 )
 @click.option(
     "--model",

@@ -28,7 +28,7 @@ ASKED = (
         "--cluster",
         metavar="CLUSTER",
         shell_complete=completions.cluster,
-        help="As in `plan search`. [default: with --nproc this machine, which is measured first]",
+        help="As in `plan search`. [default: this machine; with --nproc it is measured first]",
     ),
     global_batch_size(required=False),
     seq_length(required=False),

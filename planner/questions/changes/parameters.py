@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar, get_args
 
-from trainplan.costmodel import catalog
 from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.catalog.clusters import gpu_meant
 from trainplan.costmodel.spec.cluster import MOST_GPUS
 from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
 from trainplan.planner.questions.changes.variations import (
@@ -84,8 +84,7 @@ def _number(text: str) -> float:
 
 
 def _gpu(text: str) -> str:
-    catalog.gpu(text)
-    return text
+    return gpu_meant(text)
 
 
 def _precision(text: str) -> str:
