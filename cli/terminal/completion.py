@@ -1,7 +1,8 @@
 """How bash asks for completions; click knows how zsh and fish do.
 
 Bash breaks words at `=`, `:` and `@` too (COMP_WORDBREAKS), and wants what follows the last of
-them. Source: Bash Reference Manual 5.3, Programmable Completion and Bash Variables.
+them. Source:
+https://www.gnu.org/software/bash/manual/bash.html, COMP_WORDBREAKS and COMP_LINE.
 """
 
 from __future__ import annotations

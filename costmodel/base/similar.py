@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
-from types import MappingProxyType
+from functools import cache
+from importlib.resources import files
 
 ALIKE = 0.75
 """Least share of letters in common, in order, of two names that are taken for one another.
@@ -21,172 +23,16 @@ suggested for what begins with it."""
 LONGEST = 60
 """Characters of a name that a message repeats."""
 
-MEANT: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "runtime": {
-            "hf": ("accelerate",),
-            "huggingface": ("accelerate",),
-            "transformers": ("accelerate",),
-            "trainer": ("accelerate",),
-            "trl": ("accelerate",),
-            "axolotl": ("accelerate",),
-            "megatron": ("megatron-lm", "megatron-bridge"),
-            "mcore": ("megatron-lm", "megatron-bridge"),
-            "megatroncore": ("megatron-lm", "megatron-bridge"),
-            "bridge": ("megatron-bridge",),
-            "nvidia": ("megatron-lm", "megatron-bridge"),
-            "fsdp": ("fsdp2", "accelerate"),
-            "torch": ("torchtitan", "fsdp2"),
-            "pytorch": ("torchtitan", "fsdp2"),
-            "titan": ("torchtitan",),
-            "zero": ("deepspeed",),
-            "ds": ("deepspeed",),
-            "arctic": ("arctic-training",),
-        },
-        "launcher": {
-            "sbatch": ("slurm",),
-            "srun": ("slurm",),
-            "mpirun": ("mpi",),
-            "openmpi": ("mpi",),
-            "k8s": ("kubernetes",),
-            "kubectl": ("kubernetes",),
-            "kubeflow": ("kubernetes", "pytorchjob"),
-            "trainjob": ("kubernetes",),
-            "sky": ("skypilot",),
-            "torch": ("torchrun",),
-            "local": ("torchrun",),
-        },
-        "precision": {
-            "bfloat16": ("bf16",),
-            "float16": ("fp16",),
-            "half": ("fp16",),
-            "float32": ("fp32",),
-            "float": ("fp32",),
-            "float8": ("fp8",),
-            "fp4": ("nvfp4",),
-        },
-        "optimizer": {
-            "adam": ("adamw",),
-            "adamwtorch": ("adamw",),
-            "adamwfused": ("adamw",),
-            "adam8bit": ("adamw8bit",),
-            "pagedadamw8bit": ("adamw8bit",),
-        },
-        "layout field": {
-            "tpsize": ("tp",),
-            "tensor": ("tp",),
-            "tensorparallel": ("tp",),
-            "tensorparallelsize": ("tp",),
-            "tensorparalleldegree": ("tp",),
-            "tensormodelparallelsize": ("tp",),
-            "ppsize": ("pp",),
-            "pipeline": ("pp",),
-            "pipelineparallel": ("pp",),
-            "pipelineparallelsize": ("pp",),
-            "pipelineparalleldegree": ("pp",),
-            "pipelinemodelparallelsize": ("pp",),
-            "vp": ("vpp",),
-            "virtualpipelinemodelparallelsize": ("vpp",),
-            "cpsize": ("cp",),
-            "context": ("cp",),
-            "contextparallel": ("cp",),
-            "contextparallelsize": ("cp",),
-            "contextparalleldegree": ("cp",),
-            "dpsize": ("dp",),
-            "data": ("dp",),
-            "dataparallel": ("dp",),
-            "dataparallelsize": ("dp",),
-            "dpshard": ("dp", "dp_replicate"),
-            "hsdp": ("dp_replicate",),
-            "dataparallelreplicatedegree": ("dp_replicate",),
-            "epsize": ("ep",),
-            "expert": ("ep",),
-            "expertparallel": ("ep",),
-            "expertmodelparallelsize": ("ep",),
-            "expertparalleldegree": ("ep",),
-            "experttensorparallelsize": ("etp",),
-            "zero": ("zero_stage",),
-            "fsdp": ("zero_stage",),
-            "microbatchsize": ("micro_batch_size",),
-            "microbatch": ("micro_batch_size",),
-            "localbatchsize": ("micro_batch_size",),
-            "perdevicetrainbatchsize": ("micro_batch_size",),
-            "activationcheckpointing": ("recompute",),
-            "gradientcheckpointing": ("recompute",),
-            "recomputegranularity": ("recompute",),
-            "ac": ("recompute",),
-        },
-        "option": {
-            "flashattention": ("attention",),
-            "flashattn": ("attention",),
-            "cudagraphs": ("cuda_graph",),
-            "torchcompile": ("compile",),
-            "dispatcher": ("moe_dispatcher",),
-            "gradreduceinbf16": ("gradient_dtype",),
-            "tpcommoverlap": ("overlap_tp_comm",),
-        },
-        "command option": {
-            "tp": ("--fix tp=8",),
-            "pp": ("--fix pp=4",),
-            "mbs": ("--fix mbs=1",),
-            "microbatchsize": ("--fix mbs=1",),
-            "gbs": ("--global-batch-size",),
-            "batch": ("--global-batch-size",),
-            "batchsize": ("--global-batch-size",),
-            "globalbatch": ("--global-batch-size",),
-            "seqlen": ("--seq-length",),
-            "seq": ("--seq-length",),
-            "sequencelength": ("--seq-length",),
-            "contextlength": ("--seq-length",),
-            "modelpath": ("--model",),
-            "system": ("--cluster",),
-            "hardware": ("--cluster",),
-            "numnodes": ("--nodes",),
-            "nnodes": ("--nodes",),
-            "numgpus": ("--gpus",),
-            "totalgpus": ("--gpus",),
-            "ngpus": ("--gpus",),
-            "gpuspernode": ("--gpus",),
-            "gputype": ("--gpu",),
-            "dtype": ("--precision",),
-            "framework": ("--runtime",),
-            "backend": ("--runtime",),
-            "bandwidth": ("--nic",),
-            "cost": ("--price",),
-            "savedir": ("--output",),
-            "out": ("--output",),
-        },
-        "objective": {
-            "speed": ("time",),
-            "fastest": ("time",),
-            "throughput": ("time",),
-            "money": ("cost",),
-            "price": ("cost",),
-            "cheapest": ("cost",),
-            "power": ("energy",),
-            "sequence": ("context",),
-        },
-        "command": {
-            "plan": ("search",),
-            "run": ("search", "tune"),
-            "price": ("estimate",),
-            "predict": ("estimate",),
-            "generate": ("export",),
-            "launch": ("export",),
-            "list": ("catalog",),
-            "models": ("catalog models",),
-            "gpus": ("catalog gpus",),
-            "clusters": ("catalog clusters",),
-            "hosts": ("catalog hosts",),
-            "lint": ("check",),
-            "diff": ("compare",),
-            "measure": ("profile",),
-            "bench": ("profile",),
-            "whynot": ("why-not",),
-        },
-    }
-)
-"""What other projects call it, letters and digits alone, by the kind of name: what it is here."""
+
+@cache
+def meant() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """By the kind of name: what other projects call it, letters and digits alone, and what it is.
+
+    The data are `meant.toml` beside this file.
+    """
+    text = files("trainplan.costmodel.base").joinpath("meant.toml").read_text(encoding="utf-8")
+    kinds = tomllib.loads(text).items()
+    return {kind: {name: tuple(here) for name, here in names.items()} for kind, names in kinds}
 
 
 def plain(name: str) -> str:
@@ -200,9 +46,9 @@ def near(kind: str, name: str, known: Iterable[str], most: int = 3) -> tuple[str
     A name of another project for the same thing counts before letters in common.
     """
     typed, names = name[: 2 * LONGEST].lower(), sorted(known)
-    meant = MEANT.get(kind, {}).get(plain(typed))
-    if meant:
-        return meant
+    known_as = meant().get(kind, {}).get(plain(typed))
+    if known_as:
+        return known_as
     likeness = {one: _likeness(typed, one.lower()) for one in names}
     alike = [one for one in names if likeness[one] >= ALIKE]
     return tuple(sorted(alike, key=lambda one: -likeness[one])[:most])

@@ -5,7 +5,7 @@ import pytest
 from trainplan.cli.commands import COMMANDS
 from trainplan.cli.options import names
 from trainplan.costmodel.axes import AXIS_OF_OPTION
-from trainplan.costmodel.base.similar import MEANT, did_you_mean, near, shortened
+from trainplan.costmodel.base.similar import did_you_mean, meant, near, shortened
 from trainplan.costmodel.catalog.models import preset_names
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
@@ -63,10 +63,10 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("kind", MEANT)
+@pytest.mark.parametrize("kind", meant())
 def test_every_name_of_another_project_means_one_there_is_and_is_none_itself(kind: str):
-    for typed, meant in MEANT[kind].items():
-        assert set(meant) <= set(KNOWN[kind]), (typed, meant)
+    for typed, here in meant()[kind].items():
+        assert set(here) <= set(KNOWN[kind]), (typed, here)
         assert typed not in KNOWN[kind]
         assert typed == "".join(filter(str.isalnum, typed.lower()))
 
