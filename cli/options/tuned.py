@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trainplan.cli.files.disk import write_text
-from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.inputs import read_model
 from trainplan.cli.files.measuring import measured_here
 from trainplan.cli.files.profiles import profile_text
 from trainplan.cli.options.machine import nothing_here
@@ -119,7 +119,7 @@ def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Quest
 
 def _trained_here(asked: Asked, nproc: int, profile: Path, *, dry: bool) -> Asked:
     """With defaults of this machine, which is measured where no cluster is named."""
-    model = load_model(asked.model or "")
+    model = read_model(asked.model or "").model
     length = asked.seq_length or model.max_position_embeddings
     precision = asked.precision or ("bf16" if num_gpus() else "fp32")
     by_torch = shards_with_fsdp2(traits_named(asked.runtime or DEFAULT_RUNTIME))
