@@ -172,10 +172,8 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
     if axis is None:
         known = ", ".join(sorted(AXIS_OF_OPTION))
         meant = did_you_mean("layout field", field, AXIS_OF_OPTION)
-        named = shortened(field)
-        raise SpecError(
-            " ".join(filter(None, (f"no field {named!r}:", meant, f"fields are {known}")))
-        )
+        said = f"{shortened(text)!r}: no field {shortened(field)!r}:"
+        raise SpecError(" ".join(filter(None, (said, meant, f"fields are {known}"))))
     try:
         return Choice(axis.column, axis.codec.chosen(field, value), text, excluded)
     except SpecError as error:

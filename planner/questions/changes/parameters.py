@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar, get_args
 
 from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.base.similar import did_you_mean
 from trainplan.costmodel.catalog.clusters import gpu_meant
 from trainplan.costmodel.spec.cluster import MOST_GPUS
 from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
@@ -167,4 +168,6 @@ def _choice(knob: str, value: str) -> Choice:
     try:
         return parse_choice(f"{knob}={value}", excluded=False)
     except SpecError as error:
-        raise SpecError(f"{error}; knobs are {', '.join(KNOBS)} and these fields") from error
+        meant = did_you_mean("knob", knob, KNOBS)
+        knobs = f"knobs are {', '.join(KNOBS)} and these fields"
+        raise SpecError(f"{error}; {meant} {knobs}" if meant else f"{error}; {knobs}") from error
