@@ -108,8 +108,8 @@ def test_a_thinner_network_makes_a_step_longer():
 
 def test_a_card_without_a_usual_network_needs_no_file_for_one():
     options = ("--gpus", "16", "--gpu", "l40s")
-    refused_line = plan("estimate", *SIZES, *options).err
-    assert "l40s" in refused_line
+    lines = plan("estimate", *SIZES, *options).err.splitlines()
+    assert "give --nic 400Gb/s, or a cluster file" in lines[-1]
     assert priced(*options, "--nic", "100Gb/s")
 
 
@@ -150,6 +150,13 @@ def test_money_is_the_price_times_gpu_hours_and_wins_over_the_file(tmp_path: Pat
     )
     assert money == pytest.approx(3 * hours, rel=0.01)
     assert line.endswith("EUR")
+
+
+def test_the_cheapest_is_found_with_a_price_on_the_command_line():
+    job = ("search", "--model", "gpt2", "--global-batch-size", "8", "--seq-length", "1024")
+    wanted = ("--cluster", "1x8:h100-sxm", "--objective", "cost", "--tokens", "1B")
+    refused(plan(*job, *wanted), "has no price: give --price")
+    assert " USD" in plan(*job, *wanted, "--price", "2").out
 
 
 def here(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
