@@ -99,7 +99,8 @@ def load_cluster(text: str) -> ClusterSpec:
         PlanError: It is neither, the file is wrong or a GPU is unknown.
     """
     path = Path(text)
-    if path.suffix.lower() not in FILE_SUFFIXES and not (text and _is_there(path)):
+    is_file = text and _is_there(path) and not _is_folder(text)
+    if path.suffix.lower() not in FILE_SUFFIXES and not is_file:
         written = read_cluster(text)
         for one in written.remarks:
             remark(one)

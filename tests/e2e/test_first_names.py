@@ -1,6 +1,9 @@
 """Names as newcomers type them, through the commands."""
 
 import json
+from pathlib import Path
+
+import pytest
 
 from tests.e2e.command import TINY, plan, with_value
 from trainplan.costmodel.catalog.clusters import machines
@@ -46,6 +49,14 @@ def test_the_catalog_alone_prints_its_help():
 
 def test_the_catalog_knows_a_gpu_by_its_short_name():
     assert plan("catalog", "gpus", "h100").out == plan("catalog", "gpus", "h100-sxm").out
+
+
+def test_a_folder_with_the_name_of_a_machine_is_no_cluster_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "p5").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert plan("estimate", *with_value((*TINY, "--layout", "tp=1"), "--cluster", "p5")).code == 0
 
 
 def test_a_machine_of_a_cloud_is_planned_with_its_host():

@@ -160,3 +160,26 @@ def test_a_cluster_that_is_too_large_is_refused_in_a_short_line(text: str):
     with pytest.raises(SpecError, match="too large") as refused:
         read_cluster(text)
     assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "memory_gib", "drives_tb"),
+    [
+        ("p5.48xlarge", 2048, 8 * 3.84),
+        ("p4de.24xlarge", 1152, 8),
+        ("a3-megagpu-8g", 1872, 6000 * 2**30 / 1e12),
+        ("a2-ultragpu-8g", 1360, 3000 * 2**30 / 1e12),
+        ("ND_H100_v5", 1900, 28 * 2**40 / 1e12),
+        ("ND_GB200_v6", 900, 16),
+        ("BM.GPU.A100-v2.8", 2048, 27.2),
+        ("BM.GPU.H100.8", 2048, 16 * 3.84),
+    ],
+)
+def test_memory_and_drives_of_a_machine_are_what_its_cloud_sells(
+    text: str, memory_gib: float, drives_tb: float
+):
+    host = catalog.host_of(only(text))
+    assert host is not None
+    assert host.memory_gib == memory_gib
+    assert host.drives is not None
+    assert host.drives.count * host.drives.tb == pytest.approx(drives_tb, rel=1e-3)
