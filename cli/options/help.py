@@ -17,8 +17,9 @@ Decorator = Callable[[Stated], Stated]
 
 Given = Mapping[str, object]
 """What is typed of a command's options and arguments, by name."""
-Needs = Callable[[Given], Iterator[tuple[str, str]]]
-"""Options that these need beside the required ones, each with the reason, or none."""
+Needs = Callable[[Given, bool], Iterator[tuple[str, str]]]
+"""Options that these need beside the required ones, each with the reason, or none; and is a required
+one missing?"""
 LONGEST_EXAMPLE = 300
 """Characters of a command line that a message completes."""
 EXAMPLES = {
@@ -70,7 +71,7 @@ class Command(click.Command):
         lacking = [
             (_name(one), "") for one in self.params if one.required and one.name not in given
         ]
-        lacking += self.needs(given) if self.needs else ()
+        lacking += self.needs(given, bool(lacking)) if self.needs else ()
         if not lacking:
             return
         order = [_name(one) for one in self.params]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from trainplan.cli.options import completions
-from trainplan.cli.options.help import Decorator, Given, gathered
+from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
@@ -21,6 +20,7 @@ from trainplan.cli.options.names import (
 )
 from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.parameters import byte_count, finite, token_count
+from trainplan.cli.options.where import WHERE
 from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.text import WIDTH
 
@@ -41,46 +41,6 @@ TOWER = click.option(
     metavar="NAME=VALUE,...",
     help="Of a model that sees or hears: samples=N in a sequence, patches=N in a sample, "
     "frozen=none|encoder|all; or `none` for its text alone.",
-)
-CLUSTER = click.option(
-    "--cluster",
-    shell_complete=completions.cluster,
-    metavar="CLUSTER",
-    help="NODESxGPUS:GPU such as 8x8:h100, a count such as 64xh100, a machine such as "
-    "2xp5.48xlarge or gb200-nvl72 (`plan catalog clusters`), a YAML file, or a file of `plan "
-    "profile`.  [default: the GPUs of this machine]",
-)
-COUNTS = (
-    click.option(
-        "--nodes",
-        type=click.IntRange(1, 1 << 20),
-        metavar="N",
-        help="In place of --cluster: nodes.",
-    ),
-    click.option(
-        "--gpus",
-        type=click.IntRange(1, 1 << 20),
-        metavar="N",
-        help="In place of --cluster: GPUs of each node, or without --nodes of them all.",
-    ),
-    click.option(
-        "--gpu",
-        metavar="GPU",
-        shell_complete=completions.GPU,
-        help="In place of --cluster: their kind, such as h100.",
-    ),
-)
-NIC = click.option(
-    "--nic",
-    metavar="SPEED",
-    help="Network of a node: 400Gb/s (an adapter of that speed for each GPU), 4x100Gb/s or "
-    "3200Gb/s/node; Gb/s or GB/s.  [default: the cluster's]",
-)
-PRICE = click.option(
-    "--price",
-    metavar="MONEY",
-    help="Of one GPU for an hour: 2.5, '$2.5', 'EUR 2'. Adds money where --tokens is given.  "
-    "[default: the cluster's]",
 )
 
 
@@ -259,27 +219,12 @@ def time_limit(default: float | None, what: str) -> Decorator:
     )
 
 
-MACHINE = ("cluster", "nodes", "gpus", "gpu")
-"""Options that say where it is trained, by name."""
-
-
-def needs_a_machine(given: Given) -> Iterator[tuple[str, str]]:
-    """`--cluster`, where nothing says where it is trained and this machine has no GPU."""
-    if given.keys().isdisjoint(MACHINE):
-        why = call("trainplan.cli.options.machine:nothing_here")
-        if why:
-            yield "--cluster", str(why)
-
-
 def _job_options(*, length_required: bool) -> Decorator:
     """`--model` to `--profile`, as `question`."""
     options = (
         MODEL,
         TOWER,
-        CLUSTER,
-        *COUNTS,
-        NIC,
-        PRICE,
+        *WHERE,
         global_batch_size(required=True),
         seq_length(required=length_required),
         LENGTHS,

@@ -6,7 +6,8 @@ import click
 
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import JSON, job_options, memory_margin, needs_a_machine
+from trainplan.cli.options.shared import JSON, job_options, memory_margin
+from trainplan.cli.options.where import needs_a_machine
 
 
 @page(

@@ -15,10 +15,10 @@ from trainplan.cli.options.shared import (
     WORKERS,
     destination_options,
     memory_margin,
-    needs_a_machine,
     search_job_options,
     time_limit,
 )
+from trainplan.cli.options.where import needs_a_machine
 
 OBJECTIVE = click.option(
     "--objective",
@@ -97,11 +97,13 @@ search_options = gathered(
 )
 
 
-def needs(given: Given) -> Iterator[tuple[str, str]]:
+def needs(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  # noqa: FBT001
     """A machine, and the length of a sequence unless the longest is looked for."""
-    yield from needs_a_machine(given)
-    if "seq_length" not in given and (given.get("objective") != "context" or "pareto" in given):
+    longest = given.get("objective") == "context" and "pareto" not in given
+    no_length = "seq_length" not in given and not longest
+    if no_length:
         yield "--seq-length", ""
+    yield from needs_a_machine(given, lacking or no_length)
 
 
 @page(

@@ -176,7 +176,7 @@ def test_without_a_cluster_this_machine_is_asked_and_named(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        ((), ["missing --cluster (no GPU is visible here)", "--cluster 8x8:h100"]),
+        ((), ["no GPU is visible here", "--cluster 8x8:h100", "plan profile"]),
         (("NVIDIA H100 80GB HBM3", "NVIDIA L4"), ["unlike GPUs", "NVIDIA L4"]),
         (("NVIDIA Quadro 600",), ["'NVIDIA Quadro 600' is not in the catalog", "plan profile"]),
     ],
