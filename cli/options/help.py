@@ -18,8 +18,7 @@ Decorator = Callable[[Stated], Stated]
 Given = Mapping[str, object]
 """What is typed of a command's options and arguments, by name."""
 Needs = Callable[[Given, bool], Iterator[tuple[str, str]]]
-"""Options that these need beside the required ones, each with the reason, or none; and is a required
-one missing?"""
+"""Of what is typed, and whether a required option is missing: what else is, each with a reason."""
 LONGEST_EXAMPLE = 300
 """Characters of a command line that a message completes."""
 EXAMPLES = {
