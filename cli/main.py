@@ -23,6 +23,7 @@ from trainplan.cli import usage
 from trainplan.cli.commands import COMMANDS, COMPLETE
 from trainplan.cli.terminal.text import escaped
 from trainplan.costmodel.base import PlanError, unknown_name
+from trainplan.costmodel.base.similar import did_you_mean, shortened
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 NOT_WRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
@@ -31,6 +32,8 @@ CLICK_SAYS = (
     ("is not a valid float range", "is no number"),
     ("is not a valid float", "is no number"),
 )
+LONGEST_WORD, LONGEST_LINE = 240, 2_000
+"""Characters of a word, such as a path, and of a whole line that a refusal repeats."""
 DEBUG = "PLAN_DEBUG"
 """Environment variable that shows the traceback of a bug."""
 COLLECTED_EVERY = 100_000
@@ -114,7 +117,7 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, control_c)
     if COMPLETE in os.environ:
-        from click.shell_completion import shell_complete  # noqa: PLC0415 (only shells need it)
+        from trainplan.cli.terminal.completion import shell_complete  # noqa: PLC0415 (for shells)
 
         sys.exit(shell_complete(plan, {}, "plan", COMPLETE, os.environ[COMPLETE]))
     for stream in (sys.stdout, sys.stderr):
@@ -148,17 +151,26 @@ def run(arguments: Sequence[str], control_c: ControlC | None = None) -> int:
 
 
 def refuse(message: str) -> int:
-    """Say what is wrong in one line."""
-    click.echo(f"plan: error: {escaped(' '.join(message.split()))}", err=True)
+    """Say what is wrong in one line, which repeats no more of a long name than is needed."""
+    words = (shortened(word, LONGEST_WORD) for word in message.split())
+    click.echo(f"plan: error: {escaped(shortened(' '.join(words), LONGEST_LINE))}", err=True)
     return BAD_INPUT
 
 
 def _usage(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        message = _no_option(error.option_name, error.ctx.command)
     for theirs, ours in CLICK_SAYS:
         message = message.replace(theirs, ours)
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message} (see `{context.command_path} --help`)" if context else message
+
+
+def _no_option(name: str, command: click.Command) -> str:
+    known = [one for each in command.params for one in each.opts if one.startswith("--")]
+    meant = did_you_mean("command option", name, known)
+    return f"no option {shortened(name)!r}" + (f": {meant}" if meant else "")
 
 
 def _confess(error: Exception) -> int:

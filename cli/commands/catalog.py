@@ -13,6 +13,7 @@ from trainplan.cli.render.catalog import (
     gpu_entry,
     gpu_page,
     gpus_page,
+    machine_entries,
     model_entry,
     models_page,
     reading_entry,
@@ -24,6 +25,7 @@ from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names
 from trainplan.costmodel.catalog import hosts as known_hosts
+from trainplan.costmodel.catalog.clusters import gpu_meant
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.lanes.methods import METHODS
 from trainplan.costmodel.optimizers import OPTIMIZERS
@@ -42,9 +44,9 @@ def gpus(name: str | None, *, as_json: bool) -> None:
         else:
             show(*gpus_page({known: gpu(known) for known in names}))
     elif as_json:
-        show_json(gpu_entry(name))
+        show_json(gpu_entry(gpu_meant(name)))
     else:
-        show(*gpu_page(name))
+        show(*gpu_page(gpu_meant(name)))
 
 
 def models(name: str | None, *, template: bool, as_json: bool) -> None:
@@ -98,7 +100,7 @@ def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
     elif schema:
         show_json(ClusterSpec.model_json_schema())
     elif as_json:
-        show_json({"clusters": cluster_entries()})
+        show_json({"clusters": cluster_entries(), "machines": machine_entries()})
     else:
         show(*clusters_page())
 

@@ -22,6 +22,7 @@ from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import json_text, remark, show, show_json, write
 from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.similar import did_you_mean
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.goals.pareto import pareto as unbeaten_by_any
@@ -91,8 +92,6 @@ def command(
 ) -> None:
     """Search, and print the plan or why there is none."""
     destination.check()
-    if not question.has_length and (options.objective != "context" or pareto):
-        raise click.MissingParameter(param_hint="'--seq-length'", param_type="option")
     if pareto:
         _alone(options, destination, baseline)
         _choices(question, options, pair_of(pareto), destination, time_limit)
@@ -228,7 +227,9 @@ def pair_of(text: str) -> tuple[Name, Name]:
     known = {str(name): name for name in NAMES if name != "context"}
     names = [part.strip() for part in text.split(",")]
     if len(names) != 2 or names[0] == names[1] or not all(name in known for name in names):
+        wrong = next((name for name in names if name not in known), "")
+        meant = did_you_mean("objective", wrong, known) if wrong else ""
         raise SpecError(
-            f"--pareto {text[:40]!r}: give two of {', '.join(known)}, such as cost,time"
+            f"--pareto {text[:40]!r}: {meant} give two of {', '.join(known)}, such as cost,time"
         )
     return known[names[0]], known[names[1]]

@@ -11,7 +11,7 @@ import click
 
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import read_json
-from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.inputs import read_model
 from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.files.trial_launches import (
     Exported,
@@ -153,7 +153,7 @@ def _check(plan: Path | None, asked: Asked, way: Way, kept: Kept) -> None:
 
 
 def _name(plan: Path | None, asked: Asked) -> str:
-    return plan.stem if plan else load_model(asked.model or "").name
+    return plan.stem if plan else read_model(asked.model or "").model.name
 
 
 def _of_plan(path: Path, asked: Asked) -> Begin:

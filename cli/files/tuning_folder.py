@@ -24,9 +24,13 @@ from trainplan.profiler.trials.journal import FILE, TrialJournal
 PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"
 
 
+LONGEST_NAME = 100
+"""Characters of a folder's own name; most file systems take 255 bytes."""
+
+
 def free_folder(name: str) -> Path:
     """`name-1`, or the first number that is free."""
-    clean = "".join(c if c.isalnum() or c in "-._" else "-" for c in name)
+    clean = "".join(c if c.isalnum() or c in "-._" else "-" for c in name[:LONGEST_NAME])
     return next(path for path in (Path(f"{clean}-{n}") for n in count(1)) if not path.exists())
 
 

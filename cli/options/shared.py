@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
@@ -17,7 +18,9 @@ from trainplan.cli.options.names import (
     RUNTIMES,
     STATE_PRECISIONS,
 )
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.parameters import byte_count, finite, token_count
+from trainplan.cli.options.where import WHERE
 from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.text import WIDTH
 
@@ -28,20 +31,16 @@ MODEL = click.option(
     "--model",
     required=True,
     metavar="MODEL",
-    help="A preset (`plan catalog models`), a Hugging Face config.json or its folder, or our YAML.",
+    shell_complete=completions.MODEL,
+    help="A preset or its name on Hugging Face (`plan catalog models`), a config.json or its "
+    "folder, or our YAML.",
 )
 TOWER = click.option(
     "--tower",
+    shell_complete=completions.pairs(("none", *completions.TOWER_FIELDS), joined=True),
     metavar="NAME=VALUE,...",
     help="Of a model that sees or hears: samples=N in a sequence, patches=N in a sample, "
     "frozen=none|encoder|all; or `none` for its text alone.",
-)
-CLUSTER = click.option(
-    "--cluster",
-    required=True,
-    metavar="CLUSTER",
-    help="NODESxGPUS:GPU such as 8x8:h100-sxm, a YAML file (`plan catalog clusters`), or a file of "
-    "`plan profile`.",
 )
 
 
@@ -67,20 +66,21 @@ def seq_length(*, required: bool) -> Decorator:
 
 PRECISION = click.option(
     "--precision",
-    type=click.Choice(PRECISIONS),
+    type=OneOf("precision", PRECISIONS),
     default="bf16",
     show_default=True,
     help="Number format of the matrix products.",
 )
 LENGTHS = click.option(
     "--lengths",
+    shell_complete=completions.names(("lognormal:",), files=True),
     metavar="FILE|lognormal:MEAN,SIGMA",
     help="How long sequences are, where not all are --seq-length: a CSV of length,count or its "
     "JSON, or a distribution; --seq-length is then a row.",
 )
 PACKING = click.option(
     "--packing",
-    type=click.Choice(PACKINGS),
+    type=OneOf("packing", PACKINGS),
     help="How sequences of --lengths fill rows: each padded to one, first fit, or alike in "
     "attention work.  [default: none]",
 )
@@ -92,6 +92,7 @@ TOKENS = click.option(
 )
 OPTIMIZER = click.option(
     "--optimizer",
+    shell_complete=completions.names(OPTIMIZERS),
     metavar="NAME[:SETTING=VALUE,...]",
     default="adamw",
     show_default=True,
@@ -100,7 +101,7 @@ OPTIMIZER = click.option(
 )
 STATE_PRECISION = click.option(
     "--state-precision",
-    type=click.Choice(STATE_PRECISIONS),
+    type=OneOf("state precision", STATE_PRECISIONS),
     default=STATE_PRECISIONS[0],
     show_default=True,
     help="FP8-LM's levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also "
@@ -108,7 +109,7 @@ STATE_PRECISION = click.option(
 )
 RUNTIME = click.option(
     "--runtime",
-    type=click.Choice(RUNTIMES),
+    type=OneOf("runtime", RUNTIMES),
     metavar="RUNTIME",
     show_default=f"{DEFAULT_RUNTIME}, or the first that has the optimizer",
     help=f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
@@ -118,12 +119,24 @@ RUNTIME_VERSION = click.option(
     metavar="VERSION",
     help="Version you run; a note tells if the rules were checked against another.",
 )
+
+
+def runtime_options(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> object:
+    """Callback of `--option`: the settings; nothing while a shell asks for completions."""
+    if context.resilient_parsing:
+        return None
+    return call("trainplan.cli.options.stated:parse_options", texts=texts)
+
+
 RUNTIME_OPTION = click.option(
     "--option",
     "runtime_options",
+    shell_complete=completions.pairs(RUNTIME_OPTIONS),
     multiple=True,
     metavar="NAME=VALUE",
-    callback=lambda _, __, texts: call("trainplan.cli.options.stated:parse_options", texts=texts),
+    callback=runtime_options,
     help=f"Setting of the runtime, again for more: {', '.join(RUNTIME_OPTIONS)}.",
 )
 RESERVE = click.option(
@@ -142,6 +155,7 @@ RESERVE_HOST = click.option(
 )
 TRAIN = click.option(
     "--train",
+    shell_complete=completions.names(completions.TRAINED),
     metavar="WHAT",
     help="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; "
     "modules are all, attention, mlp or matrices such as q,v.  [default: as the model says, full]",
@@ -210,7 +224,7 @@ def _job_options(*, length_required: bool) -> Decorator:
     options = (
         MODEL,
         TOWER,
-        CLUSTER,
+        *WHERE,
         global_batch_size(required=True),
         seq_length(required=length_required),
         LENGTHS,

@@ -12,12 +12,14 @@ from pydantic.fields import FieldInfo
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.lengths import with_lengths
-from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.files.routing import load_routing
+from trainplan.cli.options.machine import machines_stated
 from trainplan.cli.options.tower import with_tower
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
@@ -36,15 +38,18 @@ class Question:
     job: Job
     notes: tuple[str, ...]
     measured: Measured
-    has_length: bool = True
-    """Is `--seq-length` stated? Else the job has the shortest."""
 
 
 def question(
     *,
     model: str,
     tower: str | None = None,
-    cluster: str,
+    cluster: str | None,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    gpu: str | None = None,
+    nic: str | None = None,
+    price: str | None = None,
     global_batch_size: int,
     seq_length: int | None,
     lengths: str | None,
@@ -67,7 +72,15 @@ def question(
     Raises:
         PlanError: A name is unknown, or a file is wrong.
     """
-    machines, whole = machines_of(cluster, load_measured(profiles, alone=False))
+    machines, whole = machines_stated(
+        load_measured(profiles, alone=False),
+        cluster=cluster,
+        nodes=nodes,
+        gpus=gpus,
+        gpu=gpu,
+        nic=nic,
+        price=price,
+    )
     training = TrainingSpec(
         seq_length=seq_length or 1,
         global_batch_size=global_batch_size,
@@ -89,7 +102,7 @@ def question(
         reserve_host_bytes=reserve_host_bytes,
     )
     notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
-    return Question(job, notes, whole, seq_length is not None)
+    return Question(job, notes, whole)
 
 
 def _chosen_notes(stated: str | None, job: Job) -> tuple[str, ...]:
@@ -105,7 +118,7 @@ def _version_notes(name: str, version: str | None) -> tuple[str, ...]:
     checked = traits_named(name).version
     if version is None or version == checked or version == checked.split()[0]:
         return ()
-    shown = "".join(filter(str.isprintable, version))
+    shown = shortened("".join(filter(str.isprintable, version)))
     return (
         f"rules and options were checked against {name} {checked}, you run {shown}: "
         "`plan doctor --runtime-path` compares the options",

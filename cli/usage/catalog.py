@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import epilog, page
 from trainplan.cli.options.shared import JSON
 
 
-@click.group("catalog", epilog=epilog("plan catalog models llama3-70b"))
-def command() -> None:
+@click.group(
+    "catalog", invoke_without_command=True, epilog=epilog("plan catalog models llama3-70b")
+)
+@click.pass_context
+def command(context: click.Context) -> None:
     """Show known GPUs, hosts, models, optimizers, methods of offload and clusters."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @page("gpus", "plan catalog gpus h100-sxm", group=command)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completions.GPU)
 @JSON
 def gpus() -> None:
     """List GPUs, or every number of one GPU with its source."""
 
 
 @page("models", "plan catalog models my-model/config.json", group=command)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completions.MODEL)
 @click.option("--template", is_flag=True, help="Print a commented model file to fill in.")
 @JSON
 def models() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import KNOBS
 from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limit
@@ -20,6 +21,7 @@ from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limi
     multiple=True,
     required=True,
     metavar="KNOB=VALUES",
+    shell_complete=completions.pairs(completions.VARIED),
     help="gpus=64..4096 doubles, gpus=64,96,128 lists. Knobs: "
     f"{', '.join(KNOBS)} (nic multiplies), and the fields of --fix, such as tp=1,2,4. The first "
     "is the curve; more give one curve for each of their values.",

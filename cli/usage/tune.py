@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, RUNTIMES, TRIAL_LAUNCHERS
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.parameters import second_count
 from trainplan.cli.options.shared import (
     PATH,
@@ -16,22 +18,28 @@ from trainplan.cli.options.shared import (
 )
 
 ASKED = (
-    click.option("--model", metavar="MODEL", help="As in `plan search`, in place of PLAN."),
+    click.option(
+        "--model",
+        metavar="MODEL",
+        shell_complete=completions.MODEL,
+        help="As in `plan search`, in place of PLAN.",
+    ),
     click.option(
         "--cluster",
         metavar="CLUSTER",
-        help="As in `plan search`. [default: with --nproc this machine, which is measured first]",
+        shell_complete=completions.cluster,
+        help="As in `plan search`. [default: this machine; with --nproc it is measured first]",
     ),
     global_batch_size(required=False),
     seq_length(required=False),
     click.option(
         "--precision",
-        type=click.Choice(PRECISIONS),
+        type=OneOf("precision", PRECISIONS),
         help="Number format of the matrix products. [default: bf16, in processes of a CPU fp32]",
     ),
     click.option(
         "--runtime",
-        type=click.Choice(RUNTIMES),
+        type=OneOf("runtime", RUNTIMES),
         metavar="RUNTIME",
         help=f"As in `plan search`. [default: {DEFAULT_RUNTIME}]",
     ),
@@ -47,7 +55,7 @@ WAY = (
     ),
     click.option(
         "--launcher",
-        type=click.Choice(TRIAL_LAUNCHERS),
+        type=OneOf("launcher", TRIAL_LAUNCHERS),
         help="How a trial is started: torchrun runs run.sh here, slurm submits run.sbatch, command "
         "runs --command. [default: processes with --nproc, else torchrun]",
     ),

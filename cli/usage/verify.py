@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import page
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.parameters import finite
 from trainplan.cli.options.shared import PLAN
 
@@ -13,7 +14,7 @@ from trainplan.cli.options.shared import PLAN
 @PLAN
 @click.option(
     "--nproc",
-    type=click.Choice(("2", "4", "8")),
+    type=OneOf("number of processes", ("2", "4", "8")),
     default="4",
     show_default=True,
     help="Processes of this machine.",

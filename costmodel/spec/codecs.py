@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.similar import did_you_mean
 from trainplan.costmodel.spec.layout import StageSpec
 
 LONGEST_NUMBER = 9
@@ -288,7 +289,8 @@ def at_least_one(name: str, text: str) -> int:
 def one_of(name: str, text: str, names: Collection[str]) -> int:
     """Place of a name of `--fix`, whatever its case."""
     if text.lower() not in names:
-        raise SpecError(f"{name} is one of {', '.join(names)}")
+        meant = did_you_mean(name, text, names)
+        raise SpecError(f"{name} is one of {', '.join(names)}" + (f": {meant}" if meant else ""))
     return list(names).index(text.lower())
 
 
