@@ -22,9 +22,7 @@ from trainplan.cli.main import run
 from trainplan.cli.terminal import output
 
 FOLDER = Path(__file__).parents[1] / "pictures"
-JOB = (
-    "--model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192"
-)
+JOB = "--model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192"
 LINES = 42
 """Of the answer that are drawn: down to the last row of the table."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -27,7 +27,7 @@ LEFT_AS_TYPED = re.compile(r"\\|>&<")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Name headings as GitHub does, draw equations, and make no page that has to know its address."""
+    """Name headings as GitHub does, draw equations, make no page that must know its address."""
     config.theme.static_templates.discard("404.html")
     config.mdx_configs["toc"]["slugify"] = heading_anchor
     fence = {"name": "math", "class": "math", "format": as_equation}
