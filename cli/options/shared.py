@@ -19,7 +19,6 @@ from trainplan.cli.options.names import (
 )
 from trainplan.cli.options.parameters import byte_count, finite, token_count
 from trainplan.cli.terminal.lazily import call
-from trainplan.cli.terminal.text import WIDTH
 
 PATH = click.Path(path_type=Path)
 PLAN = click.argument("plan", type=PATH)
@@ -260,9 +259,7 @@ def output_options(unit: str = "") -> Decorator:
             click.option(
                 "--width",
                 type=click.IntRange(40, 1000),
-                default=WIDTH,
-                show_default=True,
-                help="Columns of the timeline.",
+                help="Columns of the timeline.  [default: those of the terminal]",
             ),
             JSON,
         ),

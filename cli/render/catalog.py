@@ -42,6 +42,7 @@ def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
             )
             for name, spec in gpus.items()
         ),
+        *("fit", "fp8 TFLOP/s", "memory GB/s", "NIC GB/s"),
     )
     yield (
         "Dense peaks; bandwidths of one GPU in one direction. fit: constants fitted on "
@@ -88,7 +89,8 @@ def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
         "experts",
         "context",
     )
-    yield grid(columns, (_model_row(model) for model in models))
+    spare = ("vocab", "heads", "context", "hidden", "layers", "experts")
+    yield grid(columns, (_model_row(model) for model in models), *spare)
     yield (
         "A Hugging Face config.json or its folder works like a preset, `plan catalog models "
         "path/to/config.json` shows what was read of it; --template prints a file to fill in."

@@ -1,9 +1,13 @@
-"""The only writer to the terminal: results to stdout, all else to stderr, 100 columns at most."""
+"""The only writer to the terminal: results to stdout, all else to stderr.
+
+Lines are as long as the terminal, and 100 columns where there is none.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 
@@ -11,23 +15,32 @@ import click
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from trainplan.cli.terminal.text import WIDTH, escaped
+from trainplan.cli.terminal.characters import encoding_of, plain, spelled
+from trainplan.cli.terminal.text import NARROWEST, WIDEST, WIDTH, escaped
 
 
 def write(text: str) -> None:
     """Write to stdout at once, so that a reader who left is noticed here."""
     if sys.stdout is not None:  # None: started with stdout closed
-        sys.stdout.write(text)
+        sys.stdout.write(spelled(text, encoding_of(sys.stdout)))
         sys.stdout.flush()
 
 
-def show(*parts: RenderableType, width: int = WIDTH) -> None:
+def page_width() -> int:
+    """Columns of a page: those of the terminal, or of `COLUMNS`; `WIDTH` where there is none."""
+    if not _is_terminal():
+        return WIDTH
+    columns = shutil.get_terminal_size((WIDTH, 24)).columns
+    return max(NARROWEST, min(columns, WIDEST))
+
+
+def show(*parts: RenderableType, width: int | None = None) -> None:
     """Print parts one below the other, an empty line between them; colour on a terminal only."""
     page = io.StringIO()
     console = Console(
         file=page,
         force_terminal=True if _is_terminal() else None,
-        width=width,
+        width=width or page_width(),
         highlight=False,
         markup=False,
         emoji=False,
@@ -36,7 +49,8 @@ def show(*parts: RenderableType, width: int = WIDTH) -> None:
         if number:
             console.print()
         console.print(part)
-    write("\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n")
+    text = "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
+    write(plain(text, encoding_of(sys.stdout)))
 
 
 def _is_terminal() -> bool:
@@ -60,7 +74,7 @@ def json_line(document: object) -> str:
 
 def remark(text: str) -> None:
     """Say something that is not the answer."""
-    click.echo(escaped(text), err=True)
+    click.echo(plain(escaped(text), encoding_of(sys.stderr)), err=True)
 
 
 def section(title: str, *lines: str) -> Text:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 WIDTH = 100
-"""Columns of every table and paragraph, on a terminal and in a pipe alike."""
+"""Columns of tables and paragraphs where nobody looks: in a pipe, in a file, in the documentation.
+"""
+NARROWEST, WIDEST = 40, 160
+"""On a terminal lines follow its columns between these."""
 
 
 def escaped(text: str) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from rich.table import Table
-
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.render.parts.grid import Grid, Words, grid
 from trainplan.cli.render.parts.text import (
     NEVER,
     SHORT_MODULES,
@@ -68,6 +66,8 @@ _APART = frozenset(
     }
 )
 """In columns of words further right, or too long for one."""
+_SHAPE = frozenset({"tp", "pp", "vpp", "cp", "dp", "ep", "etp", "micro_batch_size"})
+"""Axes that a narrow table keeps when others are gone."""
 _NEEDED = {
     **_FIRST,
     **{axis.column: _used(axis) for axis in AXES if axis.column not in _APART.union(_FIRST)},
@@ -80,7 +80,7 @@ _TEXTS: Mapping[str, Callable[[Layout], str]] = {
 """Where the cell is not the value as `--layout` takes it."""
 
 
-def alternatives_table(plan: Plan) -> Table:
+def alternatives_table(plan: Plan) -> Grid:
     """The best layout of each family, fastest first; `~` marks near-ties."""
     chosen = [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
     away = any(offloaded_text(candidate.layout) != NEVER for candidate in plan.candidates)
@@ -107,6 +107,8 @@ def alternatives_table(plan: Plan) -> Table:
             )
             for candidate in plan.candidates
         ),
+        *("MFU", *(axis.word for axis in reversed(chosen) if axis.column not in _SHAPE)),
+        *("slower", "off GPU", "etp", "mbs", "vpp", "recompute"),
     )
 
 

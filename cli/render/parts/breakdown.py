@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 
-from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, bar, grid
+from trainplan.cli.render.parts.grid import Bars, Grid, Words, bar, grid
 from trainplan.cli.render.parts.text import gib, percent, seconds_like
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, RankMemory
@@ -40,13 +39,13 @@ MOST_ROWS = 12
 ENDS = 3
 
 
-def terms_table(estimate: Estimate) -> Table:
+def terms_table(estimate: Estimate) -> Grid:
     """Exposed seconds by term, largest first; they sum to the step time."""
     step = estimate.step_time_s
     terms = sorted(asdict(estimate.terms).items(), key=lambda item: -item[1])
     shown = [(name, value) for name, value in terms if abs(value) >= SMALLEST_SHARE * step]
     largest = max(value for _, value in shown)
-    columns = (Words("Where the step goes"), "time", "share", Words(""))
+    columns = (Words("Where the step goes"), "time", "share", Bars(""))
     return grid(
         columns,
         (
@@ -82,11 +81,11 @@ class _Row:
         return f"{self.first.rank}-{self.last.rank}"
 
 
-def memory_table(memory: Memory) -> Table:
+def memory_table(memory: Memory) -> Grid:
     """GiB of each pipeline rank by term; neighbours that look alike share a row."""
     names = [field.name for field in fields(RankMemory) if field.name != "rank"]
     heads = [name.removesuffix("_bytes") for name in names]
-    columns = ("rank", *heads, "GiB", Words("of " + gib(memory.capacity_bytes)))
+    columns = ("rank", *heads, "GiB", Bars("of " + gib(memory.capacity_bytes)))
     rows: list[list[str | Text]] = []
     for row in _shown(_collapsed(memory.pipeline_ranks)):
         if row is None:

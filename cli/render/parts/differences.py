@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
-from trainplan.cli.render.parts.grid import Words, bar, grid
+from trainplan.cli.render.parts.grid import Bars, Grid, Words, bar, grid
 from trainplan.cli.render.parts.text import (
     gib,
     last_words,
@@ -57,7 +56,7 @@ def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
     return {**words, **last_words(layout)}
 
 
-def fields_table(head: str, fields: Sequence[FieldDifference], before: str, after: str) -> Table:
+def fields_table(head: str, fields: Sequence[FieldDifference], before: str, after: str) -> Grid:
     """Fields that differ, side by side."""
     columns = (Words(head), Words(before), Words(after))
     return grid(columns, ((f.field, _short(f.before), _short(f.after)) for f in fields))
@@ -70,13 +69,13 @@ def _short(value: str) -> str:
 
 def differences_table(
     terms: Iterable[TermDifference], before: Estimate, after: Estimate, *, heads: tuple[str, str]
-) -> Table:
+) -> Grid:
     """Seconds of every term that can be seen and their difference, largest first; the sum below."""
     step = max(before.step_time_s, after.step_time_s)
     noise = SMALLEST_SHARE * step
     rows = [row for row in terms if max(abs(row.before_s), abs(row.after_s)) >= noise]
     largest = max((abs(row.difference_s) for row in rows), default=0.0) or 1.0
-    columns = (Words("Where the seconds differ"), *heads, "difference", Words(""))
+    columns = (Words("Where the seconds differ"), *heads, "difference", Bars(""))
     sums = TermDifference(
         "", before.step_time_s, after.step_time_s, after.step_time_s - before.step_time_s
     )
@@ -105,7 +104,7 @@ def gain(fraction: float) -> str:
     return sign + text
 
 
-def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Table:
+def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Grid:
     """The fullest rank of both, by term."""
     columns = (Words("Memory of the fullest rank, GiB"), *heads, "difference")
     ranks = [max(m.pipeline_ranks, key=lambda rank: rank.total_bytes) for m in (before, after)]
