@@ -11,9 +11,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.parts.grid import Grid, Words, grid
-from trainplan.cli.render.parts.text import DOT, percent, plural, seconds
+from trainplan.cli.render.parts.text import percent, plural, seconds
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.spec.evidence.profile import (
     Flag,

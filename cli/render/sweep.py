@@ -11,7 +11,14 @@ from rich.text import Text
 
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import job_line
-from trainplan.cli.render.parts.text import DOT, NEVER, layout_line, no_plan_text, percent, seconds
+from trainplan.cli.render.parts.text import (
+    NEVER,
+    layout_line,
+    no_plan_text,
+    percent,
+    seconds,
+)
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.spec import Job
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep

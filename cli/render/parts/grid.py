@@ -14,8 +14,7 @@ from rich.console import Console, ConsoleOptions, JustifyMethod
 from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.parts.text import DOT
-from trainplan.cli.terminal.text import WIDEST
+from trainplan.cli.terminal.text import DOT, WIDEST
 
 MANY_COLUMNS = 15
 """More than that stand closer together."""

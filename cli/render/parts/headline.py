@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.text import Text
 
 from trainplan.cli.render.parts.text import (
-    DOT,
     gib,
     layout_line,
     parameters,
@@ -19,6 +18,7 @@ from trainplan.cli.render.parts.text import (
     tokens,
 )
 from trainplan.cli.render.parts.tower import tower_lines
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.lengths import mean_length, real_tokens_per_step
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.spec.codecs import stages_text
 
-DOT = " · "
 NEVER = "-"
 SHORT_MODULES = {
     "core_attn": "attn",

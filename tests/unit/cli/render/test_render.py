@@ -67,7 +67,7 @@ def ranks(*weights: float) -> Memory:
 
 
 def names(memory: Memory) -> list[str]:
-    return [str(cell) for cell in memory_table(memory).columns[0].cells]
+    return [str(row[0]) for row in memory_table(memory).rows]
 
 
 def test_ranks_that_look_alike_share_a_row():
