@@ -11,7 +11,7 @@ from typing import NoReturn, get_args
 import click
 
 from trainplan.cli.files.disk import errors_of
-from trainplan.cli.options.layout_text import parse_layout, spelled_out
+from trainplan.cli.options.layout_text import parse_choices, parse_layout
 from trainplan.cli.options.stated import Destination, Question
 from trainplan.cli.options.tower import place_of
 from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
@@ -30,7 +30,6 @@ from trainplan.planner.plan import Infeasible, Plan, plan_json
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.search import SearchOptions
-from trainplan.planner.space import parse_choice
 from trainplan.planner.space.settings import Level
 
 NAMES: tuple[Name, ...] = get_args(Name)
@@ -57,6 +56,7 @@ def search_options(
         PlanError: A slack without its objective, or no field or value to hold or exclude.
     """
     place, fix = place_of(fix)
+    held, excluded = parse_choices(fix, exclude)
     return SearchOptions(
         tower=place,
         objective=objective,
@@ -66,8 +66,8 @@ def search_options(
         memory_margin=memory_margin,
         top=top,
         search_options=search_options,
-        fix=tuple(parse_choice(spelled_out(text), excluded=False) for text in fix),
-        exclude=tuple(parse_choice(spelled_out(text), excluded=True) for text in exclude),
+        fix=held,
+        exclude=excluded,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 
 from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.axes import AXES
@@ -83,6 +84,11 @@ def share(fraction: float) -> str:
     return f"{round(fraction * 100, 1):g} %"
 
 
+def exact_share(fraction: float) -> str:
+    """A fraction in percent with all its digits, so that it can be read back."""
+    return f"{(Decimal(repr(fraction)) * 100).normalize():f} %"
+
+
 def parameters(count: int) -> str:
     """A number of parameters: 70.6 B."""
     return _large(count, ".1f")
@@ -117,7 +123,7 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
     parts.append(zero_text(layout))
     parts.append(f"recompute {recompute_text(layout)}")
     if layout.offload.optimizer:
-        parts.append(f"offload {share(layout.offload.optimizer)} of optimizer")
+        parts.append(f"offload {exact_share(layout.offload.optimizer)} of optimizer")
     return DOT.join((*parts, *last_words(layout).values()))
 
 
