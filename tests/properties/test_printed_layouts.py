@@ -11,6 +11,7 @@ from trainplan.cli.options.printed_layout import printed_fields
 from trainplan.cli.render.parts.text import layout_line, recompute_text
 from trainplan.cli.terminal.characters import plain
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.cluster import parse_cluster
@@ -74,9 +75,11 @@ def test_any_layout_is_read_back_from_its_line(layout):
 JOBS = (
     ("small-moe", "2x4:h100-sxm", 24),
     ("small-dense", "2x4:h100-sxm", 24),
-    ("small-dense", "1x1:h100-sxm@dgx-h100", 1),
+    ("small-dense", "1x1:h100-sxm", 1),
 )
-"""The first is for every runtime that runs experts, the last for those of one GPU and its drives."""
+"""The first is for every runtime that runs experts, the last for one that runs on one GPU."""
+ON_DRIVES = Layout(offload=OffloadSpec(optimizer=1, tier="nvme", parameters="nvme"))
+"""Of a method that asks for drives, which none of the jobs has."""
 
 
 def tables(runtime, make_job):
@@ -87,6 +90,7 @@ def tables(runtime, make_job):
         below = skeletons(space, rules, nodes(space, rules).table).table
         if len(below):
             yield job, memory_policies(space, below)[0]
+    yield job, LayoutTable.of([ON_DRIVES])
 
 
 @pytest.mark.parametrize("runtime", sorted(RUNTIMES))
