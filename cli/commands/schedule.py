@@ -55,8 +55,8 @@ def _answer(scored: Scored, pipeline: Pipeline, outputs: Outputs) -> None:
     if outputs.as_json:
         show_json(schedule_json(scored))
     else:
-        width = outputs.width or page_width()
-        show(*schedule_page(scored, pipeline, width), width=max(page_width(), width))
+        width = max(page_width(), outputs.width or 0)
+        show(*schedule_page(scored, pipeline, outputs.width), width=width)
 
 
 def _answer_all(ranking: Ranking, outputs: Outputs) -> None:

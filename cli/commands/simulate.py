@@ -32,5 +32,5 @@ def command(
     if outputs.as_json:
         show_json(simulation_json(simulation))
     else:
-        width = outputs.width or page_width()
-        show(*simulation_page(simulation, width), width=max(page_width(), width))
+        width = max(page_width(), outputs.width or 0)
+        show(*simulation_page(simulation, outputs.width), width=width)

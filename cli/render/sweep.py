@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.render.parts.grid import Drawn, Words, grid
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.render.parts.text import (
     NEVER,
@@ -108,29 +107,19 @@ def _drawn(swept: Sweep, one: Curve) -> Iterator[RenderableType]:
         share * point.num_gpus if grows and point.tokens_per_s else None for point in one.points
     ]
     knees = [place for place, point in enumerate(one.points) if point.knee]
-    picture = Picture(
-        tuple(point.tokens_per_s for point in one.points),
-        tuple(ideal),
-        tuple(point.settings[0].value for point in one.points),
-        knees[0] if knees else None,
-    )
+
+    def draw(width: int) -> Text:
+        lines = curve(
+            [point.tokens_per_s for point in one.points],
+            ideal,
+            [point.settings[0].value for point in one.points],
+            knee=knees[0] if knees else None,
+            width=min(WIDTH, width),
+        )
+        return Text("\n".join(lines))
+
     marks = f"o, K at the knee; . {share:,.0f} per GPU" if grows else "o"
-    yield Group(f"tokens/s ({marks}) by {_axis(swept)}", picture)
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A curve as wide as the page, `WIDTH` at most."""
-
-    values: tuple[float | None, ...]
-    ideal: tuple[float | None, ...]
-    labels: tuple[str, ...]
-    knee: int | None
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        width = min(WIDTH, options.max_width)
-        lines = curve(self.values, self.ideal, self.labels, knee=self.knee, width=width)
-        yield Text("\n".join(lines))
+    yield Group(f"tokens/s ({marks}) by {_axis(swept)}", Drawn(draw))
 
 
 def _axis(swept: Sweep) -> str:

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Mapping
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from trainplan.cli.terminal.characters import encoding_of, plain, spelled
@@ -36,11 +37,16 @@ def page_width() -> int:
 
 def show(*parts: RenderableType, width: int | None = None) -> None:
     """Print parts one below the other, an empty line between them; colour on a terminal only."""
+    write(plain(page_text(*parts, width=width or page_width()), encoding_of(sys.stdout)))
+
+
+def page_text(*parts: RenderableType, width: int) -> str:
+    """A page whose lines are no longer than that."""
     page = io.StringIO()
     console = Console(
         file=page,
         force_terminal=True if _is_terminal() else None,
-        width=width or page_width(),
+        width=width,
         highlight=False,
         markup=False,
         emoji=False,
@@ -49,8 +55,7 @@ def show(*parts: RenderableType, width: int | None = None) -> None:
         if number:
             console.print()
         console.print(part)
-    text = "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
-    write(plain(text, encoding_of(sys.stdout)))
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines()) + "\n"
 
 
 def _is_terminal() -> bool:
@@ -77,9 +82,6 @@ def remark(text: str) -> None:
     click.echo(plain(escaped(text), encoding_of(sys.stderr)), err=True)
 
 
-def section(title: str, *lines: str) -> Text:
-    """A heading and lines below it."""
-    text = Text(title, style="bold")
-    for line in lines:
-        text.append(f"\n  {line}", style="not bold")
-    return text
+def section(title: str, *lines: str) -> Group:
+    """A heading and lines below it, further in."""
+    return Group(Text(title, style="bold"), *(Padding(Text(s), (0, 0, 0, 2)) for s in lines))

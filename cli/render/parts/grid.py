@@ -6,11 +6,11 @@ which; a table that is still too wide becomes a paragraph for each row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, JustifyMethod
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -150,6 +150,20 @@ def grid(heads: Sequence[str], rows: Iterable[Sequence[Cell]], *spare: str) -> G
     """A table; words wrap, numbers do not; the columns `spare` may go, the first of them first."""
     known = tuple(head for head in spare if head in heads)
     return Grid(tuple(heads), tuple(map(tuple, rows)), known)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A picture as wide as the page, or as it was asked to be."""
+
+    draw: Callable[[int], RenderableType]
+    """Makes it, from its width."""
+    width: int | None = None
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        yield self.draw(self.width or options.max_width)
 
 
 def bar(share: float, width: int) -> Text:
