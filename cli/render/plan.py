@@ -38,6 +38,8 @@ from trainplan.planner.space import legality_rules
 from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle
 from trainplan.planner.space.settings import ELSEWHERE
 
+ASKS_A_NUMBER = ("gpus", "context")
+"""Objectives whose answer is a number: it comes before the layout."""
 SHOWN_RULES = 5
 MORE_TIME = "a longer `--time-limit` proves more"
 SHOWN_OTHERS = 2
@@ -48,7 +50,10 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     """The answer first, then why, then the rest."""
     best = plan.best
     cannot = refusals(plan.job, plan.notes)
-    yield headline(plan.job, best.layout, best.estimate, *objective_lines(plan), cannot=cannot)
+    told = tuple(objective_lines(plan))
+    first = plan.certificate.objective.name in ASKS_A_NUMBER
+    before, after = (told, ()) if first else ((), told)
+    yield headline(plan.job, best.layout, best.estimate, *after, before=before, cannot=cannot)
     if plan.apart:
         yield from apart_part(plan.apart)
     settings = settings_text(plan)

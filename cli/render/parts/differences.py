@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
 
@@ -21,7 +21,7 @@ from trainplan.cli.render.parts.text import (
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.results import Memory
+from trainplan.costmodel.step.results import Memory, NodeMemory
 from trainplan.planner.questions.compare import FieldDifference, Side, TermDifference
 from trainplan.planner.questions.remedies import Remedy
 
@@ -112,10 +112,19 @@ def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Gri
     rows = [(name, *(getattr(rank, f"{name}_bytes") for rank in ranks)) for name in names]
     rows.append(("together", *(rank.total_bytes for rank in ranks)))
     rows.append(("of", before.capacity_bytes, after.capacity_bytes))
+    rows += _of_nodes(before.host, after.host)
     return grid(
         columns,
         ((name, gib(one), gib(other), f"{(other - one) / GIB:+.1f}") for name, one, other in rows),
     )
+
+
+def _of_nodes(before: NodeMemory, after: NodeMemory) -> Iterator[tuple[str, float, float]]:
+    """What a node keeps off its GPUs, where one of both keeps anything."""
+    if before.host_bytes or after.host_bytes:
+        yield "host of a node", before.host_bytes, after.host_bytes
+    if before.drive_bytes or after.drive_bytes:
+        yield "drives of a node", before.drive_bytes, after.drive_bytes
 
 
 def field_json(difference: FieldDifference) -> Mapping[str, object]:

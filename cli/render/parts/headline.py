@@ -29,13 +29,18 @@ from trainplan.planner.plan.changes_training import changes_training
 
 
 def headline(
-    job: Job, layout: Layout, estimate: Estimate, *after: str, cannot: Sequence[str] = ()
+    job: Job,
+    layout: Layout,
+    estimate: Estimate,
+    *after: str,
+    before: Sequence[str] = (),
+    cannot: Sequence[str] = (),
 ) -> Text:
-    """Layout, then `after`, speed and memory; with `tokens` also days, GPU-hours and money.
+    """Layout, `before` and `after` it what answers, speed, memory, with `tokens` the whole run.
 
     At last what the runtime `cannot` run.
     """
-    text = Text(layout_line(layout, job.model), style="bold green")
+    text = Text("\n".join((*before, layout_line(layout, job.model))), style="bold green")
     for line in after:
         text.append("\n" + line, style="bold default")
     text.append("\n" + estimate_line(estimate), style="not bold default")
