@@ -57,7 +57,7 @@ and writes the launch script. Three to try:
     --global-batch-size 128 --pipeline-model-parallel-size 2 \\
     --use-distributed-optimizer
 
-`plan --help` lists all commands, `plan catalog models` and `gpus` what is known.
+`plan --help` lists all commands, `plan catalog` what is known by name.
 """
 
 
