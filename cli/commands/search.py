@@ -34,6 +34,9 @@ from trainplan.planner.space.settings import Level
 
 NAMES: tuple[Name, ...] = get_args(Name)
 NOTHING_FITS, INTERRUPTED = 2, 130
+MORE = (
+    "With --verbose: memory of every rank, settings, more measured runs, other schedules, refusals."
+)
 STOPPED = "stopped: the answer is the best so far, as under a time limit"
 """On stderr, after Ctrl-C."""
 
@@ -88,6 +91,7 @@ def command(
     workers: int | None,
     baseline: str | None,
     pareto: str | None,
+    verbose: bool,
 ) -> None:
     """Search, and print the plan or why there is none."""
     destination.check()
@@ -105,12 +109,12 @@ def command(
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
     else:
         plan = _completed(result, clock.seconds, question.notes)
-        _show(plan, own, destination)
+        _show(plan, own, destination, verbose=verbose)
     if clock.stopped:
         _end_as_stopped(STOPPED)
 
 
-def _show(plan: Plan, own: Baseline | None, destination: Destination) -> None:
+def _show(plan: Plan, own: Baseline | None, destination: Destination, *, verbose: bool) -> None:
     """Print the plan, then write it: an answer is not lost where it cannot be written."""
     text = json_text(plan_json(plan))
     beside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
@@ -119,9 +123,10 @@ def _show(plan: Plan, own: Baseline | None, destination: Destination) -> None:
         if beside:
             remark(beside)
     else:
-        page = list(plan_page(plan))
+        page = list(plan_page(plan, verbose=verbose))
         parts = [*page[:1], *([beside] if beside else []), *page[1:]]
-        show(*parts, next_part(_next(plan, destination)))
+        more = () if verbose else (MORE,)
+        show(*parts, next_part(_next(plan, destination)), *more)
     destination.write(text)
 
 

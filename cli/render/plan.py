@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from trainplan.cli.render.parts.alternatives import alternatives_table, legend
+from trainplan.cli.render.parts.alternatives import alternatives_table, legend, ties_lines
 from trainplan.cli.render.parts.apart import apart_part
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
@@ -26,7 +26,15 @@ from trainplan.cli.render.parts.objective import (
 )
 from trainplan.cli.render.parts.placement import groups_part, placement_text
 from trainplan.cli.render.parts.settings import settings_text
-from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds, seconds_like
+from trainplan.cli.render.parts.text import (
+    gib,
+    layout_line,
+    percent,
+    plural,
+    seconds,
+    seconds_like,
+    stages_sentence,
+)
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import Job, Layout
@@ -46,8 +54,8 @@ SHOWN_OTHERS = 2
 """Other schedules; `other_schedules` of the plan document has all."""
 
 
-def plan_page(plan: Plan) -> Iterator[RenderableType]:
-    """The answer first, then why, then the rest."""
+def plan_page(plan: Plan, *, verbose: bool) -> Iterator[RenderableType]:
+    """The answer first, then why, then the alternatives; `verbose` has what few ask for."""
     best = plan.best
     cannot = refusals(plan.job, plan.notes)
     told = tuple(objective_lines(plan))
@@ -56,20 +64,24 @@ def plan_page(plan: Plan) -> Iterator[RenderableType]:
     yield headline(plan.job, best.layout, best.estimate, *after, before=before, cannot=cannot)
     if plan.apart:
         yield from apart_part(plan.apart)
-    settings = settings_text(plan)
-    lines = (*((settings,) if settings else ()), *map(Text, plan_evidence_lines(plan)))
-    yield Group(job_line(plan.job), certificate_text(plan), *lines)
+    settings = settings_text(plan) if verbose else ""
+    lines = (*([settings] if settings else ()), *plan_evidence_lines(plan, verbose=verbose))
+    stages = best.layout.stages
+    order = [stages_sentence(stages)] if stages else []
+    yield Group(*map(Text, (*order, job_line(plan.job), certificate_text(plan), *lines)))
     yield from ladder_part(plan)
     yield from groups_part(plan.job, best.layout)
     if plan.placement:
         yield Text(placement_text(plan, plan.placement))
-    yield Group(terms_table(best.estimate), Text(binding_text(plan)))
-    yield Group(alternatives_table(plan), *legend(plan))
+    yield Group(terms_table(best.estimate, few=not verbose), Text(binding_text(plan)))
+    yield Group(*ties_lines(plan), alternatives_table(plan), *legend(plan))
     yield from sizes_part(plan)
-    yield from others_part(plan)
-    yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
+    if verbose:
+        yield from others_part(plan)
+        yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
     yield from lanes_part(best.estimate)
-    yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
+    if verbose:
+        yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
     if others := tuple(note for note in plan.notes if note not in cannot):
         yield notes_part(others)
 

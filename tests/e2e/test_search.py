@@ -93,8 +93,30 @@ def test_the_first_lines_are_the_answer(page: str):
     assert numbers.endswith("GiB")
     assert run.startswith("15 T tokens in ")
     assert "GPU-hours" in run
-    for part in ("Proved fastest of", "Where the step goes", "recompute", "Refused", "Next"):
+    for part in ("Proved fastest of", "Where the step goes", "recompute", "Next"):
         assert part in page
+
+
+BEHIND_VERBOSE = (
+    "combinations of settings",
+    "Memory of each pipeline rank, GiB",
+    "Refused: ",
+)
+
+
+def test_the_first_screen_is_short_and_the_rest_comes_with_verbose():
+    short, long = (plan("search", *SMALLER, *more).out for more in ((), ("--verbose",)))
+    before = short[: short.index("\n #")].splitlines()
+    assert len(before) <= 24
+    assert "With --verbose: memory of every rank" in short
+    assert short.count("distance") == 1
+    for part in BEHIND_VERBOSE:
+        assert part not in short
+        assert part in long
+    assert long.count("distance") == 3
+    assert "With --verbose" not in long
+    assert "smaller ones, each below 1 %" in short
+    assert "smaller ones" not in long
 
 
 def test_no_line_of_a_plan_is_wider_than_a_hundred_columns(page: str):
@@ -224,7 +246,7 @@ def test_a_layout_the_runtime_cannot_express_is_not_sent_to_export(
     monkeypatch.setattr(answer, "notes", lambda *given: (*notes(*given), note))
     _, found, following = plan("search", *TINY).out.partition("Next\n")
     assert found
-    assert following == f"  {note}\n"
+    assert following.startswith(f"  {note}\n\n")
 
 
 def test_a_model_the_runtime_cannot_run_is_told_under_the_answer_and_nowhere_else():

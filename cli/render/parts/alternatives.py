@@ -119,13 +119,21 @@ def _folded(text: str) -> str:
     return "+\n".join(lines)
 
 
+def ties_lines(plan: Plan) -> Iterator[str]:
+    """What `~` means, and why the rows that have it are not in the order of their steps."""
+    ties = [candidate for candidate in plan.candidates if candidate.near_tie]
+    close = f"with row 1 (within {percent(near_tie_fraction())})"
+    if len(ties) == 1:
+        yield f"Row {ties[0].rank} (~) ties {close}."
+    elif ties:
+        behind = {candidate.inside_measured for candidate in ties}
+        evidence = "evidence, then " if len(behind) > 1 else ""
+        rows = f"Rows {ties[0].rank} to {ties[-1].rank} (~)"
+        yield f"{rows} tie {close}: sorted by {evidence}free memory, not by time."
+
+
 def legend(plan: Plan) -> Iterator[str]:
-    """What the marks and short names of the table mean; nothing where none is used."""
-    if any(candidate.near_tie for candidate in plan.candidates):
-        close = percent(near_tie_fraction())
-        behind = {candidate.inside_measured for candidate in plan.candidates if candidate.near_tie}
-        first = "measured layouts first, then by" if len(behind) > 1 else "ordered by"
-        yield f"~ within {close}, less than the model can tell apart: {first} free memory"
+    """What the short names of the table mean; nothing where none is used."""
     used = {m for candidate in plan.candidates for m in candidate.layout.recompute_modules}
     names = [f"{short} = {m}" for m, short in SHORT_MODULES.items() if m in used and m != short]
     if names:

@@ -32,6 +32,8 @@ LABELS = {
 WORK = ("gemm", "attention", "elementwise")
 """What every layout has to do."""
 SMALLEST_SHARE = 0.0005
+FEW_SHARE = 0.01
+"""Of the step; a short table has what is smaller in one row, where there are some of it."""
 TERM_BAR, MEMORY_BAR = 24, 16
 """Columns of a bar."""
 MOST_ROWS = 12
@@ -39,25 +41,25 @@ MOST_ROWS = 12
 ENDS = 3
 
 
-def terms_table(estimate: Estimate) -> Grid:
-    """Exposed seconds by term, largest first; they sum to the step time."""
+def terms_table(estimate: Estimate, *, few: bool = False) -> Grid:
+    """Exposed seconds by term, largest first; they sum to the step time.
+
+    With `few` those below `FEW_SHARE` share a row.
+    """
     step = estimate.step_time_s
     terms = sorted(asdict(estimate.terms).items(), key=lambda item: -item[1])
-    shown = [(name, value) for name, value in terms if abs(value) >= SMALLEST_SHARE * step]
+    shown = [(LABELS[name], value) for name, value in terms if abs(value) >= SMALLEST_SHARE * step]
+    small = [value for _, value in shown if abs(value) < FEW_SHARE * step] if few else []
+    if len(small) > 1:
+        shown = [row for row in shown if abs(row[1]) >= FEW_SHARE * step]
+        shown.append((f"{len(small)} smaller ones, each below {percent(FEW_SHARE, 0)}", sum(small)))
     largest = max(value for _, value in shown)
     columns = (Words("Where the step goes"), "time", "share", Bars(""))
-    return grid(
-        columns,
-        (
-            (
-                LABELS[name],
-                seconds_like(value, step),
-                percent(value / step),
-                bar(value / largest, TERM_BAR),
-            )
-            for name, value in shown
-        ),
+    rows = (
+        (says, seconds_like(value, step), percent(value / step), bar(value / largest, TERM_BAR))
+        for says, value in shown
     )
+    return grid(columns, rows)
 
 
 def largest_cost(estimate: Estimate) -> str:

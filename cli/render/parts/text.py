@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from itertools import groupby
 
 from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.spec.codecs import stages_text
+from trainplan.costmodel.spec.layout import StageSpec
 
 NEVER = "-"
 SHORT_MODULES = {
@@ -125,6 +127,20 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
     if layout.offload.optimizer:
         parts.append(f"offload {exact_share(layout.offload.optimizer)} of optimizer")
     return DOT.join((*parts, *last_words(layout).values()))
+
+
+def stages_sentence(stages: Sequence[StageSpec]) -> str:
+    """What `stages 0+1*74+2*2` means, in words."""
+    runs = [(stage, len(list(run))) for stage, run in groupby(stages)]
+    told = (
+        f"{count} x {_of_stage(stage)}" if count > 1 else _of_stage(stage) for stage, count in runs
+    )
+    return f"Layers of the {len(stages)} virtual stages, in pipeline order: {', '.join(told)}."
+
+
+def _of_stage(stage: StageSpec) -> str:
+    again = stage.recompute_num_layers
+    return f"{stage.layers}" if again is None else f"{stage.layers} ({again} recomputed)"
 
 
 def last_words(layout: Layout) -> Mapping[str, str]:
