@@ -44,10 +44,11 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         )
         with Clock(REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
+    spent = answer.spent_of(job, chosen, estimate, measured)
     if as_json:
-        show_json(estimate_document(job, chosen, estimate, notes, found))
+        show_json(estimate_document(job, chosen, estimate, notes, found, spent=spent))
     else:
-        show(*estimate_page(job, chosen, estimate, notes, found))
+        show(*estimate_page(job, chosen, estimate, notes, found, spent=spent))
 
 
 def _with_sequence_parallel(

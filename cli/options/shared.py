@@ -17,7 +17,7 @@ from trainplan.cli.options.names import (
     RUNTIMES,
     STATE_PRECISIONS,
 )
-from trainplan.cli.options.parameters import byte_count, finite, token_count
+from trainplan.cli.options.parameters import byte_count, carbon_intensity, finite, token_count
 from trainplan.cli.terminal.lazily import call
 
 PATH = click.Path(path_type=Path)
@@ -87,7 +87,7 @@ TOKENS = click.option(
     "--tokens",
     callback=token_count,
     metavar="N",
-    help="Tokens of the whole run (15T, 300B, 1e12): adds days, GPU-hours and money.",
+    help="Tokens of the whole run (15T, 300B, 1e12): adds days, GPU-hours, energy and money.",
 )
 OPTIMIZER = click.option(
     "--optimizer",
@@ -153,6 +153,21 @@ LOSS_TOKENS = click.option(
     show_default=True,
     metavar="SHARE",
     help="Share of the tokens that count in the loss, as where prompts do not.",
+)
+CARBON = click.option(
+    "--carbon",
+    "kg_co2_per_kwh",
+    callback=carbon_intensity,
+    metavar="KG|world",
+    help="Carbon dioxide of a kWh of electricity in kg, such as 0.4, or the mean of the world: "
+    "adds that of a step and of the run of --tokens.",
+)
+PUE = click.option(
+    "--pue",
+    type=click.FloatRange(1, 10),
+    callback=finite,
+    metavar="X",
+    help="Energy of the site over that of its machines, such as 1.2.  [default: GPUs alone]",
 )
 PROFILE = click.option(
     "--profile",
@@ -225,6 +240,8 @@ def _job_options(*, length_required: bool) -> Decorator:
         RUNTIME_OPTION,
         RESERVE,
         RESERVE_HOST,
+        CARBON,
+        PUE,
         PROFILE,
     )
     return gathered("question", "trainplan.cli.options.stated:question", options)

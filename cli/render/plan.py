@@ -61,7 +61,8 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[RenderableType]:
     told = tuple(objective_lines(plan))
     first = plan.certificate.objective.name in ASKS_A_NUMBER
     before, after = (told, ()) if first else ((), told)
-    yield headline(plan.job, best.layout, best.estimate, *after, before=before, cannot=cannot)
+    beside = {"before": before, "cannot": cannot}
+    yield headline(plan.job, best.layout, best.estimate, *after, spent=plan.spent, **beside)
     if plan.apart:
         yield from apart_part(plan.apart)
     settings = settings_text(plan) if verbose else ""

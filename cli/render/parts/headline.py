@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
+from trainplan.cli.render.parts.spent import spent_lines
 from trainplan.cli.render.parts.text import (
     gib,
     layout_line,
@@ -26,6 +27,7 @@ from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, NodeMemory
 from trainplan.planner.plan.changes_training import changes_training
+from trainplan.planner.plan.spent import Spent
 
 
 def headline(
@@ -34,6 +36,7 @@ def headline(
     estimate: Estimate,
     *after: str,
     before: Sequence[str] = (),
+    spent: Spent | None = None,
     cannot: Sequence[str] = (),
 ) -> Text:
     """Layout, `before` and `after` it what answers, speed, memory, with `tokens` the whole run.
@@ -48,6 +51,8 @@ def headline(
         text.append("\n" + fit_line(estimate.memory), style="bold red")
     if job.training.tokens:
         text.append("\n" + run_line(job, estimate, job.training.tokens), style="not bold default")
+    for line in spent_lines(job, spent):
+        text.append("\n" + line, style="not bold default")
     for line in cannot:
         text.append("\n" + line, style="bold red")
     return text
