@@ -168,6 +168,24 @@ def test_money_comes_from_the_price_of_the_cluster(page: str):
     assert ratio == pytest.approx(2.0, rel=1e-4)
 
 
+def test_energy_and_carbon_dioxide_of_the_run_come_with_what_is_stated_of_the_site(tmp_path):
+    layout = ("--layout", "pp=2", "--tokens", "1T")
+    plain = plan("estimate", *SMALLER, *layout).out.splitlines()[3]
+    assert re.fullmatch(r"energy [\d.]+ MWh, [\d.]+ Wh a step \(GPUs alone\)", plain)
+    stated = ("--pue", "1.2", "--carbon", "world", "--json")
+    on_line = plan("estimate", *SMALLER, *layout, *stated).json
+    assert (on_line["cluster"]["pue"], on_line["cluster"]["kg_co2_per_kwh"]) == (1.2, 0.445)
+    group = "{gpu: h100-sxm, num_nodes: 2, gpus_per_node: 8}"
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"groups: [{group}]\npue: 1.2\nkg_co2_per_kwh: 0.445\n")
+    job = with_value(SMALLER, "--cluster", str(path))
+    in_file = plan("estimate", *job, *layout, "--json").json
+    assert in_file["spent"] == on_line["spent"]
+    spent = in_file["spent"]
+    assert spent["kg_co2_per_run"] == pytest.approx(0.445 * spent["kwh_per_run"])
+    assert spent["kwh_per_step"] == pytest.approx(1.2 * spent["joules_per_step"] / 3.6e6)
+
+
 def test_another_runtime_version_is_noted():
     assert "you run v1" in plan("search", *TINY, "--runtime-version", "v1").out
     document = plan("search", *TINY, "--runtime-version", "v1", "--json").json

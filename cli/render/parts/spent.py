@@ -21,12 +21,10 @@ def spent_lines(job: Job, spent: Spent | None) -> Iterator[str]:
             yield "energy not known: no power limit is known of these GPUs, or they are unlike"
         return
     of = "GPUs alone" if cluster.pue is None else f"GPUs with PUE {cluster.pue:g}"
-    parts = [f"{_both(spent.kwh_per_run, spent.kwh_per_step, _energy)} ({of})"]
+    parts = [f"energy {_both(spent.kwh_per_run, spent.kwh_per_step, _energy)} ({of})"]
     if spent.kg_co2_per_step is not None:
-        world = " (IEA, mean of the world in 2024)" * (
-            cluster.kg_co2_per_kwh == WORLD_KG_CO2_PER_KWH
-        )
-        at = f"at {cluster.kg_co2_per_kwh:g} kg a kWh{world}"
+        world = cluster.kg_co2_per_kwh == WORLD_KG_CO2_PER_KWH
+        at = f"at {cluster.kg_co2_per_kwh:g} kg a kWh{' (IEA, world 2024)' * world}"
         parts.append(f"CO2 {_both(spent.kg_co2_per_run, spent.kg_co2_per_step, _mass)}, {at}")
     yield DOT.join(parts)
 

@@ -79,14 +79,17 @@ def test_unlike_gpus_and_gpus_without_a_power_limit_have_no_energy(make_job):
     ("said", "lines"),
     [
         ({}, []),
-        ({"tokens": 10**12}, [r"[\d,.]+ [MG]Wh, [\d.]+ Wh a step \(GPUs alone\)"]),
+        ({"tokens": 10**12}, [r"energy [\d,.]+ [MG]Wh, [\d.]+ Wh a step \(GPUs alone\)"]),
         (
             {"kg_co2_per_kwh": 0.4, "pue": 1.2},
-            [r"[\d.]+ Wh a step \(GPUs with PUE 1.2\) · CO2 [\d.]+ g a step, at 0.4 kg a kWh"],
+            [
+                r"energy [\d.]+ Wh a step \(GPUs with PUE 1.2\) · "
+                r"CO2 [\d.]+ g a step, at 0.4 kg a kWh"
+            ],
         ),
         (
             {"kg_co2_per_kwh": 0.445},
-            [r".* at 0.445 kg a kWh \(IEA, mean of the world in 2024\)"],
+            [r".* at 0.445 kg a kWh \(IEA, world 2024\)"],
         ),
     ],
 )
