@@ -55,7 +55,8 @@ def _with_sequence_parallel(
     question: Question, text: str, layout: Layout, memory_margin: float
 ) -> Iterator[str]:
     """What sequence parallelism would change, where a layout with tp leaves it unsaid."""
-    if layout.tp == 1 or layout.sequence_parallel or "sequence_parallel" in text:
+    printed = "=" not in text  # then it says all: SP, or no SP
+    if printed or layout.tp == 1 or layout.sequence_parallel or "sequence_parallel" in text:
         return
     other = layout.model_copy(update={"sequence_parallel": True})
     try:

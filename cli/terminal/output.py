@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import click
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
 from trainplan.cli.terminal.characters import encoding_of, plain, spelled
 from trainplan.cli.terminal.text import NARROWEST, WIDEST, WIDTH, escaped
+
+WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
+"""Of a command line: spaces in quotes part no words."""
 
 
 def write(text: str) -> None:
@@ -83,5 +88,25 @@ def remark(text: str) -> None:
 
 
 def section(title: str, *lines: str) -> Group:
-    """A heading and lines below it, further in."""
-    return Group(Text(title, style="bold"), *(Padding(Text(s), (0, 0, 0, 2)) for s in lines))
+    """A heading and lines below it, further in; a command stays one that can be pasted."""
+    parts = (Command(line) if line.startswith("plan ") else Text(line) for line in lines)
+    return Group(Text(title, style="bold"), *(Padding(part, (0, 0, 0, 2)) for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command on as many lines as it needs, each but the last with a backslash at its end."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        line, room = "", options.max_width - len(" \\")
+        if len(self.text) <= options.max_width:
+            room = options.max_width
+        for word in WORD.findall(self.text):
+            if line and len(f"{line} {word}") > room:
+                yield Text(f"{line} \\")
+                line = f"  {word}"
+            else:
+                line = f"{line} {word}" if line else word
+        yield Text(line)

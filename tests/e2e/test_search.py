@@ -168,6 +168,13 @@ def test_money_comes_from_the_price_of_the_cluster(page: str):
     assert ratio == pytest.approx(2.0, rel=1e-4)
 
 
+def test_a_printed_layout_without_sequence_parallelism_says_so_itself():
+    printed = ("--layout", "tp 2 · pp 1 · dp 8 · mbs 1 · ZeRO-1 · recompute none")
+    stated = ("--layout", "tp=2,dp=8")
+    told = [plan("estimate", *SMALLER, *layout).out for layout in (printed, stated)]
+    assert ["sequence_parallel is not in the layout" in one for one in told] == [False, True]
+
+
 def test_energy_and_carbon_dioxide_of_the_run_come_with_what_is_stated_of_the_site(tmp_path):
     layout = ("--layout", "pp=2", "--tokens", "1T")
     plain = plan("estimate", *SMALLER, *layout).out.splitlines()[3]

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import shutil
 
 import pytest
@@ -141,3 +142,16 @@ def test_a_table_without_a_column_to_spare_becomes_paragraphs_with_every_number(
         "  activations 4.2 ·",
         "  freed at the end 1.0",
     ]
+
+
+def test_a_command_that_is_too_long_for_a_line_can_still_be_pasted():
+    command = "plan export 'my plan.json' --launcher torchrun --output-dir launch"
+    part = output.section("Next", command, "plan verify x")
+    for width in range(40, 80):
+        title, *lines = output.page_text(part, width=width).splitlines()
+        assert title == "Next"
+        assert max(map(len, lines)) <= width
+        assert lines[-1] == "  plan verify x"
+        pasted = "\n".join(lines[:-1]).replace("\\\n", "")
+        assert shlex.split(pasted) == shlex.split(command)
+        assert (len(lines) == 2) == (width >= len(command) + 2)
