@@ -1,7 +1,7 @@
 """Entry point of `plan`: picks the command, turns every ending into an exit code.
 
-Exit codes: 0 an answer, 2 nothing fits or bad input, 1 our bug, 130 Ctrl-C. A reader that closes
-the pipe early (`plan ... | head`) has seen enough: that is 0.
+Exit codes: 0 an answer, 2 nothing fits or bad input, 3 `plan verify` found a difference, 1 our bug,
+130 Ctrl-C. A reader that closes the pipe early (`plan ... | head`) has seen enough: that is 0.
 """
 
 from __future__ import annotations
@@ -41,12 +41,26 @@ COLLECTED_EVERY = 100_000
 measured; a search takes a tenth less time than at Python's 700."""
 
 START = """\
-plan finds the fastest parallel layout for training a large model, proves it and writes the
-launch script. Try:
+plan finds the fastest parallel layout for training a large model, proves it
+and writes the launch script. Three to try:
 
-  plan search --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192
-  plan catalog models
-  plan search --help
+  # the fastest layout of a job
+  plan search --model llama3-8b --cluster 2x8:h100-sxm --global-batch-size 128 \\
+    --seq-length 8192
+
+  # how many GPUs, 64 at most, a run of 200 B tokens needs to end in two weeks
+  plan search --objective gpus --tokens 200B --deadline 2w \\
+    --model llama3-8b --cluster 8x8:h100-sxm --global-batch-size 128 \\
+    --seq-length 8192
+
+  # what a launch that you have costs, and which edits make it faster
+  plan check -- torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 \\
+    --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
+    --seq-length 8192 --max-position-embeddings 8192 --micro-batch-size 1 \\
+    --global-batch-size 128 --pipeline-model-parallel-size 2 \\
+    --use-distributed-optimizer
+
+`plan --help` lists all commands, `plan catalog` what is known by name.
 """
 
 
@@ -83,7 +97,8 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
-    epilog="Exit codes: 0 answer, 2 nothing fits or bad input, 1 a bug of ours, 130 Ctrl-C.",
+    epilog="Exit codes: 0 answer, 2 nothing fits or bad input, 3 `plan verify` found a difference, "
+    "1 a bug of ours, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="trainplan", prog_name="plan")
@@ -140,7 +155,7 @@ def run(arguments: Sequence[str], control_c: ControlC | None = None) -> int:
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except (click.ClickException, PlanError) as error:
-        return refuse(_usage(error) if isinstance(error, click.ClickException) else str(error))
+        return _misused(error)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except OSError as error:
@@ -155,6 +170,14 @@ def refuse(message: str) -> int:
     words = (shortened(word, LONGEST_WORD) for word in message.split())
     click.echo(f"plan: error: {escaped(shortened(' '.join(words), LONGEST_LINE))}", err=True)
     return BAD_INPUT
+
+
+def _misused(error: click.ClickException | PlanError) -> int:
+    """Say what is wrong in one line; of a group alone show the help, as click does."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return BAD_INPUT
+    return refuse(_usage(error) if isinstance(error, click.ClickException) else str(error))
 
 
 def _usage(error: click.ClickException) -> str:

@@ -44,17 +44,19 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         )
         with Clock(REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
+    spent = answer.spent_of(job, chosen, estimate, measured)
     if as_json:
-        show_json(estimate_document(job, chosen, estimate, notes, found))
+        show_json(estimate_document(job, chosen, estimate, notes, found, spent=spent))
     else:
-        show(*estimate_page(job, chosen, estimate, notes, found))
+        show(*estimate_page(job, chosen, estimate, notes, found, spent=spent))
 
 
 def _with_sequence_parallel(
     question: Question, text: str, layout: Layout, memory_margin: float
 ) -> Iterator[str]:
     """What sequence parallelism would change, where a layout with tp leaves it unsaid."""
-    if layout.tp == 1 or layout.sequence_parallel or "sequence_parallel" in text:
+    printed = "=" not in text  # then it says all: SP, or no SP
+    if printed or layout.tp == 1 or layout.sequence_parallel or "sequence_parallel" in text:
         return
     other = layout.model_copy(update={"sequence_parallel": True})
     try:

@@ -11,7 +11,7 @@ from typing import NoReturn, get_args
 import click
 
 from trainplan.cli.files.disk import errors_of
-from trainplan.cli.options.layout_text import parse_layout, spelled_out
+from trainplan.cli.options.layout_text import parse_choices, parse_layout
 from trainplan.cli.options.stated import Destination, Question
 from trainplan.cli.options.tower import place_of
 from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
@@ -31,11 +31,13 @@ from trainplan.planner.plan import Infeasible, Plan, plan_json
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions import search as answer
 from trainplan.planner.questions.search import SearchOptions
-from trainplan.planner.space import parse_choice
 from trainplan.planner.space.settings import Level
 
 NAMES: tuple[Name, ...] = get_args(Name)
 NOTHING_FITS, INTERRUPTED = 2, 130
+MORE = (
+    "With --verbose: memory of every rank, settings, more measured runs, other schedules, refusals."
+)
 STOPPED = "stopped: the answer is the best so far, as under a time limit"
 """On stderr, after Ctrl-C."""
 
@@ -58,6 +60,7 @@ def search_options(
         PlanError: A slack without its objective, or no field or value to hold or exclude.
     """
     place, fix = place_of(fix)
+    held, excluded = parse_choices(fix, exclude)
     return SearchOptions(
         tower=place,
         objective=objective,
@@ -67,8 +70,8 @@ def search_options(
         memory_margin=memory_margin,
         top=top,
         search_options=search_options,
-        fix=tuple(parse_choice(spelled_out(text), excluded=False) for text in fix),
-        exclude=tuple(parse_choice(spelled_out(text), excluded=True) for text in exclude),
+        fix=held,
+        exclude=excluded,
     )
 
 
@@ -89,6 +92,7 @@ def command(
     workers: int | None,
     baseline: str | None,
     pareto: str | None,
+    verbose: bool,
 ) -> None:
     """Search, and print the plan or why there is none."""
     destination.check()
@@ -104,12 +108,12 @@ def command(
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
     else:
         plan = _completed(result, clock.seconds, question.notes)
-        _show(plan, own, destination)
+        _show(plan, own, destination, verbose=verbose)
     if clock.stopped:
         _end_as_stopped(STOPPED)
 
 
-def _show(plan: Plan, own: Baseline | None, destination: Destination) -> None:
+def _show(plan: Plan, own: Baseline | None, destination: Destination, *, verbose: bool) -> None:
     """Print the plan, then write it: an answer is not lost where it cannot be written."""
     text = json_text(plan_json(plan))
     beside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
@@ -118,9 +122,10 @@ def _show(plan: Plan, own: Baseline | None, destination: Destination) -> None:
         if beside:
             remark(beside)
     else:
-        page = list(plan_page(plan))
+        page = list(plan_page(plan, verbose=verbose))
         parts = [*page[:1], *([beside] if beside else []), *page[1:]]
-        show(*parts, next_part(_next(plan, destination)))
+        more = () if verbose else (MORE,)
+        show(*parts, next_part(_next(plan, destination)), *more)
     destination.write(text)
 
 

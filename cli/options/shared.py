@@ -19,10 +19,9 @@ from trainplan.cli.options.names import (
     STATE_PRECISIONS,
 )
 from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.parameters import byte_count, finite, token_count
+from trainplan.cli.options.parameters import byte_count, carbon_intensity, finite, token_count
 from trainplan.cli.options.where import WHERE
 from trainplan.cli.terminal.lazily import call
-from trainplan.cli.terminal.text import WIDTH
 
 PATH = click.Path(path_type=Path)
 PLAN = click.argument("plan", type=PATH)
@@ -88,7 +87,7 @@ TOKENS = click.option(
     "--tokens",
     callback=token_count,
     metavar="N",
-    help="Tokens of the whole run (15T, 300B, 1e12): adds days, GPU-hours and money.",
+    help="Tokens of the whole run (15T, 300B, 1e12): adds days, GPU-hours, energy and money.",
 )
 OPTIMIZER = click.option(
     "--optimizer",
@@ -169,6 +168,21 @@ LOSS_TOKENS = click.option(
     metavar="SHARE",
     help="Share of the tokens that count in the loss, as where prompts do not.",
 )
+CARBON = click.option(
+    "--carbon",
+    "kg_co2_per_kwh",
+    callback=carbon_intensity,
+    metavar="KG|world",
+    help="Carbon dioxide of a kWh of electricity in kg, such as 0.4, or the mean of the world: "
+    "adds that of a step and of the run of --tokens.",
+)
+PUE = click.option(
+    "--pue",
+    type=click.FloatRange(1, 10),
+    callback=finite,
+    metavar="X",
+    help="Energy of the site over that of its machines, such as 1.2.  [default: GPUs alone]",
+)
 PROFILE = click.option(
     "--profile",
     "profiles",
@@ -240,6 +254,8 @@ def _job_options(*, length_required: bool) -> Decorator:
         RUNTIME_OPTION,
         RESERVE,
         RESERVE_HOST,
+        CARBON,
+        PUE,
         PROFILE,
     )
     return gathered("question", "trainplan.cli.options.stated:question", options)
@@ -274,9 +290,7 @@ def output_options(unit: str = "") -> Decorator:
             click.option(
                 "--width",
                 type=click.IntRange(40, 1000),
-                default=WIDTH,
-                show_default=True,
-                help="Columns of the timeline.",
+                help="Columns of the timeline.  [default: those of the terminal]",
             ),
             JSON,
         ),

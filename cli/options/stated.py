@@ -24,11 +24,12 @@ from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
-from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec import ClusterSpec, Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Precision, StatePrecision
 from trainplan.costmodel.spec.lengths import Packing
 from trainplan.costmodel.spec.optimizer import parse_optimizer
 from trainplan.costmodel.spec.routing import FORMS, RoutingSpec, is_routing
+from trainplan.costmodel.step.footprint import WORLD_KG_CO2_PER_KWH
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ def question(
     runtime_options: RuntimeOptions,
     reserve_bytes: int,
     reserve_host_bytes: int,
+    kg_co2_per_kwh: float | str | None = None,
+    pue: float | None = None,
     profiles: tuple[Path, ...],
 ) -> Question:
     """The job of `--model` to `--profile`.
@@ -95,7 +98,7 @@ def question(
     job = Job(
         model=with_trained(with_tower(load_model(model), tower), train),
         training=training,
-        cluster=machines,
+        cluster=_with_power(machines, kg_co2_per_kwh, pue),
         runtime=chosen,
         options=runtime_options,
         reserve_bytes=reserve_bytes,
@@ -103,6 +106,13 @@ def question(
     )
     notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
     return Question(job, notes, whole)
+
+
+def _with_power(cluster: ClusterSpec, carbon: float | str | None, pue: float | None) -> ClusterSpec:
+    """The cluster with what is stated of its electricity."""
+    kg = WORLD_KG_CO2_PER_KWH if isinstance(carbon, str) else carbon
+    stated = {"kg_co2_per_kwh": kg, "pue": pue}
+    return cluster.model_copy(update={k: v for k, v in stated.items() if v is not None})
 
 
 def _chosen_notes(stated: str | None, job: Job) -> tuple[str, ...]:

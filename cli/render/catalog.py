@@ -44,6 +44,7 @@ def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
             )
             for name, spec in gpus.items()
         ),
+        *("fit", "fp8 TFLOP/s", "memory GB/s", "NIC GB/s"),
     )
     yield (
         "Dense peaks; bandwidths of one GPU in one direction. fit: constants fitted on "
@@ -87,7 +88,8 @@ def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
         "context",
         Words("Hugging Face"),
     )
-    yield grid(columns, (_model_row(model) for model in models))
+    spare = ("vocab", "heads", "context", "hidden", "layers", "experts")
+    yield grid(columns, (_model_row(model) for model in models), *spare)
     yield (
         "--model takes these names and those of Hugging Face, in any case and with -Instruct, "
         "-Base or -FP8 at their end; a config.json or its folder works like a preset, and `plan "

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import DOT, percent, plural, seconds
+from trainplan.cli.render.parts.grid import Grid, Words, grid
+from trainplan.cli.render.parts.text import percent, plural, seconds
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.spec.evidence.profile import (
     Flag,
@@ -72,7 +72,7 @@ def headline(profile: Profile) -> Text:
     return text
 
 
-def curves_table(profile: Profile) -> Table:
+def curves_table(profile: Profile) -> Grid:
     """The fitted curves with what they leave of a point they have not seen."""
     return grid(
         (Words("Curve"), Words("says"), "off by"),

@@ -24,7 +24,8 @@ from trainplan.cli.options.where import needs_a_machine
     shell_complete=completions.LAYOUT,
     metavar="LAYOUT",
     help="FIELD=VALUE,... such as tp=8,pp=4,vpp=2,micro_batch_size=1. Left out: dp fills the "
-    "cluster, vpp > 1 is interleaved, zero_stage=1, the rest 1 or off.",
+    "cluster, vpp > 1 is interleaved, zero_stage=1, the rest 1 or off. Or a layout as it was "
+    "printed, or @plan.json:3, the third of a plan's table.",
 )
 @memory_margin(0.0)
 @JSON

@@ -123,9 +123,15 @@ def needs(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  # noqa: FB
     help="Your layout (see `plan estimate`), to compare.",
 )
 @PARETO
+@click.option(
+    "--verbose",
+    is_flag=True,
+    help="Also print the memory of every pipeline rank, the settings that were searched, more "
+    "measured runs, other schedules and what was refused.",
+)
 @destination_options
 def command() -> None:
     """Find the fastest layout that fits, with proof.
 
-    Prints the layout, where its step time goes, the alternatives, its memory and what was refused.
+    Prints the layout, how sure it is, where its step time goes and the alternatives.
     """

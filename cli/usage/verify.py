@@ -43,6 +43,6 @@ def command() -> None:
     fsdp2 and accelerate, on GPUs over NCCL or on the CPU over gloo: what the plan uses, each by
     itself and together. Losses and gradient norms are compared with those of one process, weights,
     bytes sent and bytes kept of every rank with what the cost model counts. Needs `pip install
-    'trainplan[train]'`. With --json, one object a line as it goes; the last has all. Exit code 1:
+    'trainplan[train]'`. With --json, one object a line as it goes; the last has all. Exit code 3:
     something differs.
     """

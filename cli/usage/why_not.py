@@ -16,7 +16,7 @@ from trainplan.cli.options.shared import JSON, PLAN, PROFILE, time_limit
     required=True,
     shell_complete=completions.LAYOUT,
     metavar="LAYOUT",
-    help="FIELD=VALUE,... as for `plan estimate`; what is left out follows from the rest.",
+    help="As for `plan estimate`: FIELD=VALUE,..., a printed layout, or @plan.json:3.",
 )
 @PROFILE
 @time_limit(20.0, "Look for changes that make it run until then.")

@@ -190,6 +190,10 @@ class Share(Codec):
     of: str
     """The whole, as a noun."""
 
+    def text(self, value: object) -> str:
+        assert isinstance(value, int | float)
+        return f"{value:g}" if float(f"{value:g}") == value else f"{value!r}"
+
     def read(self, name: str, text: str) -> float:
         try:
             return float(text)
@@ -226,6 +230,11 @@ class Stages(Codec):
         """
         if text == "even":
             return None
+        if text in ("uneven", "free"):
+            raise SpecError(
+                f"layout field {name}={text}: say how many layers every virtual stage has, such as "
+                f"{name}=13*8+12, or even; `--fix {name}=uneven` of a search finds them"
+            )
         stages: list[dict[str, int]] = []
         for part in text.split("+"):
             stage, star, times = part.partition("*")
@@ -243,7 +252,9 @@ class Stages(Codec):
         return stages
 
     def chosen(self, name: str, text: str) -> float:
-        return one_of(name, text, ("free", "even"))
+        if text.lower() not in ("free", "even"):
+            raise SpecError(f"{name} is one of free, even, uneven")
+        return float(text.lower() == "even")
 
 
 def bits(modules: Iterable[str], names: Sequence[str]) -> int:
