@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from types import MappingProxyType
 
 from trainplan.cli.report.blocks import Figure
@@ -73,3 +74,9 @@ def layout(*, x: str = "", y: str = "", **more: object) -> dict[str, object]:
 def figure(data: Sequence[Mapping[str, object]], layout: Mapping[str, object]) -> Figure:
     """A figure of traces."""
     return {"data": [dict(trace) for trace in data], "layout": dict(layout)}
+
+
+def label(text: str) -> str:
+    """Text that a figure shows as it stands: plotly reads tags, entities and templates in it."""
+    shown = escape(text, quote=False).replace("%{", "%&#123;")
+    return f"&#64;{shown[1:]}" if shown.startswith("@") else shown

@@ -1,0 +1,64 @@
+"""Which documents have a report, and what makes its page: one line a kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from trainplan.cli.render.infeasible import SCHEMA as INFEASIBLE
+from trainplan.cli.report.blocks import Page
+from trainplan.cli.report.plan.page import plan_page
+from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.planner.plan.plan import SCHEMA as PLAN
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A document to be drawn."""
+
+    name: str
+    """Of its file, as commands of the page name it."""
+    text: str
+    values: Mapping[str, object]
+    measured: Measured = NOTHING
+    """What `--profile` says of the machine, where something is priced again."""
+
+
+Builder: TypeAlias = Callable[[Asked], Page]
+KINDS: Mapping[str, Builder] = MappingProxyType(
+    {
+        PLAN: lambda asked: plan_page(asked.name, asked.text, asked.measured),
+    }
+)
+"""Schema of a document -> its page."""
+HOW = "`plan search --output` writes plans"
+
+
+def page_of(asked: Asked) -> Page:
+    """The page of a document.
+
+    Raises:
+        SpecError: It is none of ours, of another version, or has nothing to draw.
+        CatalogError: No such kind of document has a report.
+    """
+    schema = asked.values.get("schema")
+    if not isinstance(schema, str):
+        raise SpecError(f"no document of plan: the key 'schema' is missing; {HOW}")
+    if schema in KINDS:
+        return KINDS[schema](asked)
+    if schema == INFEASIBLE:
+        raise SpecError(f"nothing fits, so there is no layout to draw{_helps(asked.values)}")
+    others = {known.rpartition("/")[0]: known for known in KINDS}
+    if known := others.get(schema.rpartition("/")[0]):
+        raise SpecError(f"schema {schema[:80]!r} is not {known!r}: make it again with this version")
+    raise unknown_name("schema with a report", schema[:80], KINDS, f"known: {', '.join(KINDS)}")
+
+
+def _helps(values: Mapping[str, object]) -> str:
+    """The first set of changes with which something fits."""
+    sets = values.get("relaxations")
+    first = sets[0] if isinstance(sets, list) and sets else None
+    return f"; it fits with: {' and '.join(map(str, first))}" if isinstance(first, list) else ""
