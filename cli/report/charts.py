@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 from types import MappingProxyType
 
 from trainplan.cli.report.blocks import Figure
@@ -80,3 +81,8 @@ def label(text: str) -> str:
     """Text that a figure shows as it stands: plotly reads tags, entities and templates in it."""
     shown = escape(text, quote=False).replace("%{", "%&#123;")
     return f"&#64;{shown[1:]}" if shown.startswith("@") else shown
+
+
+def folded(text: str, width: int) -> str:
+    """`label` on lines of `width` characters."""
+    return "<br>".join(map(label, wrap(text, width)))
