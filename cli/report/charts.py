@@ -60,6 +60,7 @@ def layout(*, x: str = "", y: str = "", **more: object) -> dict[str, object]:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"color": "@text", "size": 13},
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "dragmode": False,
         "hoverlabel": {"bgcolor": "@background", "font": {"color": "@text"}},
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
         "xaxis": {**axis, "title": {"text": x}},

@@ -29,6 +29,14 @@ POLICY = (
     "img-src data: blob:; base-uri 'none'; form-action 'none'"
 )
 """Content security policy: the file can load nothing."""
+ZOOMS = (
+    ("in", "Zoom in"),
+    ("out", "Zoom out"),
+    ("left", "Earlier"),
+    ("right", "Later"),
+    ("all", "All"),
+)
+"""Buttons of a chart that zooms: what the script does, and what they say."""
 NAME = re.compile(r"[a-zA-Z0-9-]+")
 
 
@@ -112,7 +120,14 @@ def _(block: Chart) -> Iterator[str]:
     yield f"<p>{escape(block.says)}</p>"
     yield f'<div id="{name}" class="drawing" style="height:{block.height}px" role="img" '
     yield f'aria-label="{escape(block.caption)}. {escape(block.says)}" data-figure="{name}-data">'
-    yield f'</div><script type="application/json" id="{name}-data">{_json(block.figure)}</script>'
+    yield "</div>"
+    if block.zooms:
+        yield f'<div class="zoom" role="group" aria-label="Zoom" data-of="{name}">'
+        yield from (
+            f'<button type="button" data-zoom="{step}">{text}</button>' for step, text in ZOOMS
+        )
+        yield "</div>"
+    yield f'<script type="application/json" id="{name}-data">{_json(block.figure)}</script>'
     yield "<details><summary>The numbers</summary>"
     yield from _html(block.numbers)
     yield "</details></figure>"

@@ -43,6 +43,8 @@ def _blocks(plan: Plan) -> Iterator[Block]:
     )
     for variable in config.required_environment:
         yield Paragraph(f"Set first: {variable.name}: {variable.sentence}")
-    for file in (script, *([hosts] if hosts else []), *config.files):
-        yield Code(file.name, file.text)
+    yield Code(script.name, script.text)
+    if hosts:
+        yield Code(hosts.name, hosts.text)
+    yield from (Code(file.name, file.text) for file in config.files)
     yield from (Paragraph(note) for note in config.notes)

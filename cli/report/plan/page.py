@@ -13,6 +13,7 @@ from trainplan.cli.report.plan.launch import launch_section
 from trainplan.cli.report.plan.memory import memory_section
 from trainplan.cli.report.plan.reproduce import reproduce_section
 from trainplan.cli.report.plan.step import step_section
+from trainplan.cli.report.plan.timeline import timeline_section
 from trainplan.cli.report.plan.why import (
     evidence_section,
     notes_section,
@@ -49,6 +50,7 @@ def _sections(plan: Plan, name: str, text: str, measured: Measured) -> Iterator[
     yield job_section(plan)
     yield step_section(plan.best.estimate, measured_step(json.loads(text)))
     yield memory_section(plan)
+    yield timeline_section(plan, measured, name)
     yield alternatives_section(plan)
     yield from others_section(plan)
     yield from refused_section(plan)
