@@ -48,6 +48,9 @@ SERIES: Sequence[str] = (
 )  # fmt: skip
 """Colours of series without one of their own, in order."""
 
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif'
+"""As in the page's style."""
+
 
 def layout(*, x: str = "", y: str = "", **more: object) -> dict[str, object]:
     """A plotly layout in the page's style; `x` and `y` are titles of axes with their units.
@@ -55,16 +58,20 @@ def layout(*, x: str = "", y: str = "", **more: object) -> dict[str, object]:
     `more` replaces or adds keys; `xaxis` and `yaxis` are merged.
     """
     axis = {"gridcolor": "@grid", "zerolinecolor": "@grid", "automargin": True}
+
+    def title(text: str) -> dict[str, object]:
+        return {"text": text, "font": {"size": 13, "color": "@quiet"}}
+
     merged: dict[str, object] = {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": "@text", "size": 13},
+        "font": {"color": "@text", "size": 13, "family": FONT},
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
         "dragmode": False,
         "hoverlabel": {"bgcolor": "@background", "font": {"color": "@text"}},
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
-        "xaxis": {**axis, "title": {"text": x}},
-        "yaxis": {**axis, "title": {"text": y}},
+        "xaxis": {**axis, "title": title(x)},
+        "yaxis": {**axis, "title": title(y)},
     }
     for name, value in more.items():
         known = merged.get(name)

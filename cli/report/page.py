@@ -69,7 +69,7 @@ def _document(page: Page) -> Iterator[str]:
         yield from _section(part)
     yield "</main>"
     if any(_has_chart(part.blocks) for part in page.sections):
-        yield f"<script>{_plotly()}</script>"
+        yield f'<script type="text/plain" id="plotly">{_plotly()}</script>'
     yield f"<script>\n{_asset('page.js')}</script></body></html>"
 
 
@@ -198,6 +198,9 @@ def _asset(name: str) -> str:
 
 
 def _plotly() -> str:
-    """The drawing library, whole; its licence stands at its head."""
+    """The drawing library, whole; its licence stands at its head.
+
+    The script of the page runs it when a chart comes near: the answer does not wait for it.
+    """
     path = resources.files("plotly").joinpath("package_data", "plotly.min.js")
     return path.read_text(encoding="utf-8").replace("</script", "<\\/script")

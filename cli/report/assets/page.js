@@ -11,7 +11,14 @@
     return value;
   };
   const charts = [...document.querySelectorAll("[data-figure]")];
+  const library = () => {
+    if (window.Plotly) return;
+    const script = document.createElement("script");
+    script.textContent = document.getElementById("plotly").textContent;
+    document.head.append(script);
+  };
   const draw = (place) => {
+    library();
     const stored = document.getElementById(place.dataset.figure).textContent;
     const figure = coloured(JSON.parse(stored), style());
     const done = Plotly.react(place, figure.data, figure.layout,

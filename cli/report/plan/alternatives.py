@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainplan.cli.render.parts.alternatives import any_away, axis_text, legend, shown_axes
-from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.render.parts.differences import SAME, change_text
 from trainplan.cli.render.parts.text import (
     gib,
@@ -34,6 +33,22 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "update, offload, overhead": ("optimizer", "offload", "overhead"),
 }
 """Terms that the chart of differences shows as one."""
+SHORT = {
+    "gemm": "products",
+    "elementwise": "elementwise work",
+    "host": "kernel launches",
+    "tp_comm": "tp comm",
+    "cp_comm": "cp comm",
+    "ep_comm": "expert all-to-all",
+    "fsdp_comm": "sharding comm",
+    "bubble": "bubble",
+    "p2p": "stage messages",
+    "dp_comm": "dp comm",
+    "optimizer": "update",
+    "offload": "offload",
+    "overhead": "overhead",
+}
+"""Terms in the table; the others are called as they are."""
 MOST_CAUSES = 3
 """Terms named of a layout; the chart has all."""
 SEEN = 0.002
@@ -73,7 +88,7 @@ def _table(plan: Plan) -> Table:
         Column("MFU", numeric=True),
         Column("GiB", numeric=True, hint="of the fullest GPU"),
         Column("near tie", hint=f"within {percent(near_tie_fraction())} of the best"),
-        Column("what makes it slower"),
+        Column("what makes it slower", hint="of the answer's step"),
     )
     rows = tuple(
         (
@@ -119,7 +134,10 @@ def causes(plan: Plan, candidate: Candidate) -> str:
     if _is_answer(plan, candidate):
         return "the answer"
     seen = [one for one in differences(plan, candidate) if abs(one.difference_s) >= SEEN * step]
-    named = [f"{LABELS[one.term]} {one.difference_s / step * 100:+.1f} %" for one in seen]
+    named = [
+        f"{SHORT.get(one.term, one.term)} {one.difference_s / step * 100:+.1f}\u00a0%"
+        for one in seen
+    ]
     more = len(named) - MOST_CAUSES
     rest = f", {more} more" if more > 0 else ""
     return ", ".join(named[:MOST_CAUSES]) + rest if named else "no term differs by much"

@@ -103,7 +103,14 @@ def _figure(
     return dict(
         figure(
             bars + lines,
-            layout(x="pipeline rank", y="GiB", barmode="stack", xaxis=axis, bargap=0.3),
+            layout(
+                x="pipeline rank",
+                y="GiB",
+                barmode="stack",
+                xaxis=axis,
+                bargap=0.3,
+                legend={"traceorder": "normal"},
+            ),
         )
     )
 

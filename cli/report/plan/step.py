@@ -28,7 +28,7 @@ HINTS = {
     IDEAL: "MFU times the step: FLOPs of the model over the peak of all GPUs",
     BELOW_PEAK: "efficiency of the kernels, and what the busiest rank has more than the mean",
 }
-BAR, ENDS = 30, 70
+BAR, ENDS = 38, 70
 """Pixels of a bar, and of what stands above and below all bars."""
 
 
@@ -102,7 +102,7 @@ def _says(estimate: Estimate, measured_s: float | None) -> str:
 
 
 def _figure(parts: Sequence[Part], step: float) -> dict[str, object]:
-    names = [folded(part.name, 22) for part in parts]
+    names = [folded(part.name, 24) for part in parts]
     texts = [f"{seconds_like(p.seconds, step)} · {percent(p.seconds / step)}" for p in parts]
     longest = max(part.start + part.seconds for part in parts)
     bars = {

@@ -34,6 +34,7 @@ KINDS: tuple[tuple[str, str, tuple[Op, ...]], ...] = (
     ("copies of activations", "@pink", (Op.OFFLOAD, Op.RELOAD)),
 )
 """Name, colour and ops of what is drawn."""
+ALL = "All of the step: "
 COMPUTE, SENDS, COPIES = (-0.14, 0.6), (0.26, 0.16), (0.41, 0.12)
 """Lanes of a rank: middle against the rank's, and height, in rows."""
 
@@ -43,6 +44,7 @@ class Window:
     """What is drawn: ranks, and from when to when."""
 
     name: str
+    title: str
     says: str
     ranks: tuple[int, ...]
     begin: float
@@ -85,29 +87,31 @@ def windows(simulation: Simulation) -> tuple[Window, ...]:
     pp = timeline.program.pp
     every = tuple(range(pp))
     if int(timeline.program.lengths.sum()) <= MOST_BARS:
-        return (Window("pipeline", "", every, 0.0, step),)
+        return (Window("pipeline", ALL, "", every, 0.0, step),)
     some = tuple(np.unique(np.linspace(0, pp - 1, min(pp, MOST_RANKS)).astype(int)).tolist())
     used = timeline.program.kind[list(some)] != Op.NONE
-    says = "" if some == every else f"{len(some)} of {pp} ranks are drawn. "
+    says = "" if some == every else f"{len(some)} of {pp} ranks are drawn."
     if used.sum() <= MOST_BARS:
-        return (Window("pipeline", says, some, 0.0, step),)
+        return (Window("pipeline", ALL, says, some, 0.0, step),)
     half = MOST_BARS // 2
     first = float(np.sort(timeline.start[list(some)][used])[half])
     last = float(np.sort(timeline.end[list(some)][used])[-half])
+    until, since = f"Drawn until {seconds(first)}. ", f"Drawn from {seconds(last)}. "
     return (
-        Window("pipeline-begin", f"{says}Drawn until {seconds(first)}. ", some, 0.0, first),
-        Window("pipeline-end", f"{says}Drawn from {seconds(last)}. ", some, last, step),
+        Window("pipeline-begin", "The beginning: ", f"{until}{says}".strip(), some, 0.0, first),
+        Window("pipeline-end", "The end: ", f"{since}{says}".strip(), some, last, step),
     )
 
 
 def _charts(simulation: Simulation) -> Iterator[Block]:
     found = windows(simulation)
+    yield Paragraph(_says(simulation))
     for window in found:
         bars = [one for one in _bars(simulation, window) if one.length]
         yield Chart(
             name=window.name,
-            caption="What each pipeline rank does, in seconds from the start of the step",
-            says=f"{window.says}{_says(simulation)}",
+            caption=f"{window.title}each pipeline rank, in seconds from the start of the step",
+            says=window.says or "All passes are drawn.",
             figure=drawing(
                 bars,
                 {row: f"rank {rank}" for row, rank in enumerate(window.ranks)},
