@@ -145,7 +145,8 @@ def _counted(job: Job, layout: Layout) -> Iterator[str]:
     """Axes whose bytes are known.
 
     Source: `sent_bytes`, which `plan verify` holds against megatron-core; latent attention and
-    mixers that carry a state exchange more in tensor groups, towers and adapters are not in it.
+    mixers that carry a state exchange more in tensor groups, towers and adapters are not in it, nor
+    dispatchers that send a token once to a node.
     """
     model = job.model
     if model.tower or model.trained:
@@ -154,7 +155,10 @@ def _counted(job: Job, layout: Layout) -> Iterator[str]:
         yield from ("dp", "expert dp") if layout.dp_replicate == 1 else ()
     if runtime(job.runtime).family != MEGATRON_CORE.family:
         return
-    yield from ("ep", "etp", "pp")
+    yield from ("pp", "etp")
+    experts = traits_of(job).experts
+    if {experts.dispatcher, experts.dispatcher_across} == {"alltoall"}:
+        yield "ep"
     plain = all(kind.mixer in PLAIN and kind.mla is None for kind in model.kinds)
     if not plain or model.num_nextn_predict_layers:
         return

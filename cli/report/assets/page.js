@@ -59,8 +59,8 @@
     button.addEventListener("click", () => {
       const place = document.getElementById(button.parentElement.dataset.of);
       const stored = JSON.parse(document.getElementById(place.dataset.figure).textContent);
-      const range = moved(
-        place.layout.xaxis.range, stored.layout.xaxis.range, button.dataset.zoom);
+      const { minallowed, maxallowed } = stored.layout.xaxis;
+      const range = moved(place.layout.xaxis.range, [minallowed, maxallowed], button.dataset.zoom);
       Plotly.relayout(place, { "xaxis.range": range });
     });
   const opened = new Set();

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 from trainplan.cli.render.parts.breakdown import LABELS
-from trainplan.cli.render.parts.text import gib, percent, plural, seconds_like
+from trainplan.cli.render.parts.text import gib, percent, seconds_like
 from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
-from trainplan.cli.report.charts import SERIES, figure, label, layout
+from trainplan.cli.report.charts import figure, layout
+from trainplan.cli.report.plan.ranks import ranks_chart
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.planner.plan import Plan
 from trainplan.planner.questions.links import AxisLinks, axis_links
 
@@ -32,8 +31,6 @@ WORDS = {
     "dp": "replicas and their shards",
     "expert dp": "replicas of experts",
 }
-MOST_NODES = 64
-"""Rows of the map; further nodes go on alike."""
 
 
 def links_section(plan: Plan, measured: Measured) -> Section:
@@ -43,7 +40,7 @@ def links_section(plan: Plan, measured: Measured) -> Section:
 
 def _blocks(plan: Plan, measured: Measured) -> Iterator[Block]:
     job, best = plan.job, plan.best.layout
-    yield _map(job, best, plan.placement.nodes if plan.placement else ())
+    yield ranks_chart(job.cluster, best, plan.placement.nodes if plan.placement else ())
     try:
         found = axis_links(job, best, measured)
     except PlanError as error:
@@ -64,7 +61,7 @@ def _blocks(plan: Plan, measured: Measured) -> Iterator[Block]:
 def _chart(plan: Plan, found: Sequence[AxisLinks]) -> Chart:
     shown = [one for one in found if one.inside_bytes is not None]
     tiers = {
-        "links of its domain (NVLink)": ("@green", [one.inside_bytes or 0.0 for one in shown]),
+        "links within its domain": ("@green", [one.inside_bytes or 0.0 for one in shown]),
         "network adapter": ("@orange", [one.outside_bytes or 0.0 for one in shown]),
     }
     bars = [
@@ -141,79 +138,3 @@ def _table(plan: Plan, found: Sequence[AxisLinks]) -> Table:
         Column("terms"),
     )
     return Table("Groups of ranks and what they send in a step", columns, tuple(rows))
-
-
-def _map(job: Job, best: Layout, named: Sequence[str]) -> Chart:
-    """A cell for each GPU: its pipeline rank, and its place on the other axes."""
-    sizes = _node_sizes(job.cluster)
-    starts = list(accumulate(sizes, initial=0))
-    shown = min(len(sizes), MOST_NODES)
-    width = max(sizes[:shown])
-    ranks = [
-        [starts[node] + gpu if gpu < sizes[node] else None for gpu in range(width)]
-        for node in range(shown)
-    ]
-    last = len(SERIES)
-    stage = best.tp * best.cp * best.dp
-    colours = [
-        [None if one is None or one >= best.world_size else one // stage % last for one in row]
-        for row in ranks
-    ]
-    words = [["" if one is None else _place(best, one) for one in row] for row in ranks]
-    names = [label(name) for name in named] or [f"node {node}" for node in range(len(sizes))]
-    cells = {
-        "type": "heatmap",
-        "z": colours,
-        "y": names[:shown],
-        "x": [f"GPU {gpu}" for gpu in range(width)],
-        "text": words,
-        "hovertemplate": "%{y}, %{x}: %{text}<extra></extra>",
-        "zmin": -0.5,
-        "zmax": last - 0.5,
-        "colorscale": [
-            [edge, colour] for i, colour in enumerate(SERIES) for edge in (i / last, (i + 1) / last)
-        ],
-        "showscale": False,
-        "xgap": 2,
-        "ygap": 2 if shown <= MANY_ROWS else 0,
-    }
-    rest = "" if shown == len(sizes) else f" {len(sizes) - shown:,} further nodes go on alike."
-    return Chart(
-        name="ranks",
-        caption="Every GPU, coloured by its pipeline rank; tensor ranks are neighbours, then come "
-        "context, data and pipeline ranks",
-        says=f"A pipeline rank has {plural(stage, 'GPU')}: tp {best.tp}, cp {best.cp}, dp "
-        f"{best.dp}.{rest}",
-        figure=figure([cells], layout(yaxis={"autorange": "reversed", "showgrid": False})),
-        numbers=Table(
-            "First and last rank of each node",
-            (Column("node"), Column("first rank"), Column("last rank")),
-            tuple(
-                (
-                    Cell(named[node] if named else f"node {node}"),
-                    Cell(_place(best, starts[node])),
-                    Cell(_place(best, starts[node + 1] - 1)),
-                )
-                for node in range(shown)
-                if starts[node + 1] <= best.world_size
-            ),
-        ),
-        height=80 + (26 if shown <= MANY_ROWS else 8) * shown,
-    )
-
-
-MANY_ROWS = 16
-"""More nodes than that have thin rows."""
-
-
-def _node_sizes(cluster: ClusterSpec) -> list[int]:
-    """GPUs of every node in rank order."""
-    return [group.gpus_per_node for group in cluster.groups for _ in range(group.num_nodes)]
-
-
-def _place(best: Layout, rank: int) -> str:
-    """Where a rank stands on every axis."""
-    rest, tp = divmod(rank, best.tp)
-    rest, cp = divmod(rest, best.cp)
-    pp, dp = divmod(rest, best.dp)
-    return f"rank {rank}: pp {pp}, dp {dp}, cp {cp}, tp {tp}"

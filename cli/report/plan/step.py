@@ -145,15 +145,19 @@ def _words(parts: Sequence[Part], step: float, side: str) -> dict[str, object]:
         "mode": "text",
         "y": [folded(part.name, 24) for part in chosen],
         "x": [part.start if side == "left" else part.end for part in chosen],
-        "text": [
-            f" {seconds_like(p.seconds, step)} · {percent(p.seconds / step)} " for p in chosen
-        ],
+        "text": [f" {seconds_like(p.seconds, step)} · {_share(p, step)} " for p in chosen],
         "textposition": "middle right" if side == "right" else "middle left",
-        "textfont": {"color": "@background" if side == "inside" else "@text", "size": 12},
+        "textfont": {"color": "@background" if side == "inside" else "@text", "size": 11},
         "hoverinfo": "skip",
         "showlegend": False,
         "cliponaxis": False,
     }
+
+
+def _share(part: Part, step: float) -> str:
+    """In percent, short."""
+    share = part.seconds / step
+    return percent(share, 0 if abs(share) >= 0.1 else 1)
 
 
 def _side(part: Part, longest: float) -> str:
