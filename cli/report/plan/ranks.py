@@ -37,7 +37,7 @@ class Nodes:
 
     @property
     def shown(self) -> list[int]:
-        """All, or the first and the last node of the pipeline ranks, as many as there is room for."""
+        """All, or where there is no room for all, those where pipeline ranks begin and end."""
         if len(self.sizes) <= MOST_NODES:
             return list(range(len(self.sizes)))
         starts, stage = self.starts, self.stage_ranks
