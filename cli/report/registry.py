@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from trainplan.cli.render.compare import SCHEMA as COMPARE
 from trainplan.cli.render.infeasible import SCHEMA as INFEASIBLE
+from trainplan.cli.render.sweep import SCHEMA as SWEEP
 from trainplan.cli.report.blocks import Page
+from trainplan.cli.report.compare import Compared, compare_page
+from trainplan.cli.report.pareto import Front, pareto_page
 from trainplan.cli.report.plan.page import plan_page
+from trainplan.cli.report.read import read
+from trainplan.cli.report.sweep import Swept, sweep_page
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.planner.goals.pareto import SCHEMA as PARETO
 from trainplan.planner.plan.plan import SCHEMA as PLAN
 
 
@@ -31,6 +38,9 @@ Builder: TypeAlias = Callable[[Asked], Page]
 KINDS: Mapping[str, Builder] = MappingProxyType(
     {
         PLAN: lambda asked: plan_page(asked.name, asked.text, asked.measured),
+        COMPARE: lambda asked: compare_page(read(Compared, asked.values)),
+        SWEEP: lambda asked: sweep_page(read(Swept, asked.values)),
+        PARETO: lambda asked: pareto_page(read(Front, asked.values)),
     }
 )
 """Schema of a document -> its page."""

@@ -1,0 +1,303 @@
+"""The report of `plan compare`: where the seconds and the bytes of two plans differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
+from trainplan.cli.render.parts.differences import signed
+from trainplan.cli.render.parts.text import gib, layout_line, percent, seconds, seconds_like
+from trainplan.cli.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Fact,
+    Facts,
+    Figure,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    Tone,
+)
+from trainplan.cli.report.charts import figure, layout
+from trainplan.cli.report.parts import Columns, cell, number, series, table
+from trainplan.cli.report.read import LayoutValue, ModelValue, Read
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.step.results import RankMemory
+
+HEADS = ("first", "second")
+MEMORY = ("weights", "gradients", "optimizer", "activations", "transients", "overheads")
+"""Parts of the memory of a rank, as they are stacked."""
+
+
+class FieldChange(Read):
+    """A field that differs."""
+
+    field: str
+    before: str
+    after: str
+
+
+class TermChange(Read):
+    """A term of both steps."""
+
+    term: str
+    before_s: float
+    after_s: float
+    difference_s: float
+
+
+class ComparedSide(Read):
+    """One of the two plans."""
+
+    model: ModelValue
+    cluster: ClusterSpec
+    runtime: str
+    layout: LayoutValue
+    estimate: Estimate
+
+
+class Compared(Read):
+    """The document of `plan compare --json`."""
+
+    verdict: str
+    throughput_ratio: float
+    probability_second_faster: float | None
+    job: tuple[FieldChange, ...]
+    layout: tuple[FieldChange, ...]
+    terms: tuple[TermChange, ...]
+    first: ComparedSide
+    second: ComparedSide
+
+    @property
+    def sides(self) -> tuple[ComparedSide, ComparedSide]:
+        """Both, in their order."""
+        return self.first, self.second
+
+
+def compare_page(found: Compared) -> Page:
+    """The report of a comparison."""
+    first, second = found.sides
+    names = dict.fromkeys((first.model.name, second.model.name))
+    return Page(
+        title=f"{' and '.join(names)}: two plans compared",
+        answer=found.verdict,
+        certainty=tuple(_certainty(found)),
+        facts=Facts(tuple(_facts(found))),
+        sections=(
+            Section("time", "Where the seconds differ", _time(found)),
+            Section("memory", "Memory of the fullest GPU", _memory(found)),
+            Section("layouts", "Layouts", _layouts(found)),
+            Section("jobs", "Jobs", _jobs(found)),
+        ),
+    )
+
+
+def _certainty(found: Compared) -> Iterator[Paragraph]:
+    chance = found.probability_second_faster
+    if chance is None:
+        yield Paragraph(
+            "The jobs differ, so the errors of their estimates need not be alike: no probability "
+            "is given.",
+            "doubtful",
+        )
+    else:
+        yield Paragraph(
+            f"The second is the faster one with {percent(chance, 0)} probability. Both are priced "
+            "with the same numbers; what the cost model gets wrong of both alike cancels.",
+            "plain" if chance in (0.0, 1.0) or not 0.1 < chance < 0.9 else "doubtful",
+        )
+    for name, side in zip(HEADS, found.sides, strict=True):
+        if not side.estimate.memory.fits:
+            yield Paragraph(f"The {name} does not fit into memory.", "bad")
+
+
+def _facts(found: Compared) -> Iterator[Fact]:
+    for name, side in zip(HEADS, found.sides, strict=True):
+        one, range_ = side.estimate, side.estimate.uncertainty
+        low, high = (seconds(x) for x in (range_.step_time_low_s, range_.step_time_high_s))
+        level = percent(range_.level, 0)
+        yield Fact(f"step of the {name}", seconds(one.step_time_s), f"{level}: {low} to {high}")
+    yield Fact("tokens/s of the second", f"{found.throughput_ratio:.3g} x", "of the first")
+    for name, side in zip(HEADS, found.sides, strict=True):
+        memory = side.estimate.memory
+        tone: Tone = "plain" if memory.fits else "bad"
+        used = gib(memory.peak_reserved_bytes)
+        yield Fact(f"GiB of the {name}", used, f"of {gib(memory.capacity_bytes)}", tone)
+
+
+def _time(found: Compared) -> Sequence[Block]:
+    first, second = (side.estimate.step_time_s for side in found.sides)
+    step = max(first, second)
+    seen = [t for t in found.terms if abs(t.difference_s) >= SMALLEST_SHARE * step]
+    rest = second - first - sum(one.difference_s for one in seen)
+    parts = [(_short(one.term), one.difference_s) for one in seen]
+    if abs(rest) >= SMALLEST_SHARE * step:
+        parts.append(("all others", rest))
+    more = max(parts, key=lambda part: part[1], default=None)
+    less = min(parts, key=lambda part: part[1], default=None)
+    return (
+        Chart(
+            name="difference",
+            caption="From the step of the first to that of the second, seconds by term",
+            says=_says(more, less, step),
+            figure=_waterfall(first, parts, second),
+            numbers=_terms_table(found, step),
+            height=120 + 28 * len(parts),
+        ),
+    )
+
+
+def _says(more: tuple[str, float] | None, less: tuple[str, float] | None, step: float) -> str:
+    """The largest difference each way."""
+    said = []
+    if less and less[1] < 0:
+        said.append(f"the second saves most in {less[0]} ({signed(less[1], step)})")
+    if more and more[1] > 0:
+        said.append(f"pays most in {more[0]} ({signed(more[1], step)})")
+    text = " and ".join(said) or "no term differs"
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _waterfall(first: float, parts: Sequence[tuple[str, float]], second: float) -> Figure:
+    names = ["first", *(name for name, _ in parts), "second"]
+    ends = [first]
+    for _, value in parts:
+        ends.append(ends[-1] + value)
+    low = min((*ends, second))
+    span = max((*ends, second)) - low
+    start = max(0.0, low - 0.5 * span) if span else 0.0
+    trace = {
+        "type": "waterfall",
+        "orientation": "h",
+        "y": names,
+        "x": [first, *(value for _, value in parts), second],
+        "measure": ["absolute", *("relative" for _ in parts), "total"],
+        "text": [
+            seconds(first),
+            *(signed(v, max(first, second)) for _, v in parts),
+            seconds(second),
+        ],
+        "hovertemplate": "%{y}: %{text}<extra></extra>",
+        "textposition": "none",
+        "increasing": {"marker": {"color": "@limit"}},
+        "decreasing": {"marker": {"color": "@green"}},
+        "totals": {"marker": {"color": "@blue"}},
+        "connector": {"line": {"color": "@quiet", "width": 1}},
+    }
+    axis = {"range": [start, max((*ends, second)) + 0.05 * (span or first)]}
+    title = "seconds of a step" + (f"; the axis starts at {seconds(start)}" if start else "")
+    down = {"autorange": "reversed"}
+    return figure([trace], layout(x=title, yaxis=down, xaxis=axis, showlegend=False))
+
+
+def _short(term: str) -> str:
+    """A term on an axis."""
+    return term.replace("_", " ")
+
+
+def _terms_table(found: Compared, step: float) -> Table:
+    def row(name: str, before: float, after: float) -> tuple[Cell, ...]:
+        change = after - before
+        return (
+            Cell(name),
+            cell(before, seconds_like(before, step)),
+            cell(after, seconds_like(after, step)),
+            cell(change, signed(change, step)),
+        )
+
+    first, second = (side.estimate.step_time_s for side in found.sides)
+    rows = [row(LABELS.get(t.term, t.term), t.before_s, t.after_s) for t in found.terms]
+    columns: Columns = ("term", *map(number, HEADS), number("difference"))
+    return table("Seconds by term", columns, [*rows, row("step", first, second)], len(rows))
+
+
+def _fullest(side: ComparedSide) -> RankMemory:
+    ranks = side.estimate.memory.pipeline_ranks
+    return max(ranks, key=lambda rank: rank.total_bytes)
+
+
+def _memory(found: Compared) -> Sequence[Block]:
+    ranks = [_fullest(side) for side in found.sides]
+    capacities = [side.estimate.memory.capacity_bytes for side in found.sides]
+    values = {name: [getattr(rank, f"{name}_bytes") for rank in ranks] for name in MEMORY}
+    bars = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": list(HEADS),
+            "x": [one / GIB for one in both],
+            "marker": {"color": series(place)},
+            "hovertemplate": "%{fullData.name}: %{x:.1f} GiB<extra>%{y}</extra>",
+        }
+        for place, (name, both) in enumerate(values.items())
+    ]
+    limit = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "capacity",
+        "y": list(HEADS),
+        "x": [one / GIB for one in capacities],
+        "marker": {
+            "symbol": "line-ns",
+            "size": 28,
+            "color": "@limit",
+            "line": {"width": 3, "color": "@limit"},
+        },
+        "hovertemplate": "capacity: %{x:.1f} GiB<extra>%{y}</extra>",
+    }
+    totals = [rank.total_bytes for rank in ranks]
+    rows = [(name, *both) for name, both in values.items()]
+    rows += [("together", *totals), ("capacity", *capacities)]
+    columns: Columns = ("part", *map(number, HEADS), number("difference"))
+    used = [f"{gib(one)} of {gib(of)} GiB" for one, of in zip(totals, capacities, strict=True)]
+    return (
+        Chart(
+            name="memory-of-both",
+            caption="GiB of the fullest pipeline rank by what they hold, and the GPU's capacity",
+            says=f"The first takes {used[0]}, the second {used[1]}.",
+            figure=figure(
+                [*bars, limit],
+                layout(x="GiB", barmode="stack", yaxis={"autorange": "reversed"}),
+            ),
+            numbers=table(
+                "GiB of the fullest pipeline rank",
+                columns,
+                (
+                    (name, *(cell(x / GIB, gib(x)) for x in (a, b)), _gained(b - a))
+                    for name, a, b in rows
+                ),
+                len(MEMORY),
+            ),
+            height=240,
+        ),
+    )
+
+
+def _gained(value: float) -> Cell:
+    return cell(value / GIB, f"{value / GIB:+.1f}")
+
+
+def _layouts(found: Compared) -> Sequence[Block]:
+    lines = [
+        Paragraph(f"{name}: {layout_line(side.layout, side.model)}")
+        for name, side in zip(HEADS, found.sides, strict=True)
+    ]
+    if not found.layout:
+        return (*lines, Paragraph("The layout is the same."))
+    return (*lines, _fields("Fields of the layouts that differ", found.layout))
+
+
+def _jobs(found: Compared) -> Sequence[Block]:
+    if not found.job:
+        return (Paragraph("The job is the same."),)
+    return (_fields("Fields of the jobs that differ", found.job),)
+
+
+def _fields(caption: str, fields: Sequence[FieldChange]) -> Table:
+    rows = ((one.field, one.before, one.after) for one in fields)
+    return table(caption, ("field", *HEADS), rows)
