@@ -24,7 +24,8 @@ from trainplan.cli.report.charts import figure, layout
 from trainplan.cli.report.parts import Columns, cell, number, series, table
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.costmodel.base import GIB
-from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.spec import ClusterSpec, Layout
+from trainplan.costmodel.spec.codecs import stages_text
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import RankMemory
 
@@ -121,7 +122,7 @@ def _facts(found: Compared) -> Iterator[Fact]:
         low, high = (seconds(x) for x in (range_.step_time_low_s, range_.step_time_high_s))
         level = percent(range_.level, 0)
         yield Fact(f"step of the {name}", seconds(one.step_time_s), f"{level}: {low} to {high}")
-    yield Fact("tokens/s of the second", f"{found.throughput_ratio:.3g} x", "of the first")
+    yield Fact("tokens/s of the second", f"{found.throughput_ratio:.2f} x", "of the first")
     for name, side in zip(HEADS, found.sides, strict=True):
         memory = side.estimate.memory
         tone: Tone = "plain" if memory.fits else "bad"
@@ -137,13 +138,11 @@ def _time(found: Compared) -> Sequence[Block]:
     parts = [(_short(one.term), one.difference_s) for one in seen]
     if abs(rest) >= SMALLEST_SHARE * step:
         parts.append(("all others", rest))
-    more = max(parts, key=lambda part: part[1], default=None)
-    less = min(parts, key=lambda part: part[1], default=None)
     return (
         Chart(
             name="difference",
             caption="From the step of the first to that of the second, seconds by term",
-            says=_says(more, less, step),
+            says=_says(found.terms, step),
             figure=_waterfall(first, parts, second),
             numbers=_terms_table(found, step),
             height=120 + 28 * len(parts),
@@ -151,15 +150,15 @@ def _time(found: Compared) -> Sequence[Block]:
     )
 
 
-def _says(more: tuple[str, float] | None, less: tuple[str, float] | None, step: float) -> str:
+def _says(terms: Sequence[TermChange], step: float) -> str:
     """The largest difference each way."""
     said = []
-    if less and less[1] < 0:
-        said.append(f"the second saves most in {less[0]} ({signed(less[1], step)})")
-    if more and more[1] > 0:
-        said.append(f"pays most in {more[0]} ({signed(more[1], step)})")
-    text = " and ".join(said) or "no term differs"
-    return f"{text[:1].upper()}{text[1:]}."
+    for word, sign in (("saves most", -1), ("pays most", 1)):
+        most = max(terms, key=lambda one: sign * one.difference_s, default=None)
+        if most and sign * most.difference_s >= SMALLEST_SHARE * step:
+            name, change = LABELS.get(most.term, most.term), signed(most.difference_s, step)
+            said.append(f"{word} in {name} ({change})")
+    return f"The second {' and '.join(said)}." if said else "No term differs."
 
 
 def _waterfall(first: float, parts: Sequence[tuple[str, float]], second: float) -> Figure:
@@ -262,7 +261,12 @@ def _memory(found: Compared) -> Sequence[Block]:
             says=f"The first takes {used[0]}, the second {used[1]}.",
             figure=figure(
                 [*bars, limit],
-                layout(x="GiB", barmode="stack", yaxis={"autorange": "reversed"}),
+                layout(
+                    x="GiB",
+                    barmode="stack",
+                    yaxis={"autorange": "reversed"},
+                    legend={"traceorder": "normal"},
+                ),
             ),
             numbers=table(
                 "GiB of the fullest pipeline rank",
@@ -289,7 +293,19 @@ def _layouts(found: Compared) -> Sequence[Block]:
     ]
     if not found.layout:
         return (*lines, Paragraph("The layout is the same."))
-    return (*lines, _fields("Fields of the layouts that differ", found.layout))
+    stages = [_stages(side.layout) for side in found.sides]
+    short = (
+        one.model_copy(update={"before": stages[0], "after": stages[1]})
+        if one.field == "stages"
+        else one
+        for one in found.layout
+    )
+    return (*lines, _fields("Fields of the layouts that differ", tuple(short)))
+
+
+def _stages(layout: Layout) -> str:
+    """Layers of the virtual stages in a few words."""
+    return stages_text(layout.stages) if layout.stages else "even"
 
 
 def _jobs(found: Compared) -> Sequence[Block]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from trainplan.cli.render.pareto import spread
 from trainplan.cli.render.parts.objective import amount
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
 from trainplan.cli.report.blocks import (
+    Block,
     Cell,
     Chart,
     Fact,
     Facts,
+    Folded,
     Page,
     Paragraph,
     Section,
@@ -61,7 +64,7 @@ def pareto_page(front: Front) -> Page:
         answer=f"{count} that no other beats in both {first.name} and {second.name}.",
         certainty=(_certainty(front),),
         facts=Facts(tuple(_facts(front))),
-        sections=(Section("front", "The choices", (_chart(front), _table(front))),)
+        sections=(Section("front", "The choices", (_chart(front), *_tables(front))),)
         if front.points
         else (),
     )
@@ -155,7 +158,18 @@ def _hover(front: Front, point: ParetoPoint) -> str:
     return f"{_both(front, point)}: {layout_line(point.layout, front.model)}"
 
 
-def _table(front: Front) -> Table:
+def _tables(front: Front) -> Iterator[Block]:
+    """Some points, spread evenly; all behind a line where they are many."""
+    some = spread(front.points)
+    if len(some) < len(front.points):
+        yield _table(front, f"{len(some)} of the choices, evenly spread", some)
+        every = _table(front, "All choices", front.points)
+        yield Folded(f"All {len(front.points)} choices", (every,))
+    else:
+        yield _table(front, "All choices", some)
+
+
+def _table(front: Front, caption: str, points: Sequence[ParetoPoint]) -> Table:
     columns: Columns = (
         number("GPUs"),
         *(number(one.name) for one in front.objectives),
@@ -164,7 +178,7 @@ def _table(front: Front) -> Table:
         number("GiB"),
         "layout",
     )
-    return table("All choices", columns, [_row(front, point) for point in front.points])
+    return table(caption, columns, [_row(front, point) for point in points])
 
 
 def _row(front: Front, point: ParetoPoint) -> Sequence[Cell | Value]:

@@ -134,9 +134,8 @@ def _per_gpu(point: SweepPoint) -> float:
 
 def _charts(swept: Swept) -> Iterator[Block]:
     grows = swept.varied[0].knob == GPUS
-    says = swept.verdict
     speed: Callable[[SweepPoint], float | None] = lambda one: one.tokens_per_s  # noqa: E731
-    yield _chart(swept, "throughput", "Tokens per second", speed, says, ideal=grows)
+    yield _chart(swept, "throughput", "Tokens per second", speed, _ideal_says(swept), ideal=grows)
     if grows:
         yield _chart(swept, "per-gpu", "Tokens per second and GPU", _per_gpu, _falls(swept))
     yield _chart(swept, "step", "Seconds of a step", _step, _fastest(swept))
@@ -166,6 +165,15 @@ def _money(point: SweepPoint, price: float) -> float | None:
 
 def _planned(swept: Swept) -> list[SweepPoint]:
     return [one for curve in swept.curves for one in curve.points if one.tokens_per_s]
+
+
+def _ideal_says(swept: Swept) -> str:
+    planned = _planned(swept)
+    if not planned or swept.varied[0].knob != GPUS:
+        return swept.verdict
+    last = max(planned, key=lambda one: one.num_gpus)
+    share = percent(last.efficiency or 0.0, 0)
+    return f"{last.num_gpus:,} GPUs reach {share} of what as many like the first would give."
 
 
 def _falls(swept: Swept) -> str:
@@ -206,7 +214,7 @@ def _chart(
     if ideal:
         traces += [line for one in swept.curves[:1] if (line := _ideal(one)) is not None]
     numeric = _numeric(swept)
-    axis: dict[str, object] = {"type": "log" if ideal else "linear", "rangemode": "tozero"}
+    axis: dict[str, object] = {"type": "log", "dtick": "D2"} if ideal else {"rangemode": "tozero"}
     knobs: dict[str, object] = {"type": "log" if numeric else "category"}
     if numeric:
         ticks = list(dict.fromkeys(_x(one, numeric=True) for c in swept.curves for one in c.points))
