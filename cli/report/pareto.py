@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from trainplan.cli.render.pareto import spread
 from trainplan.cli.render.parts.objective import amount
@@ -170,25 +170,37 @@ def _tables(front: Front) -> Iterator[Block]:
 
 
 def _table(front: Front, caption: str, points: Sequence[ParetoPoint]) -> Table:
-    columns: Columns = (
-        number("GPUs"),
-        *(number(one.name) for one in front.objectives),
-        number("step"),
-        number("MFU"),
-        number("GiB"),
-        "layout",
-    )
-    return table(caption, columns, [_row(front, point) for point in points])
+    named = {one.name for one in front.objectives}
+    others = {head: value for head, (name, value) in OTHERS.items() if name not in named}
+    heads = [*(number(one.name) for one in front.objectives), *map(number, others)]
+    columns: Columns = (*heads, "layout")
+    return table(caption, columns, [_row(front, point, others.values()) for point in points])
 
 
-def _row(front: Front, point: ParetoPoint) -> Sequence[Cell | Value]:
-    one = point.estimate
+def _row(
+    front: Front, point: ParetoPoint, others: Iterable[Callable[[ParetoPoint], Cell]]
+) -> Sequence[Cell | Value]:
     values = zip(point.values, front.objectives, strict=True)
     return (
-        cell(point.num_gpus, f"{point.num_gpus:,}"),
         *(cell(value, amount(value, objective.unit)) for value, objective in values),
-        cell(one.step_time_s, seconds(one.step_time_s)),
-        cell(one.mfu, percent(one.mfu)),
-        cell(one.memory.peak_reserved_bytes / GIB, gib(one.memory.peak_reserved_bytes)),
+        *(other(point) for other in others),
         layout_line(point.layout, front.model),
     )
+
+
+def _step(point: ParetoPoint) -> Cell:
+    return cell(point.estimate.step_time_s, seconds(point.estimate.step_time_s))
+
+
+def _memory(point: ParetoPoint) -> Cell:
+    used = point.estimate.memory.peak_reserved_bytes
+    return cell(used / GIB, gib(used))
+
+
+OTHERS: Mapping[str, tuple[str, Callable[[ParetoPoint], Cell]]] = {
+    "GPUs": ("gpus", lambda point: cell(point.num_gpus, f"{point.num_gpus:,}")),
+    "step": ("time", _step),
+    "GiB": ("memory", _memory),
+    "MFU": ("", lambda point: cell(point.estimate.mfu, percent(point.estimate.mfu))),
+}
+"""Columns of the table beside the objectives, and which objective makes each needless."""

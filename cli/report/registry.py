@@ -11,11 +11,14 @@ from trainplan.cli.render.compare import SCHEMA as COMPARE
 from trainplan.cli.render.infeasible import SCHEMA as INFEASIBLE
 from trainplan.cli.render.sweep import SCHEMA as SWEEP
 from trainplan.cli.report.blocks import Page
-from trainplan.cli.report.compare import Compared, compare_page
+from trainplan.cli.report.compare import compare_page
+from trainplan.cli.report.compare_memory import Compared
 from trainplan.cli.report.pareto import Front, pareto_page
 from trainplan.cli.report.plan.page import plan_page
 from trainplan.cli.report.read import read
 from trainplan.cli.report.sweep import Swept, sweep_page
+from trainplan.cli.report.tune import tuned_page
+from trainplan.cli.report.tune_trials import TunedPlan
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.goals.pareto import SCHEMA as PARETO
@@ -34,10 +37,17 @@ class Asked:
     """What `--profile` says of the machine, where something is priced again."""
 
 
+def _plan_page(asked: Asked) -> Page:
+    """Of a plan; of a tuned one what was measured."""
+    if asked.values.get("tuned") is not None:
+        return tuned_page(read(TunedPlan, asked.values))
+    return plan_page(asked.name, asked.text, asked.measured)
+
+
 Builder: TypeAlias = Callable[[Asked], Page]
 KINDS: Mapping[str, Builder] = MappingProxyType(
     {
-        PLAN: lambda asked: plan_page(asked.name, asked.text, asked.measured),
+        PLAN: _plan_page,
         COMPARE: lambda asked: compare_page(read(Compared, asked.values)),
         SWEEP: lambda asked: sweep_page(read(Swept, asked.values)),
         PARETO: lambda asked: pareto_page(read(Front, asked.values)),
