@@ -26,7 +26,7 @@ from trainplan.cli.report.compare_memory import (
     Compared,
     FieldChange,
     TermChange,
-    memory_blocks,
+    memory_chart,
 )
 from trainplan.cli.report.parts import Columns, cell, number, table
 from trainplan.costmodel.spec import Layout
@@ -44,7 +44,7 @@ def compare_page(found: Compared) -> Page:
         facts=Facts(tuple(_facts(found))),
         sections=(
             Section("time", "Where the seconds differ", _time(found)),
-            Section("memory", "Memory of the fullest GPU", memory_blocks(found)),
+            Section("memory", "Memory of the fullest GPU", (memory_chart(found),)),
             Section("layouts", "Layouts", _layouts(found)),
             Section("jobs", "Jobs", _jobs(found)),
         ),

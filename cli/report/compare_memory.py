@@ -103,31 +103,29 @@ def memory_chart(found: Compared) -> Chart:
     rows += [("together", *totals), ("capacity", *capacities)]
     columns: Columns = ("part", *map(number, HEADS), number("difference"))
     used = [f"{gib(one)} of {gib(of)} GiB" for one, of in zip(totals, capacities, strict=True)]
-    return (
-        Chart(
-            name="memory-of-both",
-            caption="GiB of the fullest pipeline rank by what they hold, and the GPU's capacity",
-            says=f"The first takes {used[0]}, the second {used[1]}.",
-            figure=figure(
-                [*bars, limit],
-                layout(
-                    x="GiB",
-                    barmode="stack",
-                    yaxis={"autorange": "reversed"},
-                    legend={"traceorder": "normal"},
-                ),
+    return Chart(
+        name="memory-of-both",
+        caption="GiB of the fullest pipeline rank by what they hold, and the GPU's capacity",
+        says=f"The first takes {used[0]}, the second {used[1]}.",
+        figure=figure(
+            [*bars, limit],
+            layout(
+                x="GiB",
+                barmode="stack",
+                yaxis={"autorange": "reversed"},
+                legend={"traceorder": "normal"},
             ),
-            numbers=table(
-                "GiB of the fullest pipeline rank",
-                columns,
-                (
-                    (name, *(cell(x / GIB, gib(x)) for x in (a, b)), _gained(b - a))
-                    for name, a, b in rows
-                ),
-                len(MEMORY),
-            ),
-            height=240,
         ),
+        numbers=table(
+            "GiB of the fullest pipeline rank",
+            columns,
+            (
+                (name, *(cell(x / GIB, gib(x)) for x in (a, b)), _gained(b - a))
+                for name, a, b in rows
+            ),
+            len(MEMORY),
+        ),
+        height=240,
     )
 
 

@@ -10,15 +10,19 @@ from typing import TypeAlias
 from trainplan.cli.render.compare import SCHEMA as COMPARE
 from trainplan.cli.render.infeasible import SCHEMA as INFEASIBLE
 from trainplan.cli.render.sweep import SCHEMA as SWEEP
+from trainplan.cli.render.validate_json import SCHEMA as VALIDATE
 from trainplan.cli.report.blocks import Page
 from trainplan.cli.report.compare import compare_page
 from trainplan.cli.report.compare_memory import Compared
 from trainplan.cli.report.pareto import Front, pareto_page
 from trainplan.cli.report.plan.page import plan_page
 from trainplan.cli.report.read import read
-from trainplan.cli.report.sweep import Swept, sweep_page
+from trainplan.cli.report.sweep import sweep_page
+from trainplan.cli.report.sweep_curves import Swept
 from trainplan.cli.report.tune import tuned_page
 from trainplan.cli.report.tune_trials import TunedPlan
+from trainplan.cli.report.validate import validate_page
+from trainplan.cli.report.validate_groups import Validated
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.goals.pareto import SCHEMA as PARETO
@@ -50,6 +54,7 @@ KINDS: Mapping[str, Builder] = MappingProxyType(
         PLAN: _plan_page,
         COMPARE: lambda asked: compare_page(read(Compared, asked.values)),
         SWEEP: lambda asked: sweep_page(read(Swept, asked.values)),
+        VALIDATE: lambda asked: validate_page(read(Validated, asked.values)),
         PARETO: lambda asked: pareto_page(read(Front, asked.values)),
     }
 )

@@ -7,9 +7,19 @@ from textwrap import wrap
 
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
 from trainplan.cli.render.tune import ENDINGS
-from trainplan.cli.report.blocks import Block, Chart, Fact, Facts, Page, Paragraph, Section, Table
+from trainplan.cli.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Fact,
+    Facts,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+)
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, cell, number, table
+from trainplan.cli.report.parts import Columns, Value, cell, number, table
 from trainplan.cli.report.tune_trials import BAR, LEVEL, TunedPlan, ticks, trials_blocks
 from trainplan.planner.tuning.events import Finished, Forecast, ScalarRange, Tried
 
@@ -136,7 +146,7 @@ def _untried(plan: TunedPlan, likeliest: Sequence[Forecast]) -> Table:
         number("fits", "probability that it runs and fits"),
         "layout",
     )
-    rows = [
+    rows: list[Sequence[Cell | Value]] = [
         [
             cell(one.probability_faster, percent(one.probability_faster or 0.0, 0)),
             *(
@@ -211,7 +221,7 @@ def _scalars_table(scalars: Sequence[ScalarRange]) -> Table:
         number("high"),
         "told apart",
     )
-    rows = [
+    rows: list[Sequence[Value]] = [
         [one.meaning, one.value, one.low, one.high, "yes" if one.told_apart else "no"]
         for one in scalars
     ]

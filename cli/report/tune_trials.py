@@ -166,7 +166,7 @@ def _believed(trials: Sequence[Tried]) -> Table:
         number("lowest"),
         number("highest"),
     )
-    rows = [
+    rows: list[Sequence[Cell | Value]] = [
         [
             one.number,
             *(cell(x, seconds(x)) for x in _believed_of(one)),
