@@ -16,6 +16,7 @@ from trainplan.cli.report.compare import compare_page
 from trainplan.cli.report.compare_memory import Compared
 from trainplan.cli.report.pareto import Front, pareto_page
 from trainplan.cli.report.plan.page import plan_page
+from trainplan.cli.report.profile import profile_page
 from trainplan.cli.report.read import read
 from trainplan.cli.report.sweep import sweep_page
 from trainplan.cli.report.sweep_curves import Swept
@@ -25,6 +26,8 @@ from trainplan.cli.report.validate import validate_page
 from trainplan.cli.report.validate_groups import Validated
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE
+from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.planner.goals.pareto import SCHEMA as PARETO
 from trainplan.planner.plan.plan import SCHEMA as PLAN
 
@@ -48,6 +51,11 @@ def _plan_page(asked: Asked) -> Page:
     return plan_page(asked.name, asked.text, asked.measured)
 
 
+def _plain(values: Mapping[str, object]) -> Mapping[str, object]:
+    """A document without its schema."""
+    return {name: value for name, value in values.items() if name != "schema"}
+
+
 Builder: TypeAlias = Callable[[Asked], Page]
 KINDS: Mapping[str, Builder] = MappingProxyType(
     {
@@ -55,6 +63,7 @@ KINDS: Mapping[str, Builder] = MappingProxyType(
         COMPARE: lambda asked: compare_page(read(Compared, asked.values)),
         SWEEP: lambda asked: sweep_page(read(Swept, asked.values)),
         VALIDATE: lambda asked: validate_page(read(Validated, asked.values)),
+        PROFILE: lambda asked: profile_page(read(Profile, _plain(asked.values))),
         PARETO: lambda asked: pareto_page(read(Front, asked.values)),
     }
 )
