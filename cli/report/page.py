@@ -31,6 +31,14 @@ POLICY = (
 """Content security policy: the file can load nothing."""
 LONG_WORDS = 40
 """Characters of a cell that keeps some width on a narrow screen."""
+ZOOMS = (
+    ("in", "Zoom in"),
+    ("out", "Zoom out"),
+    ("left", "Earlier"),
+    ("right", "Later"),
+    ("all", "All"),
+)
+"""Buttons of a chart that zooms: what the script does, and what they say."""
 NAME = re.compile(r"[a-zA-Z0-9-]+")
 
 
@@ -63,7 +71,7 @@ def _document(page: Page) -> Iterator[str]:
         yield from _section(part)
     yield "</main>"
     if any(_has_chart(part.blocks) for part in page.sections):
-        yield f"<script>{_plotly()}</script>"
+        yield f'<script type="text/plain" id="plotly">{_plotly()}</script>'
     yield f"<script>\n{_asset('page.js')}</script></body></html>"
 
 
@@ -115,7 +123,14 @@ def _(block: Chart) -> Iterator[str]:
     yield f"<p>{escape(block.says)}</p>"
     yield f'<div id="{name}" class="drawing" style="height:{block.height}px" role="img" '
     yield f'aria-label="{escape(block.caption)}. {escape(block.says)}" data-figure="{name}-data">'
-    yield f'</div><script type="application/json" id="{name}-data">{_json(block.figure)}</script>'
+    yield "</div>"
+    if block.zooms:
+        yield f'<div class="zoom" role="group" aria-label="Zoom" data-of="{name}">'
+        yield from (
+            f'<button type="button" data-zoom="{step}">{text}</button>' for step, text in ZOOMS
+        )
+        yield "</div>"
+    yield f'<script type="application/json" id="{name}-data">{_json(block.figure)}</script>'
     yield "<details><summary>The numbers</summary>"
     yield from _html(block.numbers)
     yield "</details></figure>"
@@ -193,6 +208,9 @@ def _asset(name: str) -> str:
 
 
 def _plotly() -> str:
-    """The drawing library, whole; its licence stands at its head."""
+    """The drawing library, whole; its licence stands at its head.
+
+    The script of the page runs it when a chart comes near: the answer does not wait for it.
+    """
     path = resources.files("plotly").joinpath("package_data", "plotly.min.js")
     return path.read_text(encoding="utf-8").replace("</script", "<\\/script")

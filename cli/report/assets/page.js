@@ -11,7 +11,14 @@
     return value;
   };
   const charts = [...document.querySelectorAll("[data-figure]")];
+  const library = () => {
+    if (window.Plotly) return;
+    const script = document.createElement("script");
+    script.textContent = document.getElementById("plotly").textContent;
+    document.head.append(script);
+  };
   const draw = (place) => {
+    library();
     const stored = document.getElementById(place.dataset.figure).textContent;
     const figure = coloured(JSON.parse(stored), style());
     const done = Plotly.react(place, figure.data, figure.layout,
@@ -32,6 +39,27 @@
     root.dataset.theme = style().colorScheme === "dark" ? "light" : "dark";
     redraw();
   });
+  const moved = ([low, high], [first, last], how) => {
+    const width = high - low, middle = (low + high) / 2;
+    const [wide, centre] = {
+      in: [width / 2, middle],
+      out: [width * 2, middle],
+      left: [width, middle - width / 2],
+      right: [width, middle + width / 2],
+      all: [last - first, (first + last) / 2],
+    }[how];
+    const kept = Math.min(wide, last - first);
+    const begin = Math.min(Math.max(centre - kept / 2, first), last - kept);
+    return [begin, begin + kept];
+  };
+  for (const button of document.querySelectorAll("[data-zoom]"))
+    button.addEventListener("click", () => {
+      const place = document.getElementById(button.parentElement.dataset.of);
+      const stored = JSON.parse(document.getElementById(place.dataset.figure).textContent);
+      const range = moved(
+        place.layout.xaxis.range, stored.layout.xaxis.range, button.dataset.zoom);
+      Plotly.relayout(place, { "xaxis.range": range });
+    });
   const opened = new Set();
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details:not([open])")) {

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.cli.render.parts.apart import apart_text, proof_text, unified_text
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
-from trainplan.cli.render.parts.headline import refusals
-from trainplan.cli.render.parts.text import gib, percent, seconds, seconds_like
+from trainplan.cli.render.parts.headline import job_line, refusals
+from trainplan.cli.render.parts.objective import objective_lines
+from trainplan.cli.render.parts.placement import group_lines, placement_text
+from trainplan.cli.render.parts.text import gib, percent, seconds, seconds_like, tokens
 from trainplan.cli.render.plan import certificate_text
-from trainplan.cli.report.blocks import Fact, Facts, Paragraph
+from trainplan.cli.report.blocks import Fact, Facts, Paragraph, Section
+from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
+from trainplan.costmodel.step.money import run_steps
 from trainplan.planner.plan import Plan
+
+ONLY_MODELLED = (
+    "Only modelled: all seconds and bytes, by formulas fitted to measured runs; about {share} of "
+    "100 measured runs lie in the interval beside the step."
+)
 
 
 def certainty(plan: Plan) -> Iterator[Paragraph]:
     """What is proved, what is only modelled, what is doubtful."""
     for line in refusals(plan.job, plan.notes):
         yield Paragraph(line, "bad")
+    for line in objective_lines(plan):
+        yield Paragraph(line)
     proved = plan.certificate.optimal
     yield Paragraph(_joined(certificate_text(plan)), "good" if proved else "doubtful")
+    yield Paragraph(ONLY_MODELLED.format(share=round(plan.best.estimate.uncertainty.level * 100)))
     inside = plan.evidence is not None and plan.evidence.inside
     for line in plan_evidence_lines(plan):
         yield Paragraph(_joined(line), "plain" if inside else "doubtful")
+    if plan.apart:
+        told = (apart_text(plan.apart), unified_text(plan.apart), proof_text(plan.apart))
+        yield from (Paragraph(text) for text in told)
 
 
 def _joined(text: str) -> str:
@@ -29,7 +45,7 @@ def _joined(text: str) -> str:
 
 
 def facts(plan: Plan) -> Facts:
-    """Step, speed, memory."""
+    """Step, speed, memory; of the whole run its length."""
     best = plan.best.estimate
     step, memory, interval = best.step_time_s, best.memory, best.uncertainty
     low = seconds_like(interval.step_time_low_s, step).split()[0]
@@ -38,12 +54,43 @@ def facts(plan: Plan) -> Facts:
         (
             Fact("step", seconds(step), f"{percent(interval.level, 0)}: {low} to {high}"),
             Fact("tokens/s/GPU", f"{best.tokens_per_s_per_gpu:,.0f}"),
-            Fact("MFU", percent(best.mfu)),
+            Fact("MFU", percent(best.mfu), f"{best.tflops_per_gpu:,.0f} TFLOP/s/GPU"),
             Fact(
                 "memory of the fullest GPU",
                 f"{gib(memory.peak_reserved_bytes)} GiB",
                 f"of {gib(memory.capacity_bytes)} GiB",
                 "plain" if memory.fits else "bad",
             ),
+            *_run_facts(plan),
         )
     )
+
+
+def _run_facts(plan: Plan) -> Iterator[Fact]:
+    """Days, GPU-hours and money; nothing where the job names no number of tokens."""
+    steps, best = run_steps(plan.job), plan.best.estimate
+    if steps is None or plan.job.training.tokens is None:
+        return
+    total, interval = steps * best.step_time_s, best.uncertainty
+    size, unit = long_unit(total)
+    low, high = (
+        f"{steps * bound / size:,.4g}"
+        for bound in (interval.step_time_low_s, interval.step_time_high_s)
+    )
+    length = tokens(plan.job.training.tokens)
+    yield Fact(f"{length} tokens", f"{total / size:,.4g} {unit}", f"{low} to {high} {unit}")
+    cluster = plan.job.cluster
+    yield Fact("GPU-hours", f"{total / SECONDS_PER_HOUR * cluster.num_gpus:,.4g}")
+    prices = [(group.num_gpus, group.price_per_gpu_hour) for group in cluster.groups]
+    if all(price is not None for _, price in prices):
+        per_hour = sum(count * (price or 0.0) for count, price in prices)
+        money = per_hour * total / SECONDS_PER_HOUR
+        yield Fact("money", f"{money:,.0f} {cluster.currency}")
+
+
+def job_section(plan: Plan) -> Section:
+    """What was asked, and where its parts run."""
+    lines = [*job_line(plan.job).splitlines(), *group_lines(plan.job, plan.best.layout)]
+    if plan.placement:
+        lines.append(_joined(placement_text(plan, plan.placement)))
+    return Section("job", "The job", tuple(Paragraph(text) for text in lines))
