@@ -8,7 +8,7 @@ from trainplan.cli.render.parts.text import percent, plural, seconds
 from trainplan.cli.report.blocks import Block, Chart, Table
 from trainplan.cli.report.charts import figure, label, layout
 from trainplan.cli.report.parts import Columns, cell, number, series, table
-from trainplan.cli.report.profile_points import bytes_axis, fitted_line, is_odd, markers, spaced
+from trainplan.cli.report.profile_points import BYTES_AXIS, fitted_line, is_odd, markers, spaced
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.machine.hardware import curve_name
 from trainplan.costmodel.measured.curve_residuals import collective_seconds_on, inside_domain
@@ -57,8 +57,9 @@ def _collective(profile: Profile, operation: str, points: Sequence[CollectivePoi
         figure=figure(
             traces,
             layout(
+                x="bytes",
                 y="seconds",
-                xaxis=bytes_axis("bytes"),
+                xaxis=dict(BYTES_AXIS),
                 yaxis={
                     "type": "log",
                     "dtick": 1,
@@ -176,7 +177,7 @@ def _bandwidth(name: str, title: str, points: Sequence[tuple[str, int, Timing]])
         says=f"The fastest is {best[0]} with {rate(best):.4g} GB/s.",
         figure=figure(
             traces,
-            layout(y="GB/s", xaxis=bytes_axis("bytes"), yaxis={"rangemode": "tozero"}),
+            layout(x="bytes", y="GB/s", xaxis=dict(BYTES_AXIS), yaxis={"rangemode": "tozero"}),
         ),
         numbers=table(
             title,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -47,6 +48,5 @@ def spaced(values: Sequence[float]) -> list[float]:
     return [float(x) for x in np.geomspace(min(values), max(values), LINE_POINTS)]
 
 
-def bytes_axis(title: str) -> dict[str, object]:
-    """An axis of bytes."""
-    return {"type": "log", "dtick": "D2", "title": {"text": title}, "exponentformat": "SI"}
+BYTES_AXIS = MappingProxyType({"type": "log", "dtick": "D2", "exponentformat": "SI"})
+"""Of sizes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
 from trainplan.cli.render.tune import ENDINGS
@@ -18,7 +17,7 @@ from trainplan.cli.report.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.report.charts import figure, label, layout
+from trainplan.cli.report.charts import figure, folded, layout
 from trainplan.cli.report.parts import Columns, Value, cell, number, table
 from trainplan.cli.report.tune_trials import BAR, LEVEL, TunedPlan, ticks, trials_blocks
 from trainplan.planner.tuning.events import Finished, Forecast, ScalarRange, Tried
@@ -168,7 +167,7 @@ def _machine(scalars: Sequence[ScalarRange]) -> Sequence[Block]:
     trace = {
         "type": "scatter",
         "mode": "markers",
-        "y": [_lines(one.meaning) for one in factors],
+        "y": [folded(one.meaning, LONGEST_NAME) for one in factors],
         "x": [one.value for one in factors],
         "error_x": {
             "type": "data",
@@ -201,11 +200,6 @@ def _machine(scalars: Sequence[ScalarRange]) -> Sequence[Block]:
             height=110 + 40 * len(factors),
         ),
     )
-
-
-def _lines(text: str) -> str:
-    """A name on an axis, in short lines."""
-    return "<br>".join(label(line) for line in wrap(text, LONGEST_NAME))
 
 
 def _line_at_one() -> dict[str, object]:
