@@ -7,6 +7,7 @@ from pathlib import Path
 from trainplan.cli.files.disk import errors_of, refuse_existing, try_writing, write_text
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.tuning_folder import PLAN
 from trainplan.cli.report.page import html
 from trainplan.cli.report.registry import Asked, page_of
 from trainplan.cli.terminal.output import remark
@@ -17,6 +18,8 @@ def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: 
     refuse_existing(output, force=force)
     try_writing(output)
     measured = load_measured(profiles)
+    if document.is_dir():  # of `plan tune`
+        document = document / PLAN
     text, read = read_json(document)
     with errors_of(document):
         page = page_of(Asked(str(document), text, read.values, measured))

@@ -166,6 +166,9 @@ PROFILE = click.option(
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
 )
+REPORT = click.option(
+    "--report", type=PATH, metavar="FILE", help="Also write a page with charts, a new HTML file."
+)
 CANDIDATE = click.option(
     "--candidate",
     type=click.IntRange(1, 1 << 30),
@@ -178,6 +181,10 @@ WORKERS = click.option(
     type=click.IntRange(1, 64),
     help="Processes that share the work; by default one for each core, at most 8.",
 )
+
+
+report_options = gathered("report", "trainplan.cli.files.reports:ReportFile", (REPORT, FORCE))
+"""`--report --force`, as `report`."""
 
 
 def memory_margin(default: float) -> Decorator:

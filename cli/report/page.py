@@ -29,6 +29,8 @@ POLICY = (
     "img-src data: blob:; base-uri 'none'; form-action 'none'"
 )
 """Content security policy: the file can load nothing."""
+LONG_WORDS = 40
+"""Characters of a cell that keeps some width on a narrow screen."""
 ZOOMS = (
     ("in", "Zoom in"),
     ("out", "Zoom out"),
@@ -107,10 +109,11 @@ def _(block: Table) -> Iterator[str]:
     yield f"<table><caption>{escape(block.caption)}</caption><thead><tr>"
     yield from (_heading(column) for column in block.columns)
     yield "</tr></thead><tbody>"
+    kinds = [_kind(column, place, block) for place, column in enumerate(block.columns)]
     for number, row in enumerate(block.rows):
         marked = ' class="marked"' if number == block.marked else ""
-        cells = zip(block.columns, row, strict=True)
-        yield f"<tr{marked}>{''.join(_cell(column, cell) for column, cell in cells)}</tr>"
+        cells = zip(kinds, row, strict=True)
+        yield f"<tr{marked}>{''.join(_cell(kind, cell) for kind, cell in cells)}</tr>"
     yield "</tbody></table></div>"
 
 
@@ -162,8 +165,15 @@ def _heading(column: Column) -> str:
     return f'<th scope="col" aria-sort="none"{kind}>{button}</th>'
 
 
-def _cell(column: Column, cell: Cell) -> str:
-    kind = ' class="number"' if column.numeric else ""
+def _kind(column: Column, place: int, table: Table) -> str:
+    """How the cells of a column look."""
+    if column.numeric:
+        return ' class="number"'
+    long = any(len(row[place].text) > LONG_WORDS for row in table.rows)
+    return ' class="long"' if long else ""
+
+
+def _cell(kind: str, cell: Cell) -> str:
     value = f' data-value="{cell.value!r}"' if cell.value is not None else ""
     return f"<td{kind}{value}>{escape(cell.text)}</td>"
 

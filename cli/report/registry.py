@@ -7,11 +7,28 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from trainplan.cli.render.compare import SCHEMA as COMPARE
 from trainplan.cli.render.infeasible import SCHEMA as INFEASIBLE
+from trainplan.cli.render.sweep import SCHEMA as SWEEP
+from trainplan.cli.render.validate_json import SCHEMA as VALIDATE
 from trainplan.cli.report.blocks import Page
+from trainplan.cli.report.compare import compare_page
+from trainplan.cli.report.compare_memory import Compared
+from trainplan.cli.report.pareto import Front, pareto_page
 from trainplan.cli.report.plan.page import plan_page
+from trainplan.cli.report.profile import profile_page
+from trainplan.cli.report.read import read
+from trainplan.cli.report.sweep import sweep_page
+from trainplan.cli.report.sweep_curves import Swept
+from trainplan.cli.report.tune import tuned_page
+from trainplan.cli.report.tune_trials import TunedPlan
+from trainplan.cli.report.validate import validate_page
+from trainplan.cli.report.validate_groups import Validated
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE
+from trainplan.costmodel.spec.evidence.profile import Profile
+from trainplan.planner.goals.pareto import SCHEMA as PARETO
 from trainplan.planner.plan.plan import SCHEMA as PLAN
 
 
@@ -27,10 +44,27 @@ class Asked:
     """What `--profile` says of the machine, where something is priced again."""
 
 
+def _plan_page(asked: Asked) -> Page:
+    """Of a plan; of a tuned one what was measured."""
+    if asked.values.get("tuned") is not None:
+        return tuned_page(read(TunedPlan, asked.values))
+    return plan_page(asked.name, asked.text, asked.measured)
+
+
+def _plain(values: Mapping[str, object]) -> Mapping[str, object]:
+    """A document without its schema."""
+    return {name: value for name, value in values.items() if name != "schema"}
+
+
 Builder: TypeAlias = Callable[[Asked], Page]
 KINDS: Mapping[str, Builder] = MappingProxyType(
     {
-        PLAN: lambda asked: plan_page(asked.name, asked.text, asked.measured),
+        PLAN: _plan_page,
+        COMPARE: lambda asked: compare_page(read(Compared, asked.values)),
+        SWEEP: lambda asked: sweep_page(read(Swept, asked.values)),
+        VALIDATE: lambda asked: validate_page(read(Validated, asked.values)),
+        PROFILE: lambda asked: profile_page(read(Profile, _plain(asked.values))),
+        PARETO: lambda asked: pareto_page(read(Front, asked.values)),
     }
 )
 """Schema of a document -> its page."""

@@ -8,7 +8,7 @@ import click
 
 from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
-from trainplan.cli.options.shared import FORCE, JSON, PATH, seq_length
+from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
 
 LOCAL = Path("profile.json")
 
@@ -87,6 +87,7 @@ NODES = (
     type=click.Choice(LAUNCH_KINDS),
     help="Print a script that measures --nnodes nodes, and end.",
 )
+@REPORT
 @FORCE
 @JSON
 def command() -> None:

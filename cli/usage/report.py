@@ -16,6 +16,7 @@ from trainplan.cli.options.shared import FORCE, PATH, PROFILE
 def command() -> None:
     """Write a plan, or another answer, as one page with charts.
 
-    DOCUMENT is a file written by `plan search --output`, or what another command printed with
+    DOCUMENT is a file written by `plan search --output` or `plan profile`, the folder of a
+    `plan tune`, or what `plan compare`, `sweep`, `validate` or `search --pareto` printed with
     `--json`. The page works offline, in any browser, and prints well.
     """
