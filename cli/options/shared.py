@@ -248,9 +248,9 @@ OUTPUT = click.option(
     "--output", type=PATH, help="Also write the plan here (`plan export` reads it)."
 )
 destination_options = gathered(
-    "destination", "trainplan.cli.options.stated:Destination", (OUTPUT, FORCE, JSON)
+    "destination", "trainplan.cli.options.stated:Destination", (OUTPUT, REPORT, FORCE, JSON)
 )
-"""`--output --force --json`, as `destination`."""
+"""`--output --report --force --json`, as `destination`."""
 
 
 def output_options(unit: str = "") -> Decorator:

@@ -39,6 +39,7 @@ ZOOMS = (
     ("all", "All"),
 )
 """Buttons of a chart that zooms: what the script does, and what they say."""
+CODE = re.compile(r"`([^`]+)`")
 NAME = re.compile(r"[a-zA-Z0-9-]+")
 
 
@@ -89,7 +90,7 @@ def _html(block: Block) -> Iterator[str]:
 
 @_html.register
 def _(block: Paragraph) -> Iterator[str]:
-    yield f'<p class="{block.tone}">{escape(block.text)}</p>'
+    yield f'<p class="{block.tone}">{_text(block.text)}</p>'
 
 
 @_html.register
@@ -120,8 +121,9 @@ def _(block: Table) -> Iterator[str]:
 def _(block: Chart) -> Iterator[str]:
     name = _name(block.name)
     yield f'<figure class="chart"><figcaption>{escape(block.caption)}</figcaption>'
-    yield f"<p>{escape(block.says)}</p>"
-    yield f'<div id="{name}" class="drawing" style="height:{block.height}px" role="img" '
+    yield f"<p>{_text(block.says)}</p>"
+    yield f'<div id="{name}" class="drawing" style="height:{block.height}px" '
+    yield f'role="img" data-height="{block.height}" '
     yield f'aria-label="{escape(block.caption)}. {escape(block.says)}" data-figure="{name}-data">'
     yield "</div>"
     if block.zooms:
@@ -149,6 +151,11 @@ def _(block: Folded) -> Iterator[str]:
     for one in block.blocks:
         yield from _html(one)
     yield "</details>"
+
+
+def _text(text: str) -> str:
+    """Words; what stands in backticks is code."""
+    return CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def _heading(column: Column) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -47,8 +47,15 @@ class Asked:
 def _plan_page(asked: Asked) -> Page:
     """Of a plan; of a tuned one what was measured."""
     if asked.values.get("tuned") is not None:
-        return tuned_page(read(TunedPlan, asked.values))
+        return _tuned_page(asked)
     return plan_page(asked.name, asked.text, asked.measured)
+
+
+def _tuned_page(asked: Asked) -> Page:
+    """What was measured, then the plan of the fastest measured layout."""
+    page = tuned_page(read(TunedPlan, asked.values))
+    plan = plan_page(asked.name, asked.text, asked.measured)
+    return replace(page, sections=(*page.sections, *plan.sections))
 
 
 def _plain(values: Mapping[str, object]) -> Mapping[str, object]:

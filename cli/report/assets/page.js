@@ -21,6 +21,9 @@
     library();
     const stored = document.getElementById(place.dataset.figure).textContent;
     const figure = coloured(JSON.parse(stored), style());
+    const named = figure.data.filter((one) => one.name && one.showlegend !== false).length;
+    const narrow = place.clientWidth < 600 && named > 1;
+    place.style.height = Number(place.dataset.height) + (narrow ? 19 * named : 0) + "px";
     const done = Plotly.react(place, figure.data, figure.layout,
       { responsive: true, displaylogo: false, displayModeBar: false });
     place.dataset.drawn = "yes";
@@ -56,8 +59,8 @@
     button.addEventListener("click", () => {
       const place = document.getElementById(button.parentElement.dataset.of);
       const stored = JSON.parse(document.getElementById(place.dataset.figure).textContent);
-      const range = moved(
-        place.layout.xaxis.range, stored.layout.xaxis.range, button.dataset.zoom);
+      const { minallowed, maxallowed } = stored.layout.xaxis;
+      const range = moved(place.layout.xaxis.range, [minallowed, maxallowed], button.dataset.zoom);
       Plotly.relayout(place, { "xaxis.range": range });
     });
   const opened = new Set();

@@ -46,8 +46,18 @@ def rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def drawing(bars: Sequence[Bars], names: Mapping[int, str], *, begin: float, end: float) -> Figure:
-    """The figure; `names` are those of the rows, in order."""
+def drawing(
+    bars: Sequence[Bars],
+    names: Mapping[float, str],
+    *,
+    whole: tuple[float, float],
+    first_seen: tuple[float, float],
+) -> Figure:
+    """The figure of `whole` seconds, of which `first_seen` are shown at first.
+
+    `names` are by the height in rows where they stand, one for each row.
+    """
+    low, high = whole
     traces = [
         {
             "type": "bar",
@@ -72,9 +82,9 @@ def drawing(bars: Sequence[Bars], names: Mapping[int, str], *, begin: float, end
             x="seconds",
             barmode="overlay",
             dragmode="zoom",
-            xaxis={"range": [begin, end], "showgrid": True},
+            xaxis={"range": list(first_seen), "minallowed": low, "maxallowed": high},
             yaxis={
-                "tickvals": list(range(len(names))),
+                "tickvals": list(names),
                 "ticktext": [label(name) for name in names.values()],
                 "range": [len(names) - 0.4, -0.6],
                 "fixedrange": True,
@@ -106,8 +116,8 @@ def lanes_chart(spans: Sequence[Span]) -> Chart:
         figure=drawing(
             list(kinds.values()),
             {place: lane.plain for place, lane in enumerate(used)},
-            begin=0.0,
-            end=last,
+            whole=(0.0, last),
+            first_seen=(0.0, last),
         ),
         numbers=Table(
             "Seconds of work",

@@ -108,13 +108,15 @@ def _figure(
                 y="GiB",
                 barmode="stack",
                 xaxis=axis,
-                bargap=0.3,
+                bargap=GAPS.get(len(ranks), 0.3),
                 legend={"traceorder": "normal"},
             ),
         )
     )
 
 
+GAPS = {1: 0.75, 2: 0.6, 3: 0.45}
+"""Share of the width that stays free between the bars of few ranks."""
 MOST_TICKS = 24
 """More ranks than that have no number each."""
 

@@ -11,6 +11,7 @@ from trainplan.cli.report.plan.alternatives import alternatives_section
 from trainplan.cli.report.plan.answer import certainty, facts, job_section
 from trainplan.cli.report.plan.launch import launch_section
 from trainplan.cli.report.plan.limits import limits_section
+from trainplan.cli.report.plan.links import links_section
 from trainplan.cli.report.plan.memory import memory_section
 from trainplan.cli.report.plan.reproduce import reproduce_section
 from trainplan.cli.report.plan.step import step_section
@@ -52,6 +53,7 @@ def _sections(plan: Plan, name: str, text: str, measured: Measured) -> Iterator[
     yield step_section(plan.best.estimate, measured_step(json.loads(text)))
     yield memory_section(plan)
     yield timeline_section(plan, measured, name)
+    yield links_section(plan, measured)
     yield alternatives_section(plan)
     yield limits_section(plan, name)
     yield from others_section(plan)

@@ -41,6 +41,11 @@ class Part:
     start: float
     colour: str
 
+    @property
+    def end(self) -> float:
+        """The right end of its bar."""
+        return max(self.start, self.start + self.seconds)
+
 
 def parts_of(estimate: Estimate) -> tuple[Part, ...]:
     """Parts of the step in order; they sum to it exactly as the terms do.
@@ -103,8 +108,7 @@ def _says(estimate: Estimate, measured_s: float | None) -> str:
 
 def _figure(parts: Sequence[Part], step: float) -> dict[str, object]:
     names = [folded(part.name, 24) for part in parts]
-    texts = [f"{seconds_like(p.seconds, step)} · {percent(p.seconds / step)}" for p in parts]
-    longest = max(part.start + part.seconds for part in parts)
+    longest = max(part.end for part in parts)
     bars = {
         "type": "bar",
         "orientation": "h",
@@ -115,29 +119,52 @@ def _figure(parts: Sequence[Part], step: float) -> dict[str, object]:
         "hovertemplate": "%{y}<br>%{x:.4g} s<extra></extra>",
         "showlegend": False,
     }
-    words = {
-        "type": "scatter",
-        "mode": "text",
-        "y": names,
-        "x": [max(part.start, part.start + part.seconds) for part in parts],
-        "text": [f" {text}" for text in texts],
-        "textposition": "middle right",
-        "textfont": {"color": "@text", "size": 12},
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "cliponaxis": False,
-    }
     return dict(
         figure(
-            [bars, words],
+            [bars, *(_words(parts, step, side) for side in SIDES)],
             layout(
                 x="seconds",
-                xaxis={"range": [0, longest * 1.3]},
+                xaxis={"range": [0, longest * 1.02]},
                 yaxis={"autorange": "reversed", "gridcolor": "rgba(0,0,0,0)"},
                 bargap=0.25,
             ),
         )
     )
+
+
+SIDES = ("right", "left", "inside")
+"""Where the words of a bar stand: where there is room."""
+
+
+def _words(parts: Sequence[Part], step: float, side: str) -> dict[str, object]:
+    """Seconds and share of the bars whose words stand on one side."""
+    longest = max(part.end for part in parts)
+    chosen = [part for part in parts if _side(part, longest) == side]
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "y": [folded(part.name, 24) for part in chosen],
+        "x": [part.start if side == "left" else part.end for part in chosen],
+        "text": [f" {seconds_like(p.seconds, step)} · {_share(p, step)} " for p in chosen],
+        "textposition": "middle right" if side == "right" else "middle left",
+        "textfont": {"color": "@background" if side == "inside" else "@text", "size": 11},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        "cliponaxis": False,
+    }
+
+
+def _share(part: Part, step: float) -> str:
+    """In percent, short."""
+    share = part.seconds / step
+    return percent(share, 0 if abs(share) >= 0.1 else 1)
+
+
+def _side(part: Part, longest: float) -> str:
+    """Right of a bar that ends early, left of one that starts late, else inside."""
+    if part.end < 0.55 * longest:
+        return "right"
+    return "left" if part.start > 0.4 * longest else "inside"
 
 
 def _table(parts: Sequence[Part], step: float) -> Table:

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.cli.render.parts.text import otherwise_text, percent, seconds, seconds_like
-from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
+from trainplan.cli.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Folded,
+    Paragraph,
+    Section,
+    Table,
+)
 from trainplan.cli.report.plan.bars import Bars, drawing, lanes_chart
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import num_microbatches
@@ -23,6 +32,9 @@ MOST_SIMULATED = 400_000
 """Ops of a schedule that a report still runs. Source: measured; about 10 us an op."""
 MOST_BARS = 5_000
 """Ops that are drawn in one chart. Source: measured; headless Chromium draws them in 0.3 s."""
+SEEN_IN_PART = "A part is seen at first: drag, or press a button, for the rest."
+LEGIBLE = 200
+"""Ops of a rank that are seen at first, a few pixels each."""
 MOST_RANKS = 16
 """Ranks of which single ops are drawn, where not all ops are."""
 KINDS: tuple[tuple[str, str, tuple[Op, ...]], ...] = (
@@ -34,7 +46,7 @@ KINDS: tuple[tuple[str, str, tuple[Op, ...]], ...] = (
     ("copies of activations", "@pink", (Op.OFFLOAD, Op.RELOAD)),
 )
 """Name, colour and ops of what is drawn."""
-ALL = "All of the step: "
+ALL, DRAWN = "All of the step: ", "All passes are drawn."
 COMPUTE, SENDS, COPIES = (-0.14, 0.6), (0.26, 0.16), (0.41, 0.12)
 """Lanes of a rank: middle against the rank's, and height, in rows."""
 
@@ -76,7 +88,7 @@ def _blocks(plan: Plan, measured: Measured, name: str) -> Iterator[Block]:
     if made_otherwise(written, simulation.step_time_s):
         yield Paragraph(f"{otherwise_text(name, written, simulation.step_time_s)}.", "doubtful")
     yield from _charts(simulation)
-    yield _ranks_table(simulation)
+    yield Folded("Seconds of every pipeline rank", (_ranks_table(simulation),))
     if simulation.lanes:
         yield lanes_chart(simulation.lanes)
 
@@ -87,7 +99,7 @@ def windows(simulation: Simulation) -> tuple[Window, ...]:
     pp = timeline.program.pp
     every = tuple(range(pp))
     if int(timeline.program.lengths.sum()) <= MOST_BARS:
-        return (Window("pipeline", ALL, "", every, 0.0, step),)
+        return (Window("pipeline", ALL, DRAWN, every, 0.0, step),)
     some = tuple(np.unique(np.linspace(0, pp - 1, min(pp, MOST_RANKS)).astype(int)).tolist())
     used = timeline.program.kind[list(some)] != Op.NONE
     says = "" if some == every else f"{len(some)} of {pp} ranks are drawn."
@@ -108,15 +120,17 @@ def _charts(simulation: Simulation) -> Iterator[Block]:
     yield Paragraph(_says(simulation))
     for window in found:
         bars = [one for one in _bars(simulation, window) if one.length]
+        seen = _first_seen(simulation, window)
+        part = "" if seen == (window.begin, window.end) else SEEN_IN_PART
         yield Chart(
             name=window.name,
             caption=f"{window.title}each pipeline rank, in seconds from the start of the step",
-            says=window.says or "All passes are drawn.",
+            says=f"{window.says} {part}".strip(),
             figure=drawing(
                 bars,
-                {row: f"rank {rank}" for row, rank in enumerate(window.ranks)},
-                begin=window.begin,
-                end=window.end,
+                {row + COMPUTE[0]: f"rank {rank}" for row, rank in enumerate(window.ranks)},
+                whole=(window.begin, window.end),
+                first_seen=seen,
             ),
             numbers=_sums_table(bars, window, simulation.step_time_s),
             height=150 + 36 * len(window.ranks),
@@ -124,6 +138,19 @@ def _charts(simulation: Simulation) -> Iterator[Block]:
         )
     if len(found) > 1:
         yield Paragraph("Between the two the pattern goes on; `plan simulate --trace` has it all.")
+
+
+def _first_seen(simulation: Simulation, window: Window) -> tuple[float, float]:
+    """So much of a window that ops can be told apart: from its begin, or up to the step's end."""
+    timeline = simulation.scored.timeline
+    begin, end = window.begin, window.end
+    for rank in window.ranks:
+        number = int(timeline.program.lengths[rank])
+        if window.begin == 0 and number > LEGIBLE:
+            end = min(end, float(timeline.end[rank, LEGIBLE]))
+        elif number > LEGIBLE:
+            begin = max(begin, float(timeline.start[rank, number - LEGIBLE]))
+    return begin, end
 
 
 def _says(simulation: Simulation) -> str:

@@ -194,7 +194,11 @@ def settings_section(plan: Plan) -> Iterator[Section]:
     )
     table = Table(
         "Combinations of settings",
-        (Column("settings"), Column("best step", numeric=True), Column("no faster", numeric=True)),
+        (
+            Column("settings"),
+            Column("best step", numeric=True),
+            Column("no layout is below", numeric=True),
+        ),
         rows,
     )
     blocks = (Paragraph(settings_text(plan)), *((table,) if rows else ()))
