@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import pairwise
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_parts_of_the_step_are_its_terms_and_add_up_to_it(page, text):
 
 def test_each_bar_of_the_step_begins_where_the_one_before_ends(plan, page):
     parts = parts_of(plan.best.estimate)
-    for one, then in zip(parts, parts[1:], strict=False):
+    for one, then in pairwise(parts):
         assert then.start == pytest.approx(one.start + one.seconds)
     drawn = chart(page, "waterfall").figure["data"][0]
     assert drawn["base"][: len(parts)] == [part.start for part in parts]
