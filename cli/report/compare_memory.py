@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import AfterValidator
+
 from trainplan.cli.render.parts.text import gib
 from trainplan.cli.report.blocks import Cell, Chart
 from trainplan.cli.report.charts import figure, layout
@@ -34,6 +38,12 @@ class TermChange(Read):
     difference_s: float
 
 
+def _with_ranks(estimate: Estimate) -> Estimate:
+    if not estimate.memory.pipeline_ranks:
+        raise ValueError("memory.pipeline_ranks is empty")
+    return estimate
+
+
 class ComparedSide(Read):
     """One of the two plans."""
 
@@ -41,7 +51,7 @@ class ComparedSide(Read):
     cluster: ClusterSpec
     runtime: str
     layout: LayoutValue
-    estimate: Estimate
+    estimate: Annotated[Estimate, AfterValidator(_with_ranks)]
 
 
 class Compared(Read):
