@@ -45,6 +45,8 @@ NAME = re.compile(r"[a-zA-Z0-9-]+")
 
 def html(page: Page) -> str:
     """The file of a report."""
+    names = [*(part.name for part in page.sections), *_chart_names(page)]
+    assert len(names) == len({*names}), f"a name is given twice: {names}"
     return "\n".join(_document(page)) + "\n"
 
 
@@ -176,6 +178,18 @@ def _kind(column: Column, place: int, table: Table) -> str:
 def _cell(kind: str, cell: Cell) -> str:
     value = f' data-value="{cell.value!r}"' if cell.value is not None else ""
     return f"<td{kind}{value}>{escape(cell.text)}</td>"
+
+
+def _chart_names(page: Page) -> Iterator[str]:
+    """Names of all charts."""
+    for part in page.sections:
+        blocks = list(part.blocks)
+        while blocks:
+            block = blocks.pop()
+            if isinstance(block, Folded):
+                blocks.extend(block.blocks)
+            elif isinstance(block, Chart):
+                yield block.name
 
 
 def _has_chart(blocks: Sequence[Block]) -> bool:

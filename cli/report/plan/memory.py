@@ -21,6 +21,10 @@ from trainplan.cli.report.blocks import (
 )
 from trainplan.cli.report.charts import SERIES, figure, layout
 from trainplan.costmodel.base import GIB
+from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import NodeMemory, RankMemory
 from trainplan.planner.plan import Plan
@@ -44,18 +48,31 @@ def memory_section(plan: Plan, capacities: Sequence[float] = ()) -> Section:
     return Section("memory", "Memory", tuple(_blocks(plan, capacities)))
 
 
+def rank_capacities(job: Job, layout: Layout) -> tuple[float, ...]:
+    """Bytes of a GPU of each pipeline rank, where stages name their node groups; else none.
+
+    Source: as `Estimate.memory`, whose capacity is that of the rank with least to spare.
+    """
+    stages = layout.stages or ()
+    if not any(stage.group for stage in stages):
+        return ()
+    groups = rank_groups(stages, SCHEDULE_NAMES.index(layout.schedule), layout.pp)
+    own = [machine_for(one).memory_bytes for one in group_jobs(job)]
+    return tuple(own[group] for group in groups.tolist())
+
+
 def _blocks(plan: Plan, capacities: Sequence[float]) -> Iterator[Block]:
     memory = plan.best.estimate.memory
     ranks = memory.pipeline_ranks
     of = tuple(capacities) or (memory.capacity_bytes,) * len(ranks)
-    fullest = max(ranks, key=lambda rank: rank.total_bytes)
-    layout = plan.best.layout
-    share = plural(layout.tp * layout.cp * layout.dp, "GPU")
+    fullest = min(ranks, key=lambda rank: of[rank.rank] - rank.total_bytes)
+    best = plan.best.layout
+    share = plural(best.tp * best.cp * best.dp, "GPU")
     yield Chart(
-        name="memory",
+        name="memory-by-rank",
         caption=f"Peak GiB on a GPU of each pipeline rank ({share} a rank)",
         says=(
-            f"Pipeline rank {fullest.rank} is the fullest: {gib(fullest.total_bytes)} of "
+            f"Pipeline rank {fullest.rank} has least to spare: {gib(fullest.total_bytes)} of "
             f"{gib(of[fullest.rank])} GiB. {fit_line(memory)}"
         ),
         figure=_figure(ranks, of, plan.memory_margin),

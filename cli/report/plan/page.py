@@ -12,7 +12,7 @@ from trainplan.cli.report.plan.answer import certainty, facts, job_section
 from trainplan.cli.report.plan.launch import launch_section
 from trainplan.cli.report.plan.limits import limits_section
 from trainplan.cli.report.plan.links import links_section
-from trainplan.cli.report.plan.memory import memory_section
+from trainplan.cli.report.plan.memory import memory_section, rank_capacities
 from trainplan.cli.report.plan.reproduce import reproduce_section
 from trainplan.cli.report.plan.step import step_section
 from trainplan.cli.report.plan.timeline import timeline_section
@@ -51,7 +51,7 @@ def plan_page(name: str, text: str, measured: Measured = NOTHING) -> Page:
 def _sections(plan: Plan, name: str, text: str, measured: Measured) -> Iterator[Section]:
     yield job_section(plan)
     yield step_section(plan.best.estimate, measured_step(json.loads(text)))
-    yield memory_section(plan)
+    yield memory_section(plan, rank_capacities(plan.job, plan.best.layout))
     yield timeline_section(plan, measured, name)
     yield links_section(plan, measured)
     yield alternatives_section(plan)

@@ -36,7 +36,7 @@ def refused_section(plan: Plan) -> Iterator[Section]:
     first, count, text = rows[0]
     size = plan.certificate.space_size
     chart = Chart(
-        name="refused",
+        name="refused-by-rule",
         caption="Layouts refused, by the first rule that each breaks",
         says=(
             f"{sum(plan.refused.values()):,} of {plural(size, 'layout')} are refused; most, "
