@@ -10,6 +10,7 @@ from trainplan.cli.render.parts.text import gib
 from trainplan.cli.report.blocks import Cell, Chart
 from trainplan.cli.report.charts import figure, layout
 from trainplan.cli.report.parts import Columns, cell, number, series, table
+from trainplan.cli.report.plan.memory import TERMS
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import ClusterSpec
@@ -17,8 +18,6 @@ from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import RankMemory
 
 HEADS = ("first", "second")
-MEMORY = ("weights", "gradients", "optimizer", "activations", "transients", "overheads")
-"""Parts of the memory of a rank, as they are stacked."""
 
 
 class FieldChange(Read):
@@ -81,7 +80,7 @@ def memory_chart(found: Compared) -> Chart:
     """The fullest pipeline rank of both, part by part, and the capacity."""
     ranks = [_fullest(side) for side in found.sides]
     capacities = [side.estimate.memory.capacity_bytes for side in found.sides]
-    values = {name: [getattr(rank, f"{name}_bytes") for rank in ranks] for name in MEMORY}
+    values = {name: [getattr(rank, field) for rank in ranks] for field, name in TERMS.items()}
     bars = [
         {
             "type": "bar",
@@ -133,7 +132,7 @@ def memory_chart(found: Compared) -> Chart:
                 (name, *(cell(x / GIB, gib(x)) for x in (a, b)), _gained(b - a))
                 for name, a, b in rows
             ),
-            len(MEMORY),
+            len(TERMS),
         ),
         height=240,
     )
