@@ -16,6 +16,7 @@ from trainplan.cli.render.parts.text import (
 )
 from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
 from trainplan.cli.report.charts import SERIES, figure, folded, label, layout
+from trainplan.costmodel.axes import Axis
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
 from trainplan.planner.plan import Candidate, Plan
@@ -80,24 +81,24 @@ def _table(plan: Plan) -> Table:
     axes, away = shown_axes(plan), any_away(plan)
     columns = (
         Column("#", numeric=True),
-        *(Column(axis.word, numeric=True) for axis in axes),
-        *((Column("off GPU"),) if away else ()),
-        Column("recompute"),
         Column("step", numeric=True),
         Column("slower", numeric=True, hint="than the answer"),
         Column("MFU", numeric=True),
         Column("GiB", numeric=True, hint="of the fullest GPU"),
         Column("near tie", hint=f"within {percent(near_tie_fraction())} of the best"),
+        *(Column(axis.word, numeric=_is_number(plan, axis)) for axis in axes),
+        *((Column("off GPU"),) if away else ()),
+        Column("recompute"),
         Column("what makes it slower", hint="of the answer's step"),
     )
     rows = tuple(
         (
             Cell(str(one.rank), one.rank),
+            *_numbers(plan, one),
+            Cell("~" if one.near_tie else ""),
             *(_axis_cell(axis_text(axis, one.layout)) for axis in axes),
             *((Cell(offloaded_text(one.layout)),) if away else ()),
             Cell(recompute_text(one.layout)),
-            *_numbers(plan, one),
-            Cell("~" if one.near_tie else ""),
             Cell(causes(plan, one)),
         )
         for one in plan.candidates
@@ -113,6 +114,12 @@ def _table(plan: Plan) -> Table:
 
 def _is_answer(plan: Plan, candidate: Candidate) -> bool:
     return candidate.layout == plan.best.layout
+
+
+def _is_number(plan: Plan, axis: Axis) -> bool:
+    """Are all its values numbers?"""
+    texts = (axis_text(axis, one.layout) for one in plan.candidates)
+    return all(text.removesuffix(" %").replace(".", "", 1).isdecimal() for text in texts)
 
 
 def _axis_cell(text: str) -> Cell:

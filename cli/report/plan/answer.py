@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainplan.cli.render.parts.apart import apart_text, proof_text, unified_text
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
-from trainplan.cli.render.parts.headline import job_line, refusals
+from trainplan.cli.render.parts.headline import job_line, refusals, run_line
 from trainplan.cli.render.parts.objective import objective_lines
 from trainplan.cli.render.parts.placement import group_lines, placement_text
 from trainplan.cli.render.parts.text import gib, percent, seconds, seconds_like, tokens
@@ -52,7 +52,12 @@ def facts(plan: Plan) -> Facts:
     high = seconds_like(interval.step_time_high_s, step)
     return Facts(
         (
-            Fact("step", seconds(step), f"{percent(interval.level, 0)}: {low} to {high}"),
+            *_whole_fact(plan),
+            Fact(
+                "step of the decoder" if plan.apart else "step",
+                seconds(step),
+                f"{percent(interval.level, 0)}: {low} to {high}",
+            ),
             Fact("tokens/s/GPU", f"{best.tokens_per_s_per_gpu:,.0f}"),
             Fact("MFU", percent(best.mfu), f"{best.tflops_per_gpu:,.0f} TFLOP/s/GPU"),
             Fact(
@@ -66,6 +71,14 @@ def facts(plan: Plan) -> Facts:
     )
 
 
+def _whole_fact(plan: Plan) -> Iterator[Fact]:
+    """Of a tower on GPUs of its own, the step of both."""
+    apart = plan.apart
+    if apart:
+        both = f"on {apart.decoder_gpus} + {apart.tower_gpus} GPUs"
+        yield Fact("step of decoder and tower", seconds(apart.step_time_s), both)
+
+
 def _run_facts(plan: Plan) -> Iterator[Fact]:
     """Days, GPU-hours and money; nothing where the job names no number of tokens."""
     steps, best = run_steps(plan.job), plan.best.estimate
@@ -74,13 +87,13 @@ def _run_facts(plan: Plan) -> Iterator[Fact]:
     total, interval = steps * best.step_time_s, best.uncertainty
     size, unit = long_unit(total)
     low, high = (
-        f"{steps * bound / size:,.4g}"
+        _count(steps * bound / size)
         for bound in (interval.step_time_low_s, interval.step_time_high_s)
     )
     length = tokens(plan.job.training.tokens)
-    yield Fact(f"{length} tokens", f"{total / size:,.4g} {unit}", f"{low} to {high} {unit}")
+    yield Fact(f"{length} tokens", f"{_count(total / size)} {unit}", f"{low} to {high} {unit}")
     cluster = plan.job.cluster
-    yield Fact("GPU-hours", f"{total / SECONDS_PER_HOUR * cluster.num_gpus:,.4g}")
+    yield Fact("GPU-hours", _count(total / SECONDS_PER_HOUR * cluster.num_gpus))
     prices = [(group.num_gpus, group.price_per_gpu_hour) for group in cluster.groups]
     if all(price is not None for _, price in prices):
         per_hour = sum(count * (price or 0.0) for count, price in prices)
@@ -88,9 +101,18 @@ def _run_facts(plan: Plan) -> Iterator[Fact]:
         yield Fact("money", f"{money:,.0f} {cluster.currency}")
 
 
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
 def job_section(plan: Plan) -> Section:
-    """What was asked, and where its parts run."""
-    lines = [*job_line(plan.job).splitlines(), *group_lines(plan.job, plan.best.layout)]
+    """What was asked, what the whole run takes, and where its parts run."""
+    length = plan.job.training.tokens
+    lines = [
+        *job_line(plan.job).splitlines(),
+        *([run_line(plan.job, plan.best.estimate, length)] if length else []),
+        *group_lines(plan.job, plan.best.layout),
+    ]
     if plan.placement:
         lines.append(_joined(placement_text(plan, plan.placement)))
     return Section("job", "The job", tuple(Paragraph(text) for text in lines))

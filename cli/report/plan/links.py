@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.render.parts.text import gib, percent, seconds_like
 from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
-from trainplan.cli.report.charts import figure, layout
+from trainplan.cli.report.charts import figure, folded, layout
 from trainplan.cli.report.plan.ranks import ranks_chart
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.measured import Measured
@@ -69,7 +69,7 @@ def _chart(plan: Plan, found: Sequence[AxisLinks]) -> Chart:
             "type": "bar",
             "orientation": "h",
             "name": name,
-            "y": [WORDS[one.axis] for one in shown],
+            "y": [folded(WORDS[one.axis], 16) for one in shown],
             "x": [value / GIB for value in values],
             "marker": {"color": colour},
             "text": [f"{gib(value)} GiB" if value else "" for value in values],

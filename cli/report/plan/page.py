@@ -15,6 +15,7 @@ from trainplan.cli.report.plan.links import links_section
 from trainplan.cli.report.plan.memory import memory_section, rank_capacities
 from trainplan.cli.report.plan.reproduce import reproduce_section
 from trainplan.cli.report.plan.step import step_section
+from trainplan.cli.report.plan.target import objective_section
 from trainplan.cli.report.plan.timeline import timeline_section
 from trainplan.cli.report.plan.why import (
     evidence_section,
@@ -50,6 +51,7 @@ def plan_page(name: str, text: str, measured: Measured = NOTHING) -> Page:
 
 def _sections(plan: Plan, name: str, text: str, measured: Measured) -> Iterator[Section]:
     yield job_section(plan)
+    yield from objective_section(plan)
     yield step_section(plan.best.estimate, measured_step(json.loads(text)))
     yield memory_section(plan, rank_capacities(plan.job, plan.best.layout))
     yield timeline_section(plan, measured, name)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import pairwise
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_parts_of_the_step_are_its_terms_and_add_up_to_it(page, text):
 
 def test_each_bar_of_the_step_begins_where_the_one_before_ends(plan, page):
     parts = parts_of(plan.best.estimate)
-    for one, then in zip(parts, parts[1:], strict=False):
+    for one, then in pairwise(parts):
         assert then.start == pytest.approx(one.start + one.seconds)
     drawn = chart(page, "waterfall").figure["data"][0]
     assert drawn["base"][: len(parts)] == [part.start for part in parts]
@@ -242,3 +243,27 @@ def test_terms_and_their_sum_are_read_from_the_estimate_alone(plan):
     estimate = replace(plan.best.estimate, terms=doubled)
     added = sum(part.seconds for part in parts_of(estimate))
     assert added == pytest.approx(sum(asdict(doubled).values()))
+
+
+def test_sizes_that_were_tried_for_an_objective_are_listed_with_their_values(make_job):
+    job = make_job("small-dense", "2x2:h100-sxm")
+    priced = tuple(g.model_copy(update={"price_per_gpu_hour": 2.0}) for g in job.cluster.groups)
+    cluster = job.cluster.model_copy(update={"groups": priced})
+    job = job.model_copy(update={"cluster": cluster})
+    found = search(job, SearchOptions(objective="cost", search_options="none"))
+    sizes = table(plan_page(NAME, json.dumps(plan_json(found))), "Sizes of the cluster")
+    tried = {one.num_gpus: one for one in found.certificate.objective.tried}
+    told = dict(zip(column(sizes, "GPUs"), column(sizes, "objective"), strict=True))
+    assert told.keys() == tried.keys()
+    for number, value in told.items():
+        assert value == (tried[number].value or tried[number].lower_bound)
+
+
+def test_a_run_of_known_length_has_its_days_and_gpu_hours(plan):
+    training = plan.job.training.model_copy(update={"tokens": 10**13})
+    long = plan.model_copy(update={"job": plan.job.model_copy(update={"training": training})})
+    facts = {f.name: f for f in plan_page(NAME, json.dumps(plan_json(long))).facts.facts}
+    steps = -(-(10**13) // training.tokens_per_step)
+    days = steps * plan.best.estimate.step_time_s / 86_400
+    assert facts["10 T tokens"].value == f"{days:,.0f} days"
+    assert facts["GPU-hours"].value == f"{days * 24 * 16:,.0f}"
