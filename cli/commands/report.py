@@ -6,11 +6,12 @@ from pathlib import Path
 
 from trainplan.cli.files.disk import errors_of, refuse_existing, try_writing, write_text
 from trainplan.cli.files.documents import read_json
-from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.profiles import load_measured, profile_of
 from trainplan.cli.files.tuning_folder import PLAN
 from trainplan.cli.report.page import html
 from trainplan.cli.report.registry import Asked, page_of
 from trainplan.cli.terminal.output import remark
+from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE
 
 
 def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: bool) -> None:
@@ -21,6 +22,8 @@ def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: 
     if document.is_dir():  # of `plan tune`
         document = document / PLAN
     text, read = read_json(document)
+    if read.values.get("schema") == PROFILE:
+        profile_of(read)
     with errors_of(document):
         page = page_of(Asked(str(document), text, read.values, measured))
     write_text(output, html(page), force=force)

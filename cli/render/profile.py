@@ -88,8 +88,11 @@ def curves_table(profile: Profile) -> Table:
 def curves_of(profile: Profile) -> Iterator[tuple[str, str, str]]:
     """Every curve: its name, what it says, and its key in `scatter_fraction` or nothing."""
     fitted, scatter = profile.fitted, profile.scatter_fraction
+    peaks = spec_of(profile).peak_tflops if fitted.gemm else {}
     for name, gemm in fitted.gemm.items():
-        reached = spec_of(profile).peak_tflops[name].value / max(gemm.flop_factor, 1e-9)
+        if name not in peaks:
+            continue
+        reached = peaks[name].value / max(gemm.flop_factor, 1e-9)
         key = f"{name} products"
         says = f"{reached:.4g} TFLOP/s of large ones, {gemm.fixed_us:.3g} us to start"
         yield f"{name} products", says, key if key in scatter else ""

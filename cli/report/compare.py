@@ -77,11 +77,11 @@ def _facts(found: Compared) -> Iterator[Fact]:
         level = percent(range_.level, 0)
         yield Fact(f"step of the {name}", seconds(one.step_time_s), f"{level}: {low} to {high}")
     yield Fact("tokens/s of the second", f"{found.throughput_ratio:.2f} x", "of the first")
-    for name, side in zip(HEADS, found.sides, strict=True):
-        memory = side.estimate.memory
-        tone: Tone = "plain" if memory.fits else "bad"
-        used = gib(memory.peak_reserved_bytes)
-        yield Fact(f"GiB of the {name}", used, f"of {gib(memory.capacity_bytes)}", tone)
+    both = [side.estimate.memory for side in found.sides]
+    tone: Tone = "plain" if all(memory.fits for memory in both) else "bad"
+    used = " and ".join(gib(memory.peak_reserved_bytes) for memory in both)
+    capacities = dict.fromkeys(gib(memory.capacity_bytes) for memory in both)
+    yield Fact("GiB of the fullest GPU", used, f"of {' and '.join(capacities)}", tone)
 
 
 def _time(found: Compared) -> Sequence[Block]:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import AfterValidator
+
 from trainplan.cli.render.parts.text import gib
 from trainplan.cli.report.blocks import Cell, Chart
 from trainplan.cli.report.charts import figure, layout
 from trainplan.cli.report.parts import Columns, cell, number, series, table
+from trainplan.cli.report.plan.memory import TERMS
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import ClusterSpec
@@ -13,8 +18,6 @@ from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import RankMemory
 
 HEADS = ("first", "second")
-MEMORY = ("weights", "gradients", "optimizer", "activations", "transients", "overheads")
-"""Parts of the memory of a rank, as they are stacked."""
 
 
 class FieldChange(Read):
@@ -34,6 +37,12 @@ class TermChange(Read):
     difference_s: float
 
 
+def _with_ranks(estimate: Estimate) -> Estimate:
+    if not estimate.memory.pipeline_ranks:
+        raise ValueError("memory.pipeline_ranks is empty")
+    return estimate
+
+
 class ComparedSide(Read):
     """One of the two plans."""
 
@@ -41,7 +50,7 @@ class ComparedSide(Read):
     cluster: ClusterSpec
     runtime: str
     layout: LayoutValue
-    estimate: Estimate
+    estimate: Annotated[Estimate, AfterValidator(_with_ranks)]
 
 
 class Compared(Read):
@@ -71,7 +80,7 @@ def memory_chart(found: Compared) -> Chart:
     """The fullest pipeline rank of both, part by part, and the capacity."""
     ranks = [_fullest(side) for side in found.sides]
     capacities = [side.estimate.memory.capacity_bytes for side in found.sides]
-    values = {name: [getattr(rank, f"{name}_bytes") for rank in ranks] for name in MEMORY}
+    values = {name: [getattr(rank, field) for rank in ranks] for field, name in TERMS.items()}
     bars = [
         {
             "type": "bar",
@@ -123,7 +132,7 @@ def memory_chart(found: Compared) -> Chart:
                 (name, *(cell(x / GIB, gib(x)) for x in (a, b)), _gained(b - a))
                 for name, a, b in rows
             ),
-            len(MEMORY),
+            len(TERMS),
         ),
         height=240,
     )

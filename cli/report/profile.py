@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 
 from trainplan.cli.render.parts.text import percent, plural, seconds
 from trainplan.cli.render.profile import NOT_ODD, curves_of
-from trainplan.cli.report.blocks import Block, Cell, Fact, Facts, Page, Paragraph, Section, Table
+from trainplan.cli.report.blocks import (
+    Block,
+    Cell,
+    Fact,
+    Facts,
+    Folded,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+)
 from trainplan.cli.report.parts import Columns, Value, cell, number, table
 from trainplan.cli.report.profile_curves import bandwidth_charts, collective_charts
 from trainplan.cli.report.profile_links import link_charts
@@ -16,8 +26,8 @@ from trainplan.cli.report.profile_products import attention_charts, product_char
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec.evidence.profile import Host, Point, Profile, Timing
 
-MOST_DOUBTFUL = 500
-"""Rows of the table of timings to doubt."""
+FEW, MOST_DOUBTFUL = 15, 500
+"""Timings to doubt that are seen at once, and at all."""
 FLAGS = {
     "noisy": "repeats do not agree",
     "drift": "repeats change while it is measured",
@@ -131,7 +141,14 @@ def _doubtful(profile: Profile) -> Iterator[Block]:
     odd = _odd(profile)
     if not odd:
         return
-    shown = sorted(odd, key=lambda entry: -entry[2].spread_fraction)[:MOST_DOUBTFUL]
+    shown = sorted(odd, key=lambda entry: -entry[2].spread_fraction)
+    yield _doubtful_table(f"The {min(len(odd), FEW)} with most spread", shown[:FEW])
+    if len(shown) > FEW:
+        rest = _doubtful_table("Timings to doubt", shown[:MOST_DOUBTFUL])
+        yield Folded(f"{min(len(odd), MOST_DOUBTFUL):,} of {len(odd):,} timings", (rest,))
+
+
+def _doubtful_table(caption: str, shown: Sequence[tuple[Point, str, Timing]]) -> Table:
     columns: Columns = (
         "point",
         "of it",
@@ -153,8 +170,7 @@ def _doubtful(profile: Profile) -> Iterator[Block]:
         )
         for point, name, one in shown
     ]
-    many = f", the {MOST_DOUBTFUL} with most spread" if len(odd) > len(shown) else ""
-    yield table(f"Timings to doubt{many}", columns, rows)
+    return table(caption, columns, rows)
 
 
 def _machine(profile: Profile) -> Iterator[Block]:

@@ -108,4 +108,4 @@ def _pairs(title: str, rates: Rates, doubted: set[frozenset[str]]) -> Table:
         (*sorted(pair), cell(rate, f"{rate:.4g}"), "to doubt" if pair in doubted else "")
         for pair, rate in sorted(rates.items(), key=lambda item: item[1])
     ]
-    return table(f"Pairs {title}, slowest first", ("end", "end", number("GB/s"), ""), rows)
+    return table(f"Pairs {title}, slowest first", ("end", "end", number("GB/s"), "timing"), rows)

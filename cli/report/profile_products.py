@@ -13,7 +13,7 @@ from trainplan.costmodel.base import GB, TERA
 from trainplan.costmodel.measured.curve_residuals import attention_flop, on_curve
 from trainplan.costmodel.spec.evidence.profile import AttentionPoint, ProductPoint, Profile
 from trainplan.profiler.fit.curves import gemm_rate
-from trainplan.profiler.fit.merge import has_spec, spec_of
+from trainplan.profiler.fit.merge import spec_of
 
 MOST_TICKS = 8
 """Of an axis of lengths."""
@@ -95,7 +95,7 @@ def _product_traces(
         "hovertemplate": "%{text}: %{y:.4g} TFLOP/s<extra>%{fullData.name}</extra>",
         "marker": markers([one.time for one in points], series(place)),
     }
-    if name in profile.fitted.gemm and has_spec(profile):
+    if name in profile.fitted.gemm and name in spec_of(profile).peak_tflops:
         sizes = spaced([_flop(one) for one in points])
         squares = [_square(size, points[0]) for size in sizes]
         spec = spec_of(profile)

@@ -197,10 +197,10 @@ def _memory(found: Validated) -> Iterator[Block]:
     if fits.labels:
         yield table(
             f"Does it fit? {fits.answered:,} of {plural(fits.labels, 'label')} answered",
-            ("", number("it fits"), number("it does not")),
+            ("we say", number("it fitted"), number("it did not")),
             (
-                ("we say it fits", fits.true_fits, fits.false_fits),
-                ("we refuse it", fits.false_refusals, fits.true_refusals),
+                ("it fits", fits.true_fits, fits.false_fits),
+                ("it does not", fits.false_refusals, fits.true_refusals),
             ),
         )
 
@@ -208,7 +208,7 @@ def _memory(found: Validated) -> Iterator[Block]:
 def _skipped(found: Validated) -> Iterator[Block]:
     counts = found.overall.skipped
     rows = [(number_, name, SKIPPED.get(name, "")) for name, number_ in counts.items()]
-    yield table("Records not priced, by reason", (number("records"), "reason", ""), rows)
+    yield table("Records not priced, by reason", (number("records"), "reason", "in words"), rows)
     odd = [row for row in found.rows if row.skip_reason]
     each = [(row.id, row.skip_reason, row.skip_detail) for row in odd]
     yield Folded(

@@ -12,7 +12,10 @@ Drawn = tuple[str, str | None, str, list[float]]
 
 
 def _plan(document: dict[str, Any]) -> Iterator[Drawn]:
-    return iter(())
+    ranks = document["best"]["estimate"]["memory"]["pipeline_ranks"]
+    yield "memory-by-rank", "weights", "y", [one["weights_bytes"] / GIB for one in ranks]
+    answer = document["best"]["estimate"]
+    yield "speed-and-memory", "the answer", "x", [answer["step_time_s"]]
 
 
 def _compare(document: dict[str, Any]) -> Iterator[Drawn]:
