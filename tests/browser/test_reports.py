@@ -72,7 +72,9 @@ def test_the_page_never_scrolls_sideways(opened, width):
 
 def test_every_button_link_and_table_is_reached_by_tab_and_shows_it(opened):
     wanted = opened.ask(REACHABLE)
-    assert opened.ask("[...document.querySelectorAll('button')].every((one) => one.textContent.trim())")
+    assert opened.ask(
+        "[...document.querySelectorAll('button')].every((one) => one.textContent.trim())"
+    )
     opened.driver.execute_script(
         "window.rings = []; window.reached = new Set();"
         f"addEventListener('focusin', () => rings.push({RING}));"
