@@ -77,6 +77,14 @@ def test_the_table_of_choices_repeats_no_objective(documents):
     assert heads == ["time", "memory", "GPUs", "MFU", "layout"]
 
 
+def test_many_choices_are_spread_and_the_rest_is_folded(documents):
+    points = documents.of("pareto")["points"] * 5
+    found = page({**documents.of("pareto"), "points": points})
+    tables = [one for one in blocks(found, Table) if one.columns[-1].name == "layout"]
+    assert [len(one.rows) for one in tables] == [20, len(points)]
+    assert tables[0].rows[-1] == tables[1].rows[-1]
+
+
 def test_a_tuning_run_that_measured_nothing_says_so(documents):
     document = deepcopy(documents.of("tune"))
     tuned = document["tuned"]
