@@ -14,13 +14,13 @@ from trainplan.cli.report.blocks import (
 from trainplan.cli.report.charts import figure, label, layout
 from trainplan.cli.report.parts import Columns, Value, cell, number, series, table
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
-from trainplan.costmodel.spec import ClusterSpec, TrainingSpec
+from trainplan.costmodel.base.units import SECONDS_PER_HOUR
+from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.step import Estimate
 
 GPUS = "gpus"
 """The knob along which efficiency means something."""
 BILLION = 1e9
-HOUR = 3600.0
 
 
 class SetKnob(Read):
@@ -63,7 +63,6 @@ class Swept(Read):
     """The document of `plan sweep --json`."""
 
     model: ModelValue
-    training: TrainingSpec
     cluster: ClusterSpec
     verdict: str
     weak: bool
@@ -90,7 +89,7 @@ def curve_charts(swept: Swept) -> Iterator[Block]:
         yield _chart(swept, "per-gpu", "Tokens per second and GPU", per_gpu, _falls(swept))
     yield _chart(swept, "step", "Seconds of a step", _step, _fastest(swept))
     price = _price(swept)
-    if price is not None:
+    if price:
         caption = f"{swept.cluster.currency} for a billion tokens"
         yield _chart(
             swept, "money", caption, lambda one: _money(one, price), _cheapest(swept, price)
@@ -108,9 +107,12 @@ def _price(swept: Swept) -> float | None:
 
 
 def _money(point: SweepPoint, price: float) -> float | None:
-    """Of a billion tokens. Source: derived; GPUs x price of one for a second over tokens/s."""
+    """Of a billion tokens.
+
+    Source: derived; the price of all GPUs for an hour over the tokens of an hour, times a billion.
+    """
     speed = point.tokens_per_s
-    return point.num_gpus * price / HOUR * BILLION / speed if speed else None
+    return point.num_gpus * price / SECONDS_PER_HOUR * BILLION / speed if speed else None
 
 
 def _planned(swept: Swept) -> list[SweepPoint]:
