@@ -105,10 +105,13 @@ def command(
     with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
         result = answer.search(job, options, clock, question.measured, processes)
     if isinstance(result, Infeasible):
+        if destination.report:
+            remark("no report is written: there is no layout to draw")
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
     else:
         plan = _completed(result, clock.seconds, question.notes)
         _show(plan, own, destination, verbose=verbose)
+        destination.write_report(plan_json(plan), question.measured)
     if clock.stopped:
         _end_as_stopped(STOPPED)
 
@@ -170,6 +173,7 @@ def _choices(
         show_json(pareto_json(result))
     else:
         show(*pareto_page(result))
+    destination.write_report(pareto_json(result), question.measured)
     if clock.stopped:
         _end_as_stopped(STOPPED)
     if not result.points:

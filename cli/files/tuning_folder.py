@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -106,9 +106,15 @@ class TuningFolder:
             where = self.path / FILE
             raise FileError(f"{where}: cannot be read or written: {error.strerror}") from error
 
-    def write_result(self, text: str, found: Finished, measured: Measured) -> None:
-        """The plan with the fastest layout measured, and what was learnt of the machine."""
+    def write_result(self, text: str, found: Finished, measured: Measured) -> Mapping[str, object]:
+        """Keep the plan with the fastest layout measured, and what was learnt of the machine.
+
+        Returns:
+            That plan's document.
+        """
         if found.calibration:
             calibration = json_text(calibration_json(found.calibration))
             write_text(self.path / CALIBRATION, calibration, force=True)
-        write_text(self.path / PLAN, json_text(tuned_plan(text, found, measured)), force=True)
+        tuned = tuned_plan(text, found, measured)
+        write_text(self.path / PLAN, json_text(tuned), force=True)
+        return tuned

@@ -172,6 +172,7 @@ CARBON = click.option(
     "--carbon",
     "kg_co2_per_kwh",
     callback=carbon_intensity,
+    shell_complete=completions.names(("world",)),
     metavar="KG|world",
     help="Carbon dioxide of a kWh of electricity in kg, such as 0.4, or the mean of the world: "
     "adds that of a step and of the run of --tokens.",
@@ -194,6 +195,9 @@ PROFILE = click.option(
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
 )
+REPORT = click.option(
+    "--report", type=PATH, metavar="FILE", help="Also write a page with charts, a new HTML file."
+)
 CANDIDATE = click.option(
     "--candidate",
     type=click.IntRange(1, 1 << 30),
@@ -206,6 +210,10 @@ WORKERS = click.option(
     type=click.IntRange(1, 64),
     help="Processes that share the work; by default one for each core, at most 8.",
 )
+
+
+report_options = gathered("report", "trainplan.cli.files.reports:ReportFile", (REPORT, FORCE))
+"""`--report --force`, as `report`."""
 
 
 def memory_margin(default: float) -> Decorator:
@@ -271,9 +279,9 @@ OUTPUT = click.option(
     "--output", type=PATH, help="Also write the plan here (`plan export` reads it)."
 )
 destination_options = gathered(
-    "destination", "trainplan.cli.options.stated:Destination", (OUTPUT, FORCE, JSON)
+    "destination", "trainplan.cli.options.stated:Destination", (OUTPUT, REPORT, FORCE, JSON)
 )
-"""`--output --force --json`, as `destination`."""
+"""`--output --report --force --json`, as `destination`."""
 
 
 def output_options(unit: str = "") -> Decorator:

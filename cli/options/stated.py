@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -13,6 +14,7 @@ from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.lengths import with_lengths
 from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.files.routing import load_routing
 from trainplan.cli.options.machine import machines_stated
 from trainplan.cli.options.tower import with_tower
@@ -30,6 +32,9 @@ from trainplan.costmodel.spec.lengths import Packing
 from trainplan.costmodel.spec.optimizer import parse_optimizer
 from trainplan.costmodel.spec.routing import FORMS, RoutingSpec, is_routing
 from trainplan.costmodel.step.footprint import WORLD_KG_CO2_PER_KWH
+
+PLAN_FILE = "plan.json"
+"""What commands of a page call a plan that was not written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +147,18 @@ class Destination:
     as_json: bool
     output: Path | None
     force: bool
+    report: Path | None = None
 
     def check(self) -> None:
         """Refuse early what could not be written later.
 
         Raises:
-            FileError: The file exists, or its folder or disk refuses it.
+            FileError: A file exists, or its folder or disk refuses it.
+            SpecError: Both files are one.
         """
+        if self.output and self.output == self.report:
+            raise SpecError(f"--output and --report are both {self.output}: give two names")
+        self._page.check()
         if self.output:
             refuse_existing(self.output, force=self.force)
             try_writing(self.output)
@@ -162,6 +172,18 @@ class Destination:
         if self.output:
             write_text(self.output, text, force=self.force)
             remark(f"wrote {self.output}")
+
+    def write_report(self, document: Mapping[str, object], measured: Measured) -> None:
+        """Write the page that was asked for.
+
+        Raises:
+            FileError: As `write`.
+        """
+        self._page.write(document, str(self.output or PLAN_FILE), measured)
+
+    @property
+    def _page(self) -> ReportFile:
+        return ReportFile(self.report, self.force)
 
 
 def listed() -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import ceil
 
 from rich.console import Group, RenderableType
@@ -50,6 +50,7 @@ ASKS_A_NUMBER = ("gpus", "context")
 """Objectives whose answer is a number: it comes before the layout."""
 SHOWN_RULES = 5
 MORE_TIME = "a longer `--time-limit` proves more"
+YOUR_CHOICE = "your choice"
 SHOWN_OTHERS = 2
 """Other schedules; `other_schedules` of the plan document has all."""
 
@@ -184,24 +185,32 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
     """Which rules refused most layouts, and what to do about them."""
     if not refused:
         return
-    rules = [*legality_rules(job), ranks_straddle()]
-    if any(name.startswith(OPTION) for name in refused):
-        rules += trusted_rules(job)
-    says = {rule.name: rule.says for rule in rules}
-    says[ELSEWHERE] = "searched under settings that are no slower"
-    says[MEMORY] = "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs"
-    says[HOST_MEMORY] = (
-        "fits on the GPUs, not in the memory of their host: more host.memory_gib, drives or nodes"
-    )
-    says[DRIVE_SPACE] = "fits on the GPUs, not on the drives: more or larger host.drives, or nodes"
+    says = rule_texts(job, refused)
     shown = list(refused.items())[:SHOWN_RULES]
-    rows = [(f"{count:,}", name, says.get(name, "your choice")) for name, count in shown]
+    rows = [(f"{count:,}", name, says.get(name, YOUR_CHOICE)) for name, count in shown]
     more = list(refused.values())[SHOWN_RULES:]
     if more:
         rows.append((f"{sum(more):,}", plural(len(more), "other rule"), ""))
     columns = ("refused", Words("rule"), Words("why"))
     head = f"Refused: {sum(refused.values()):,} of {plural(space, 'layout')}"
     yield Group(Text(head, style="bold"), grid(columns, rows))
+
+
+def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
+    """What rules of a search say, by name; a choice of the user has no text."""
+    rules = [*legality_rules(job), ranks_straddle()]
+    if any(name.startswith(OPTION) for name in refused):
+        rules += trusted_rules(job)
+    return {
+        **{rule.name: rule.says for rule in rules},
+        ELSEWHERE: "searched under settings that are no slower",
+        MEMORY: "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs",
+        HOST_MEMORY: (
+            "fits on the GPUs, not in the memory of their host: more host.memory_gib, drives or "
+            "nodes"
+        ),
+        DRIVE_SPACE: ("fits on the GPUs, not on the drives: more or larger host.drives, or nodes"),
+    }
 
 
 def others_part(plan: Plan) -> Iterator[RenderableType]:

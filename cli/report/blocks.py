@@ -79,6 +79,8 @@ class Chart:
     numbers: Table
     height: int = 360
     """Pixels."""
+    zooms: bool = False
+    """Along its horizontal axis, with buttons beside dragging."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
+from textwrap import wrap
 from types import MappingProxyType
 
 from trainplan.cli.report.blocks import Figure
@@ -46,6 +48,9 @@ SERIES: Sequence[str] = (
 )  # fmt: skip
 """Colours of series without one of their own, in order."""
 
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif'
+"""As in the page's style."""
+
 
 def layout(*, x: str = "", y: str = "", **more: object) -> dict[str, object]:
     """A plotly layout in the page's style; `x` and `y` are titles of axes with their units.
@@ -53,15 +58,20 @@ def layout(*, x: str = "", y: str = "", **more: object) -> dict[str, object]:
     `more` replaces or adds keys; `xaxis` and `yaxis` are merged.
     """
     axis = {"gridcolor": "@grid", "zerolinecolor": "@grid", "automargin": True}
+
+    def title(text: str) -> dict[str, object]:
+        return {"text": text, "font": {"size": 13, "color": "@quiet"}}
+
     merged: dict[str, object] = {
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"color": "@text", "size": 13},
+        "font": {"color": "@text", "size": 13, "family": FONT},
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "dragmode": False,
         "hoverlabel": {"bgcolor": "@background", "font": {"color": "@text"}},
         "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
-        "xaxis": {**axis, "title": {"text": x}},
-        "yaxis": {**axis, "title": {"text": y}},
+        "xaxis": {**axis, "title": title(x)},
+        "yaxis": {**axis, "title": title(y)},
     }
     for name, value in more.items():
         known = merged.get(name)
@@ -73,3 +83,14 @@ def layout(*, x: str = "", y: str = "", **more: object) -> dict[str, object]:
 def figure(data: Sequence[Mapping[str, object]], layout: Mapping[str, object]) -> Figure:
     """A figure of traces."""
     return {"data": [dict(trace) for trace in data], "layout": dict(layout)}
+
+
+def label(text: str) -> str:
+    """Text that a figure shows as it stands: plotly reads tags, entities and templates in it."""
+    shown = escape(text, quote=False).replace("%{", "%&#123;")
+    return f"&#64;{shown[1:]}" if shown.startswith("@") else shown
+
+
+def folded(text: str, width: int) -> str:
+    """`label` on lines of `width` characters."""
+    return "<br>".join(map(label, wrap(text, width)))

@@ -29,11 +29,24 @@ POLICY = (
     "img-src data: blob:; base-uri 'none'; form-action 'none'"
 )
 """Content security policy: the file can load nothing."""
+LONG_WORDS = 40
+"""Characters of a cell that keeps some width on a narrow screen."""
+ZOOMS = (
+    ("in", "Zoom in"),
+    ("out", "Zoom out"),
+    ("left", "Earlier"),
+    ("right", "Later"),
+    ("all", "All"),
+)
+"""Buttons of a chart that zooms: what the script does, and what they say."""
+CODE = re.compile(r"`([^`]+)`")
 NAME = re.compile(r"[a-zA-Z0-9-]+")
 
 
 def html(page: Page) -> str:
     """The file of a report."""
+    names = [*(part.name for part in page.sections), *_chart_names(page)]
+    assert len(names) == len({*names}), f"a name is given twice: {names}"
     return "\n".join(_document(page)) + "\n"
 
 
@@ -61,7 +74,7 @@ def _document(page: Page) -> Iterator[str]:
         yield from _section(part)
     yield "</main>"
     if any(_has_chart(part.blocks) for part in page.sections):
-        yield f"<script>{_plotly()}</script>"
+        yield f'<script type="text/plain" id="plotly">{_plotly()}</script>'
     yield f"<script>\n{_asset('page.js')}</script></body></html>"
 
 
@@ -79,7 +92,7 @@ def _html(block: Block) -> Iterator[str]:
 
 @_html.register
 def _(block: Paragraph) -> Iterator[str]:
-    yield f'<p class="{block.tone}">{escape(block.text)}</p>'
+    yield f'<p class="{block.tone}">{_text(block.text)}</p>'
 
 
 @_html.register
@@ -98,10 +111,11 @@ def _(block: Table) -> Iterator[str]:
     yield f"<table><caption>{escape(block.caption)}</caption><thead><tr>"
     yield from (_heading(column) for column in block.columns)
     yield "</tr></thead><tbody>"
+    kinds = [_kind(column, place, block) for place, column in enumerate(block.columns)]
     for number, row in enumerate(block.rows):
         marked = ' class="marked"' if number == block.marked else ""
-        cells = zip(block.columns, row, strict=True)
-        yield f"<tr{marked}>{''.join(_cell(column, cell) for column, cell in cells)}</tr>"
+        cells = zip(kinds, row, strict=True)
+        yield f"<tr{marked}>{''.join(_cell(kind, cell) for kind, cell in cells)}</tr>"
     yield "</tbody></table></div>"
 
 
@@ -109,10 +123,18 @@ def _(block: Table) -> Iterator[str]:
 def _(block: Chart) -> Iterator[str]:
     name = _name(block.name)
     yield f'<figure class="chart"><figcaption>{escape(block.caption)}</figcaption>'
-    yield f"<p>{escape(block.says)}</p>"
-    yield f'<div id="{name}" class="drawing" style="height:{block.height}px" role="img" '
+    yield f"<p>{_text(block.says)}</p>"
+    yield f'<div id="{name}" class="drawing" style="height:{block.height}px" '
+    yield f'role="img" data-height="{block.height}" '
     yield f'aria-label="{escape(block.caption)}. {escape(block.says)}" data-figure="{name}-data">'
-    yield f'</div><script type="application/json" id="{name}-data">{_json(block.figure)}</script>'
+    yield "</div>"
+    if block.zooms:
+        yield f'<div class="zoom" role="group" aria-label="Zoom" data-of="{name}">'
+        yield from (
+            f'<button type="button" data-zoom="{step}">{text}</button>' for step, text in ZOOMS
+        )
+        yield "</div>"
+    yield f'<script type="application/json" id="{name}-data">{_json(block.figure)}</script>'
     yield "<details><summary>The numbers</summary>"
     yield from _html(block.numbers)
     yield "</details></figure>"
@@ -122,7 +144,8 @@ def _(block: Chart) -> Iterator[str]:
 def _(block: Code) -> Iterator[str]:
     yield f'<div class="code"><div><span>{escape(block.name)}</span>'
     yield '<button type="button" class="copy">Copy</button></div>'
-    yield f'<pre tabindex="0" aria-label="{escape(block.name)}">{escape(block.text)}</pre></div>'
+    yield f'<pre tabindex="0" aria-label="{escape(block.name)}">'
+    yield f"{escape(block.text, quote=False)}</pre></div>"
 
 
 @_html.register
@@ -133,6 +156,11 @@ def _(block: Folded) -> Iterator[str]:
     yield "</details>"
 
 
+def _text(text: str) -> str:
+    """Words; what stands in backticks is code."""
+    return CODE.sub(r"<code>\1</code>", escape(text))
+
+
 def _heading(column: Column) -> str:
     kind = ' class="number"' if column.numeric else ""
     hint = f' title="{escape(column.hint)}"' if column.hint else ""
@@ -140,10 +168,29 @@ def _heading(column: Column) -> str:
     return f'<th scope="col" aria-sort="none"{kind}>{button}</th>'
 
 
-def _cell(column: Column, cell: Cell) -> str:
-    kind = ' class="number"' if column.numeric else ""
+def _kind(column: Column, place: int, table: Table) -> str:
+    """How the cells of a column look."""
+    if column.numeric:
+        return ' class="number"'
+    long = any(len(row[place].text) > LONG_WORDS for row in table.rows)
+    return ' class="long"' if long else ""
+
+
+def _cell(kind: str, cell: Cell) -> str:
     value = f' data-value="{cell.value!r}"' if cell.value is not None else ""
     return f"<td{kind}{value}>{escape(cell.text)}</td>"
+
+
+def _chart_names(page: Page) -> Iterator[str]:
+    """Names of all charts."""
+    for part in page.sections:
+        blocks = list(part.blocks)
+        while blocks:
+            block = blocks.pop()
+            if isinstance(block, Folded):
+                blocks.extend(block.blocks)
+            elif isinstance(block, Chart):
+                yield block.name
 
 
 def _has_chart(blocks: Sequence[Block]) -> bool:
@@ -183,6 +230,9 @@ def _asset(name: str) -> str:
 
 
 def _plotly() -> str:
-    """The drawing library, whole; its licence stands at its head."""
+    """The drawing library, whole; its licence stands at its head.
+
+    The script of the page runs it when a chart comes near: the answer does not wait for it.
+    """
     path = resources.files("plotly").joinpath("package_data", "plotly.min.js")
     return path.read_text(encoding="utf-8").replace("</script", "<\\/script")

@@ -10,7 +10,7 @@ from trainplan.cli.options import completions
 from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
 from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.shared import FORCE, JSON, PATH, seq_length
+from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
 
 LOCAL = Path("profile.json")
 
@@ -90,6 +90,7 @@ NODES = (
     type=OneOf("launcher", LAUNCH_KINDS),
     help="Print a script that measures --nnodes nodes, and end.",
 )
+@REPORT
 @FORCE
 @JSON
 def command() -> None:

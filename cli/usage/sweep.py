@@ -7,7 +7,14 @@ import click
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import KNOBS
-from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limit
+from trainplan.cli.options.shared import (
+    JSON,
+    PLAN,
+    PROFILE,
+    WORKERS,
+    report_options,
+    time_limit,
+)
 
 
 @page(
@@ -30,6 +37,7 @@ from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limi
 @PROFILE
 @time_limit(120.0, "Search points until then; those left are said to be untried.")
 @WORKERS
+@report_options
 @JSON
 def command() -> None:
     """Vary the job of a plan; search every point.

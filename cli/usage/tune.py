@@ -14,6 +14,7 @@ from trainplan.cli.options.shared import (
     PROFILE,
     RUNTIME_OPTION,
     global_batch_size,
+    report_options,
     seq_length,
 )
 
@@ -131,6 +132,7 @@ KEPT = (
 @gathered("way", "trainplan.cli.options.tuned:Way", WAY)
 @gathered("limits", "trainplan.cli.options.tuned:Limits", LIMITS)
 @gathered("kept", "trainplan.cli.options.tuned:Kept", KEPT)
+@report_options
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def command() -> None:
     """Find the fastest layout by running the likeliest ones.

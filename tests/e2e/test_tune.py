@@ -70,6 +70,22 @@ def test_the_last_event_has_the_best_measured_the_trials_and_what_remains(simula
     assert document["certificate"]["lower_bound_s"] > 0
 
 
+def test_trials_keep_what_was_believed_before_and_after_them(simulated):
+    told = events(simulated("--trials", "2", "--json"))
+    forecasts = [one["forecast"] for one in told if one["event"] == "trial_started"]
+    chances = [one["probability_faster_remains"] for one in told if one["event"] == "learned"]
+    trials = told[-1]["trials"]
+    assert [one["expected"] for one in trials] == forecasts
+    assert [one["probability_faster_remains"] for one in trials] == chances
+    assert len(chances) == 2
+
+
+def test_of_a_trial_of_an_earlier_run_nothing_was_believed(simulated):
+    assert simulated("--trials", "1").code == 0
+    last = events(simulated("--trials", "2", "--resume", "--json"))[-1]
+    assert [one["expected"] is None for one in last["trials"]] == [True, False]
+
+
 EVENTS_OF_A_TRIAL = ["trial_started", "trial_ended", "learned"]
 
 

@@ -82,8 +82,7 @@ _TEXTS: Mapping[str, Callable[[Layout], str]] = {
 
 def alternatives_table(plan: Plan) -> Grid:
     """The best layout of each family, fastest first; `~` marks near-ties."""
-    chosen = [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
-    away = any(offloaded_text(candidate.layout) != NEVER for candidate in plan.candidates)
+    chosen, away = shown_axes(plan), any_away(plan)
     columns = (
         "#",
         *(axis.word for axis in chosen),
@@ -100,7 +99,7 @@ def alternatives_table(plan: Plan) -> Grid:
         (
             (
                 f"{candidate.rank}",
-                *(_TEXTS.get(axis.column, axis.text)(candidate.layout) for axis in chosen),
+                *(axis_text(axis, candidate.layout) for axis in chosen),
                 *((_folded(offloaded_text(candidate.layout)),) if away else ()),
                 _folded(recompute_text(candidate.layout)),
                 *_numbers(plan, candidate),
@@ -110,6 +109,21 @@ def alternatives_table(plan: Plan) -> Grid:
         *("MFU", *(axis.word for axis in reversed(chosen) if axis.column not in _SHAPE)),
         *("slower", "off GPU", "etp", "mbs", "vpp", "recompute"),
     )
+
+
+def shown_axes(plan: Plan) -> list[Axis]:
+    """Axes that are worth a column of the table, in its order."""
+    return [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
+
+
+def axis_text(axis: Axis, layout: Layout) -> str:
+    """The cell of an axis."""
+    return _TEXTS.get(axis.column, axis.text)(layout)
+
+
+def any_away(plan: Plan) -> bool:
+    """Does any layout of the table keep something besides the optimizer off the GPU?"""
+    return any(offloaded_text(candidate.layout) != NEVER for candidate in plan.candidates)
 
 
 def _folded(text: str) -> str:

@@ -52,6 +52,14 @@ def no_plan_text(status: str, reason: str) -> str:
     return known.get(status, reason)
 
 
+def otherwise_text(plan: str, written_s: float, now_s: float) -> str:
+    """That a plan was made with other numbers than those of now."""
+    return (
+        f"{plan} says {written_s:.4g} s a step, this version {now_s:.4g} s: "
+        "give the --profile it was made with, or make it anew"
+    )
+
+
 def seconds(value: float) -> str:
     """Seconds with about four digits."""
     if abs(value) >= 1000:

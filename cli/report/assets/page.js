@@ -1,6 +1,8 @@
 "use strict";
 (() => {
-  const style = () => getComputedStyle(document.documentElement);
+  const PAPER = "660px"; // what is left of a page of A4 or Letter within margins
+  const root = document.documentElement;
+  const style = () => getComputedStyle(root);
   const coloured = (value, colours) => {
     if (typeof value === "string" && value.startsWith("@"))
       return colours.getPropertyValue("--" + value.slice(1)).trim() || value;
@@ -11,9 +13,19 @@
     return value;
   };
   const charts = [...document.querySelectorAll("[data-figure]")];
+  const library = () => {
+    if (window.Plotly) return;
+    const script = document.createElement("script");
+    script.textContent = document.getElementById("plotly").textContent;
+    document.head.append(script);
+  };
   const draw = (place) => {
+    library();
     const stored = document.getElementById(place.dataset.figure).textContent;
     const figure = coloured(JSON.parse(stored), style());
+    const named = figure.data.filter((one) => one.name && one.showlegend !== false).length;
+    const narrow = place.clientWidth < 600 && named > 1;
+    place.style.height = Number(place.dataset.height) + (narrow ? 19 * named : 0) + "px";
     const done = Plotly.react(place, figure.data, figure.layout,
       { responsive: true, displaylogo: false, displayModeBar: false });
     place.dataset.drawn = "yes";
@@ -28,22 +40,55 @@
   const redraw = () => charts.filter(drawn).forEach(draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.getElementById("theme").addEventListener("click", () => {
-    const root = document.documentElement;
     root.dataset.theme = style().colorScheme === "dark" ? "light" : "dark";
     redraw();
   });
+  const moved = ([low, high], [first, last], how) => {
+    const width = high - low, middle = (low + high) / 2;
+    const [wide, centre] = {
+      in: [width / 2, middle],
+      out: [width * 2, middle],
+      left: [width, middle - width / 2],
+      right: [width, middle + width / 2],
+      all: [last - first, (first + last) / 2],
+    }[how];
+    const kept = Math.min(wide, last - first);
+    const begin = Math.min(Math.max(centre - kept / 2, first), last - kept);
+    return [begin, begin + kept];
+  };
+  for (const button of document.querySelectorAll("[data-zoom]"))
+    button.addEventListener("click", () => {
+      const place = document.getElementById(button.parentElement.dataset.of);
+      const stored = JSON.parse(document.getElementById(place.dataset.figure).textContent);
+      const { minallowed, maxallowed } = stored.layout.xaxis;
+      const range = moved(place.layout.xaxis.range, [minallowed, maxallowed], button.dataset.zoom);
+      Plotly.relayout(place, { "xaxis.range": range });
+    });
   const opened = new Set();
+  let theme;
   addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("details:not([open])")) {
+    theme = root.dataset.theme;
+    root.dataset.theme = "light";
+    for (const details of document.querySelectorAll("details:not([open]):not(:has(pre))")) {
       details.open = true;
       opened.add(details);
     }
-    charts.forEach(draw);
+    for (const place of charts) {
+      place.style.width = PAPER;
+      draw(place);
+      Plotly.Plots.resize(place);
+    }
   });
   addEventListener("afterprint", () => {
+    if (theme) root.dataset.theme = theme;
+    else delete root.dataset.theme;
     opened.forEach((details) => { details.open = false; });
     opened.clear();
-    redraw();
+    for (const place of charts) {
+      place.style.width = "";
+      draw(place);
+      Plotly.Plots.resize(place);
+    }
   });
   const key = (row, column) => {
     const cell = row.cells[column];

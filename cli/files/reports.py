@@ -1,0 +1,47 @@
+"""Reports beside an answer: `--report FILE`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
+from trainplan.cli.report.page import html
+from trainplan.cli.report.registry import Asked, page_of
+from trainplan.cli.terminal.output import json_text, remark
+from trainplan.costmodel.measured import NOTHING, Measured
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFile:
+    """Where the answer goes as a page with charts; nowhere without a path."""
+
+    report: Path | None
+    force: bool
+
+    def check(self) -> None:
+        """Refuse early what could not be written later.
+
+        Raises:
+            FileError: The file exists, or its folder or disk refuses it.
+        """
+        if self.report:
+            refuse_existing(self.report, force=self.force)
+            try_writing(self.report)
+
+    def write(
+        self, document: Mapping[str, object], name: str = "", measured: Measured = NOTHING
+    ) -> None:
+        """Write the page of a document, as `plan report` would of its file `name`.
+
+        Raises:
+            PlanError: The document has nothing to draw, or the folder refuses the file.
+        """
+        if self.report is None:
+            return
+        text = json_text(document)
+        page = page_of(Asked(name, text, json.loads(text), measured))
+        write_text(self.report, html(page), force=self.force)
+        remark(f"wrote {self.report}")
