@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import tomllib
 from collections.abc import Mapping
-from importlib import resources
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -20,10 +20,10 @@ SOURCES = ("source", "_source")
 """Keys whose text says where numbers are from."""
 
 
-def beside(one: Installed, name: str) -> Traversable:
+def beside(one: Installed, name: str) -> Path:
     """A file or folder beside the module of a plug-in."""
-    package = resources.files(one.module)
-    return package.joinpath(name)
+    module = importlib.import_module(one.module)
+    return Path(str(module.__file__)).parent / name
 
 
 def table(one: Installed, file: str) -> Mapping[str, Any]:
