@@ -95,7 +95,7 @@ def record(site, package, module):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Where the wheel of the example is installed, a plug-in of every other kind, and broken ones."""
+    """Where the wheel of the example is installed, a plug-in of every other kind, two broken."""
     folder = tmp_path_factory.mktemp("site")
     (wheel,) = WheelBuilder(str(EXAMPLE)).build(directory=str(folder), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
