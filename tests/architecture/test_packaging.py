@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +87,17 @@ def test_command_and_license_are_declared(wheel):
     texts = {Path(name).name: name for name in wheel.namelist() if ".dist-info/" in name}
     assert "plan = trainplan.cli.main:main" in wheel.read(texts["entry_points.txt"]).decode()
     assert "Apache License" in wheel.read(texts["LICENSE"]).decode()
+    assert wheel.read(texts["NOTICE"]) == (ROOT / "NOTICE").read_bytes()
+
+
+def test_the_source_distribution_holds_all_that_is_in_the_wheel_and_the_tests(wheel, tmp_path):
+    (path,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(path) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert {name.removeprefix("trainplan/") for name in names(wheel)} <= packed
+    tests = (ROOT / "tests").rglob("test_*.py")
+    assert {path.relative_to(ROOT).as_posix() for path in tests} <= packed
+    assert {"NOTICE", "LICENSE", "README.md", "pyproject.toml", "Makefile"} <= packed
 
 
 @pytest.mark.parametrize("arguments", ["['--help']", "['search', '--help']"])
