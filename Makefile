@@ -8,7 +8,7 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test full oracles runtimes attack mutation check docs fit accuracy bench
+.PHONY: demo test full oracles runtimes attack mutation check docs fit accuracy bench release
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -53,6 +53,9 @@ accuracy: $(VENV)/.dev
 	$(BIN)/python docs/generator/accuracy.py
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest -o addopts=--import-mode=importlib --benchmark-only tests/benchmarks
+# Sources, wheel, SBOM and sums in dist/, which is not yet there; uploads nothing. TAG=v1.2.0 checks it.
+release: $(VENV)/.release
+	$(BIN)/python .ci/release.py --output dist --tag "$(TAG)"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -67,6 +70,9 @@ $(VENV)/.runtimes: pyproject.toml | $(BIN)/python
 	@touch $(VENV)/.dev $@
 $(VENV)/.mutation: pyproject.toml | $(VENV)/.oracles
 	$(BIN)/python -m pip install --quiet --editable '.[mutation]'
+	@touch $@
+$(VENV)/.release: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[release]'
 	@touch $@
 # torch comes with it, to measure this machine. An editable installation follows the sources by itself.
 $(VENV)/.demo: pyproject.toml $(SOURCES) | $(BIN)/python
