@@ -20,7 +20,7 @@ from trainplan.cli.terminal.output import show
 from trainplan.costmodel.base.entry_points import declaring
 
 DISTRIBUTION = "trainplan"
-LIBRARIES = ("click", "numpy", "pydantic", "pyyaml", "rich")
+LIBRARIES = ("click", "highspy", "numpy", "plotly", "pulp", "pydantic", "pyyaml", "rich")
 WANTED = {
     "torch": ("measurements are possible", "only measuring needs it"),
     "ortools": (

@@ -27,7 +27,7 @@ def say_warnings() -> None:
 
     usual = warnings.showwarning
 
-    def say(
+    def say(  # noqa: PLR0917 (so Python calls it)
         message: Warning | str,
         category: type[Warning],
         filename: str,

@@ -13,6 +13,8 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
+from trainplan.cli.commands.doctor import LIBRARIES
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"cli", "planner", "profiler", "costmodel"}
 
@@ -117,3 +119,9 @@ def test_tests_ask_for_the_torch_that_the_extra_brings():
     sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     asked = {one for text in sources for one in re.findall(r'skip\("torch", "([\d.]+)"', text)}
     assert [f"torch>={version}" for version in asked] == project["optional-dependencies"]["oracles"]
+
+
+def test_doctor_looks_for_every_library_that_an_installation_brings():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    asked = {re.split(r"[<>=]", one)[0] for one in project["dependencies"]}
+    assert set(LIBRARIES) == asked
