@@ -113,8 +113,9 @@ def bill_of_materials(root: Path, made: Path, version: str, fresh: Path) -> None
     if said != f"plan, version {version}":
         raise NotReadyError(f"the wheel says {said!r} of itself: it should be version {version}")
     file = str(made / f"trainplan-{version}.cdx.json")
-    options = ("--output-reproducible", "--validate", "--output-file", file, python)
-    run(root, sys.executable, "-m", "cyclonedx_py", "environment", *options)
+    of = ("--pyproject", "pyproject.toml", "--mc-type", "application", python)
+    options = ("--output-reproducible", "--validate", "--output-file", file)
+    run(root, sys.executable, "-m", "cyclonedx_py", "environment", *options, *of)
 
 
 def sums(folder: Path) -> str:

@@ -76,13 +76,13 @@ def test_every_room_is_packed_and_is_a_package(wheel):
     assert {f"trainplan/{room}/__init__.py" for room in rooms} <= packed
 
 
-def test_data_files_are_packed(wheel):
-    kinds = {".toml", ".json", ".yaml"}
-    data = [path for package in PACKAGES for path in (ROOT / package).rglob("*")]
-    packed = [path.relative_to(ROOT).as_posix() for path in data if path.suffix in kinds]
-    expected = {f"trainplan/{path}" for path in packed}
-    assert expected
-    assert expected <= set(names(wheel))
+def test_every_file_of_the_packages_is_packed(wheel):
+    """Data of the catalog, templates, pages and scripts of reports: whatever they end in."""
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*")]
+    kept = {path.relative_to(ROOT).as_posix() for path in files if path.is_file()}
+    expected = {f"trainplan/{path}" for path in kept if "__pycache__" not in path}
+    assert len({Path(path).suffix for path in expected}) > 3
+    assert expected == set(names(wheel))
 
 
 def test_command_and_license_are_declared(wheel):
