@@ -110,9 +110,10 @@ def record(folder, package, text, version="1.0"):
 
 @pytest.fixture
 def path(tmp_path, monkeypatch):
-    """Two folders that are the whole path, and caches that are put back."""
+    """Two folders in the stead of all that is installed, and caches that are put back."""
     folders = [tmp_path / "first", tmp_path / "second"]
-    monkeypatch.setattr(sys, "path", [*map(str, folders), "no/such/folder"])
+    others = [one for one in sys.path if "-packages" not in one]
+    monkeypatch.setattr(sys, "path", [*map(str, folders), "no/such/folder", *others])
     for cached in (entry_points.declaring, plugins.installed):
         cached.cache_clear()
     yield folders
