@@ -21,7 +21,7 @@ import click
 
 from trainplan.cli import usage
 from trainplan.cli.commands import COMMANDS, COMPLETE
-from trainplan.cli.commands.plugged import plugged, plugged_command, plugin_in, say_warnings
+from trainplan.cli.commands.plugged import is_of_plugin, plugged, plugged_command, say_warnings
 from trainplan.cli.terminal.text import escaped
 from trainplan.costmodel.base import PlanError, unknown_name
 
@@ -163,8 +163,12 @@ def run(arguments: Sequence[str], control_c: ControlC | None = None) -> int:
     except OSError as error:
         return _unwritten(error)
     except Exception as error:  # noqa: BLE001 (the last line of defence: a bug is said, not dumped)
-        return INTERRUPTED if control_c and control_c.pressed else _confess(error)
+        return INTERRUPTED if control_c and control_c.pressed else _fail(error)
     return ANSWER
+
+
+def _fail(error: Exception) -> int:
+    return BUG if is_of_plugin(error, DEBUG) else _confess(error)
 
 
 def refuse(message: str) -> int:
@@ -186,11 +190,10 @@ def _confess(error: Exception) -> int:
         raise error
     kind = type(error).__name__
     line = escaped(" ".join(f"{kind}: {error}".split()))[:300]
-    theirs = plugin_in(error.__traceback__)
-    whose = (
-        f"a bug in {theirs.who}, please report it there" if theirs else "a bug, please report it"
+    click.echo(
+        f"plan: error: this is a bug, please report it: {line} ({DEBUG}=1 shows the traceback)",
+        err=True,
     )
-    click.echo(f"plan: error: this is {whose}: {line} ({DEBUG}=1 shows the traceback)", err=True)
     return BUG
 
 

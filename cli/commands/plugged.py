@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from functools import cache
@@ -76,10 +77,23 @@ def plugged_command(name: str) -> click.Command:
         ) from error
 
 
-def plugin_in(traceback: TracebackType | None) -> Installed | None:
-    """The plug-in whose code an error went through; null: ours alone."""
-    if not declaring():
-        return None
+def is_of_plugin(error: Exception, debug: str) -> bool:
+    """Say whose bug an error is that went through the code of a plug-in, and how to see where.
+
+    Not where the environment variable `debug` asks for the traceback itself.
+    """
+    if not declaring() or os.environ.get(debug):
+        return False
+    theirs = _plugin_in(error.__traceback__)
+    if theirs is None:
+        return False
+    line = escaped(" ".join(f"{type(error).__name__}: {error}".split()))[:300]
+    whose = f"this is a bug in {theirs.who}, please report it there"
+    click.echo(f"plan: error: {whose}: {line} ({debug}=1 shows the traceback)", err=True)
+    return True
+
+
+def _plugin_in(traceback: TracebackType | None) -> Installed | None:
     from trainplan.costmodel.base.plugins import installed  # noqa: PLC0415 (seldom needed)
 
     modules = set()

@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from trainplan.cli.options.help import Decorator, gathered
-from trainplan.cli.options.known import OPTIMIZERS, RUNTIMES
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
+    OPTIMIZERS,
     PACKINGS,
     PRECISIONS,
     RUNTIME_OPTIONS,
+    RUNTIMES,
     STATE_PRECISIONS,
 )
 from trainplan.cli.options.parameters import byte_count, finite, token_count

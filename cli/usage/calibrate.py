@@ -7,8 +7,7 @@ from typing import Final
 import click
 
 from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.known import RUNTIMES
-from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS
+from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, RUNTIMES
 from trainplan.cli.options.shared import (
     FORCE,
     JSON,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import page
-from trainplan.cli.options.known import RUNTIMES
-from trainplan.cli.options.names import LARGEST_SIZE
+from trainplan.cli.options.names import LARGEST_SIZE, RUNTIMES
 from trainplan.cli.options.shared import (
     FORCE,
     JSON,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import page
-from trainplan.cli.options.known import EXPORTERS, LAUNCHERS
-from trainplan.cli.options.names import KEY_TABLES
+from trainplan.cli.options.names import EXPORTERS, KEY_TABLES, LAUNCHERS
 from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
 
 

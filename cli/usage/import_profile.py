@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.known import PROFILE_FORMATS
-from trainplan.cli.options.names import PRECISIONS
+from trainplan.cli.options.names import PRECISIONS, PROFILE_FORMATS
 from trainplan.cli.options.shared import FORCE, JSON, PATH, seq_length
 
 ASKED = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import Decorator, gathered, page
-from trainplan.cli.options.known import SCHEDULES
+from trainplan.cli.options.names import SCHEDULES
 from trainplan.cli.options.parameters import finite
 from trainplan.cli.options.shared import PATH, output_options, time_limit
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.known import RUNTIMES
-from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, TRIAL_LAUNCHERS
+from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, RUNTIMES, TRIAL_LAUNCHERS
 from trainplan.cli.options.parameters import second_count
 from trainplan.cli.options.shared import (
     PATH,
