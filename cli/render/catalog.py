@@ -10,8 +10,8 @@ from rich.text import Text
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import NEVER, parameters
 from trainplan.cli.terminal.output import section
-from trainplan.costmodel.catalog import fitted, gpu, gpu_names, plugged_gpus, stand_in
-from trainplan.costmodel.catalog.models import plugged_models, preset_config, preset_names
+from trainplan.costmodel.catalog import fitted, gpu, gpu_names, stand_in
+from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.model.families import Reading
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import ModelSpec
@@ -48,13 +48,6 @@ def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
         "measurements of this GPU (own), of a like one (other), or assumed (-).\n"
         "`plan catalog gpus NAME` shows every number with its source."
     )
-    yield from plugged_part(plugged_gpus())
-
-
-def plugged_part(whose: Mapping[str, str]) -> Iterator[RenderableType]:
-    """Which names are from plug-ins."""
-    if whose:
-        yield section("From plug-ins", *(f"{name}: {who}" for name, who in whose.items()))
 
 
 def gpu_page(name: str) -> Iterator[RenderableType]:
@@ -100,7 +93,6 @@ def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
         "A Hugging Face config.json or its folder works like a preset, `plan catalog models "
         "path/to/config.json` shows what was read of it; --template prints a file to fill in."
     )
-    yield from plugged_part(plugged_models())
 
 
 def reading_page(reading: Reading) -> Iterator[RenderableType]:

@@ -5,8 +5,6 @@ To add one: write its object, add one line here and its word to the runtimes tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.plugins import Registry
 from trainplan.costmodel.optimizers.adafactor import ADAFACTOR
@@ -21,7 +19,7 @@ from trainplan.costmodel.spec.optimizer import SETTINGS, OptimizerSpec
 
 __all__ = ["OPTIMIZERS", "Matrix", "Multiplied", "Optimizer", "optimizer_of", "updates_by_layer"]
 
-OPTIMIZERS: Mapping[str, Optimizer] = Registry(
+OPTIMIZERS: Registry[Optimizer] = Registry(
     "optimizers",
     {
         one.name: one

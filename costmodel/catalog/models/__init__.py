@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import cast
 
-from trainplan.costmodel.base import SpecError, unknown_name
-from trainplan.costmodel.base.plugins import Added, Installed, added
-from trainplan.costmodel.catalog.plugged import beside
+from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.catalog.models.plugged import SUFFIX, plugged_presets
 from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.spec import ModelSpec
-
-SUFFIX, SOURCE = ".json", "_source"
 
 
 def preset_names() -> tuple[str, ...]:
     """Names of all presets, in alphabetical order."""
-    return tuple(sorted((*_files(_folder()), *_plugged())))
+    return tuple(sorted((*_ours(), *plugged_presets(_ours()))))
 
 
-def plugged_models() -> dict[str, str]:
+def plugged_models() -> Mapping[str, str]:
     """Presets of plug-ins, and which plug-in each is from."""
-    return {name: one.origin.who for name, one in _plugged().items()}
+    return {name: one.origin.who for name, one in plugged_presets(_ours()).items()}
+
+
+def _ours() -> frozenset[str]:
+    entries = (entry.name for entry in _folder().iterdir())
+    return frozenset(name.removesuffix(SUFFIX) for name in entries if name.endswith(SUFFIX))
 
 
 def preset_config(name: str) -> Mapping[str, object]:
@@ -39,7 +40,10 @@ def preset_config(name: str) -> Mapping[str, object]:
             "(a Hugging Face config.json or its folder works too; all presets: plan catalog models)"
         )
         raise unknown_name("model", name, preset_names(), hint)
-    return _plugged()[name].value if name in _plugged() else _read(_files(_folder())[name])
+    if name not in _ours():
+        return plugged_presets(_ours())[name].value
+    text = (_folder() / f"{name}{SUFFIX}").read_text(encoding="utf-8")
+    return cast("dict[str, object]", json.loads(text))
 
 
 def preset(name: str) -> ModelSpec:
@@ -53,32 +57,3 @@ def preset(name: str) -> ModelSpec:
 
 def _folder() -> Traversable:
     return files("trainplan.costmodel.catalog.models")
-
-
-def _files(folder: Traversable) -> dict[str, Traversable]:
-    entries = {one.name: one for one in folder.iterdir()}
-    return {
-        name.removesuffix(SUFFIX): one for name, one in entries.items() if name.endswith(SUFFIX)
-    }
-
-
-def _read(file: Traversable) -> dict[str, object]:
-    return cast("dict[str, object]", json.loads(file.read_text(encoding="utf-8")))
-
-
-@cache
-def _plugged() -> dict[str, Added[dict[str, object]]]:
-    """Presets of plug-ins that can be read."""
-    return added("models", _files(_folder()), _files_of, _config)
-
-
-def _files_of(one: Installed) -> dict[str, Traversable]:
-    return _files(beside(one, one.plugin.models)) if one.plugin.models else {}
-
-
-def _config(one: Installed, file: Traversable) -> dict[str, object]:
-    config = _read(file)
-    if not isinstance(config.get(SOURCE), str):
-        raise SpecError(f"no {SOURCE!r} says where its numbers are printed")
-    model_from_config(config, file.name)
-    return {**config, SOURCE: f"{config[SOURCE]} ({one.who})"}
