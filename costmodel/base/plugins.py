@@ -209,8 +209,11 @@ class Registry(Mapping[str, Value]):
     is asked for, or every name.
     """
 
-    def __init__(self, kind: str, ours: Mapping[str, Value], wanted: type[Value]) -> None:
-        self._kind, self._ours, self._wanted = kind, dict(ours), wanted
+    def __init__(
+        self, kind: str, ours: Mapping[str, Value], wanted: type[Value], *, called: str = "name"
+    ) -> None:
+        """`called` is the attribute of an entry that holds its name, where it has one."""
+        self._kind, self._ours, self._wanted, self._called = kind, dict(ours), wanted, called
         self._all: dict[str, Value] | None = None
         self._whose: dict[str, str] = {}
 
@@ -229,12 +232,19 @@ class Registry(Mapping[str, Value]):
             theirs = added(
                 self._kind,
                 self._ours,
-                lambda one: getattr(one.plugin, self._kind),
-                lambda _, reference: imported(reference, self._wanted),
+                lambda one: {x: (x, y) for x, y in getattr(one.plugin, self._kind).items()},
+                lambda _, stated: self._entry(*stated),
             )
             self._all = self._ours | {name: one.value for name, one in theirs.items()}
             self._whose = {name: one.origin.who for name, one in theirs.items()}
         return self._all
+
+    def _entry(self, name: str, reference: str) -> Value:
+        found = imported(reference, self._wanted)
+        own = getattr(found, self._called, name)
+        if own != name:
+            raise ValueError(f"{reference} calls itself {own!r}: give it the same name")
+        return found
 
     def plugged(self) -> Mapping[str, str]:
         """Names from plug-ins, and which plug-in each is from."""

@@ -54,5 +54,6 @@ EXPORTERS: Mapping[str, Exporter] = Registry(
         )
     },
     Exporter,
+    called="runtime",
 )
 """Exporter of every runtime a plan can be written for, by runtime id."""

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
@@ -119,6 +120,14 @@ def test_tests_ask_for_the_torch_that_the_extra_brings():
     sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     asked = {one for text in sources for one in re.findall(r'skip\("torch", "([\d.]+)"', text)}
     assert [f"torch>={version}" for version in asked] == project["optional-dependencies"]["oracles"]
+
+
+def test_the_versions_of_python_that_are_named_are_tested():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = [one.rpartition(" ")[2] for one in project["classifiers"] if "Python :: 3." in one]
+    checks = yaml.safe_load((ROOT / ".github" / "workflows" / "check.yml").read_text("utf-8"))
+    assert checks["jobs"]["check"]["strategy"]["matrix"]["python"] == named
+    assert project["requires-python"] == f">={named[0]}"
 
 
 def test_doctor_looks_for_every_library_that_an_installation_brings():

@@ -77,6 +77,17 @@ def test_what_is_wrong_is_left_out_with_a_line_that_names_the_package(
     assert "\n" not in line
 
 
+def test_an_entry_that_calls_itself_otherwise_is_left_out(install, monkeypatch):
+    named = ModuleType("named_by_a_plug_in")
+    named.THREE = ModuleType("third")
+    named.THREE.name = "third"
+    monkeypatch.setitem(sys.modules, named.__name__, named)
+    install(flux={"three": "named_by_a_plug_in:THREE"})
+    registry = Registry("launchers", {}, ModuleType, called="name")
+    with pytest.warns(PluginWarning, match="calls itself 'third': give it the same name"):
+        assert dict(registry) == {}
+
+
 def test_of_two_plug_ins_with_one_name_the_second_is_left_out(install):
     registry = install(flux={"three": at("THREE")}, other={"three": at("TEXT")})
     with pytest.warns(
