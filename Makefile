@@ -59,6 +59,10 @@ accuracy: $(VENV)/.pictures
 	$(BIN)/python docs/generator/accuracy.py
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest -o addopts=--import-mode=importlib --benchmark-only tests/benchmarks
+# Sources, wheel, SBOM and sums in dist/, which is not yet there; uploads nothing. TAG=v1.2.0 checks it.
+.PHONY: release
+release: $(VENV)/.release
+	$(BIN)/python .ci/release.py --output dist --tag "$(TAG)"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -79,6 +83,9 @@ $(VENV)/.runtimes: pyproject.toml | $(BIN)/python
 	@touch $(VENV)/.dev $@
 $(VENV)/.mutation: pyproject.toml | $(VENV)/.oracles
 	$(BIN)/python -m pip install --quiet --editable '.[mutation]'
+	@touch $@
+$(VENV)/.release: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[release]'
 	@touch $@
 # torch comes with it, to measure this machine. An editable installation follows the sources by itself.
 $(VENV)/.demo: pyproject.toml $(SOURCES) | $(BIN)/python

@@ -21,6 +21,7 @@ import click
 
 from trainplan.cli import usage
 from trainplan.cli.commands import COMMANDS, COMPLETE
+from trainplan.cli.commands.plugged import is_of_plugin, plugged, plugged_command, say_warnings
 from trainplan.cli.terminal.text import escaped
 from trainplan.costmodel.base import PlanError, unknown_name
 from trainplan.costmodel.base.similar import did_you_mean, shortened
@@ -69,29 +70,47 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the registry."""
-        return list(COMMANDS)
+        return [*COMMANDS, *plugged()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import its options and help page."""
         if cmd_name not in COMMANDS:
-            return None
+            return self._of_plugin(ctx, cmd_name)
         module = f"{usage.__name__}.{COMMANDS[cmd_name].module}"
         command = importlib.import_module(module).command
         assert isinstance(command, click.Command)
         return command
 
+    def _of_plugin(self, ctx: click.Context, name: str) -> click.Command | None:
+        """A command of a plug-in; a shell that completes is not told that it does not load."""
+        try:
+            return plugged_command(name) if name in plugged() else None
+        except PlanError:
+            if ctx.resilient_parsing:
+                return None
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the nearest names in the error."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise unknown_name("command", args[0], COMMANDS, f"known: {', '.join(COMMANDS)}")
+        if args[0] not in COMMANDS and args[0] not in plugged() and not args[0].startswith("-"):
+            known = self.list_commands(ctx)
+            raise unknown_name("command", args[0], known, f"known: {', '.join(known)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The summaries of the registry: nothing is imported."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+        if plugged():
+            with formatter.section("Commands of plug-ins"):
+                formatter.write_dl(
+                    [
+                        (name, f"{one.value.summary} ({one.origin.package})")
+                        for name, one in plugged().items()
+                    ]
+                )
 
 
 @click.group(
@@ -128,6 +147,7 @@ class ControlC:
 def main() -> NoReturn:
     """Run `plan` on the command line of this process."""
     gc.set_threshold(COLLECTED_EVERY)
+    say_warnings()
     control_c = ControlC()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, control_c)
@@ -161,8 +181,12 @@ def run(arguments: Sequence[str], control_c: ControlC | None = None) -> int:
     except OSError as error:
         return _unwritten(error)
     except Exception as error:  # noqa: BLE001 (the last line of defence: a bug is said, not dumped)
-        return INTERRUPTED if control_c and control_c.pressed else _confess(error)
+        return INTERRUPTED if control_c and control_c.pressed else _fail(error)
     return ANSWER
+
+
+def _fail(error: Exception) -> int:
+    return BUG if is_of_plugin(error, DEBUG) else _confess(error)
 
 
 def refuse(message: str) -> int:

@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
             "catalog",
             "Show known GPUs, hosts, models, optimizers, methods of offload and clusters.",
         ),
-        "doctor": Entry("doctor", "Check installation, runtime or a profile."),
+        "doctor": Entry("doctor", "Check installation, plug-ins, runtime or a profile."),
         "completion": Entry("completion", "Print the completion script of a shell."),
     }
 )

@@ -22,11 +22,12 @@ from trainplan.cli.render.catalog import (
 from trainplan.cli.render.hosts import host_entry, hosts_page
 from trainplan.cli.render.methods import method_entry, methods_page
 from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
+from trainplan.cli.render.plugged import plugged_part
 from trainplan.cli.terminal.output import show, show_json, write
-from trainplan.costmodel.catalog import gpu, gpu_names
+from trainplan.costmodel.catalog import gpu, gpu_names, plugged_gpus, plugged_hosts
 from trainplan.costmodel.catalog import hosts as known_hosts
 from trainplan.costmodel.catalog.clusters import gpu_meant
-from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.catalog.models import plugged_models, preset, preset_names
 from trainplan.costmodel.lanes.methods import METHODS
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.spec import ClusterSpec
@@ -42,7 +43,8 @@ def gpus(name: str | None, *, as_json: bool) -> None:
         if as_json:
             show_json({"gpus": {known: gpu_entry(known) for known in names}})
         else:
-            show(*gpus_page({known: gpu(known) for known in names}))
+            page = gpus_page({known: gpu(known) for known in names})
+            show(*page, *plugged_part(plugged_gpus()))
     elif as_json:
         show_json(gpu_entry(gpu_meant(name)))
     else:
@@ -60,7 +62,7 @@ def models(name: str | None, *, template: bool, as_json: bool) -> None:
         if as_json:
             show_json({"models": {model.name: model_entry(model) for model in presets}})
         else:
-            show(*models_page(presets))
+            show(*models_page(presets), *plugged_part(plugged_models()))
     elif as_json:
         show_json(reading_entry(read_model(name)))
     else:
@@ -72,7 +74,7 @@ def hosts(*, as_json: bool) -> None:
     if as_json:
         show_json({"hosts": {name: host_entry(name) for name in known_hosts()}})
     else:
-        show(*hosts_page())
+        show(*hosts_page(), *plugged_part(plugged_hosts()))
 
 
 def methods(*, as_json: bool) -> None:
@@ -88,7 +90,7 @@ def optimizers(*, as_json: bool) -> None:
     if as_json:
         show_json({"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}})
     else:
-        show(*optimizers_page())
+        show(*optimizers_page(), *plugged_part(OPTIMIZERS.plugged()))
 
 
 def clusters(*, template: bool, schema: bool, as_json: bool) -> None:

@@ -5,6 +5,8 @@ Written by docs/generator/generate.py (`make docs`) from the registries: edit th
 
 from __future__ import annotations
 
+from trainplan.cli.options.plugged import with_plugins
+
 LARGEST_SIZE = 1073741824
 DEFAULT_RUNTIME = "megatron-lm"
 MODELS = (
@@ -307,20 +309,23 @@ PACKINGS = (
     "greedy",
     "balanced",
 )
-OPTIMIZERS = (
-    "adamw",
-    "adamw8bit",
-    "adafactor",
-    "lion",
-    "sgd",
-    "muon",
-    "dist-muon",
-    "soap",
-    "shampoo",
-    "galore",
-    "galore8bit",
-    "apollo",
-    "apollo-mini",
+OPTIMIZERS = with_plugins(
+    "optimizers",
+    (
+        "adamw",
+        "adamw8bit",
+        "adafactor",
+        "lion",
+        "sgd",
+        "muon",
+        "dist-muon",
+        "soap",
+        "shampoo",
+        "galore",
+        "galore8bit",
+        "apollo",
+        "apollo-mini",
+    ),
 )
 STATE_PRECISIONS = (
     "o0",
@@ -328,30 +333,33 @@ STATE_PRECISIONS = (
     "o2",
     "o3",
 )
-RUNTIMES = (
-    "megatron-lm",
-    "megatron-bridge",
-    "nemo",
-    "megatron-deepspeed",
-    "megatron-zero-bubble",
-    "torchtitan",
-    "accelerate",
-    "deepspeed",
-    "arctic-training",
-    "fsdp2",
-    "llm-foundry-fsdp",
-    "fms-fsdp",
-    "maxtext",
-    "nanotron",
-    "torch-eager",
-    "zero-offload-delayed",
-    "deep-optimizer-states",
-    "fuyou",
-    "ssdtrain",
-    "protrain",
-    "patrickstar",
-    "harmony",
-    "se-moe",
+RUNTIMES = with_plugins(
+    "runtimes",
+    (
+        "megatron-lm",
+        "megatron-bridge",
+        "nemo",
+        "megatron-deepspeed",
+        "megatron-zero-bubble",
+        "torchtitan",
+        "accelerate",
+        "deepspeed",
+        "arctic-training",
+        "fsdp2",
+        "llm-foundry-fsdp",
+        "fms-fsdp",
+        "maxtext",
+        "nanotron",
+        "torch-eager",
+        "zero-offload-delayed",
+        "deep-optimizer-states",
+        "fuyou",
+        "ssdtrain",
+        "protrain",
+        "patrickstar",
+        "harmony",
+        "se-moe",
+    ),
 )
 RUNTIME_OPTIONS = (
     "attention=flash|unfused",
@@ -375,27 +383,30 @@ RUNTIME_OPTIONS = (
     "moe_token_drop_policy=probs|position",
     "moe_router_padding=true|false",
 )
-SCHEDULES = (
-    "1f1b",
-    "interleaved",
-    "zb-1p",
-    "zb-2p",
-    "zb-h1",
-    "zb-h2",
-    "zb-auto",
-    "zb-v",
-    "v-half",
-    "v-min",
-    "dualpipe-v",
-    "hanayo",
-    "gpipe",
-    "breadth-first",
-    "grouped-interleaved",
-    "2bp",
-    "chimera",
-    "seq-1f1b",
-    "vocab-1f1b",
-    "vocab-1f1b-2",
+SCHEDULES = with_plugins(
+    "schedules",
+    (
+        "1f1b",
+        "interleaved",
+        "zb-1p",
+        "zb-2p",
+        "zb-h1",
+        "zb-h2",
+        "zb-auto",
+        "zb-v",
+        "v-half",
+        "v-min",
+        "dualpipe-v",
+        "hanayo",
+        "gpipe",
+        "breadth-first",
+        "grouped-interleaved",
+        "2bp",
+        "chimera",
+        "seq-1f1b",
+        "vocab-1f1b",
+        "vocab-1f1b-2",
+    ),
 )
 OBJECTIVES = (
     "time",
@@ -419,15 +430,18 @@ KNOBS = (
     "precision",
     "memory_gib",
 )
-EXPORTERS = (
-    "megatron-lm",
-    "megatron-bridge",
-    "megatron-zero-bubble",
-    "torchtitan",
-    "deepspeed",
-    "arctic-training",
-    "accelerate",
-    "fsdp2",
+EXPORTERS = with_plugins(
+    "exporters",
+    (
+        "megatron-lm",
+        "megatron-bridge",
+        "megatron-zero-bubble",
+        "torchtitan",
+        "deepspeed",
+        "arctic-training",
+        "accelerate",
+        "fsdp2",
+    ),
 )
 CHECKOUTS = (
     "megatron-lm",
@@ -446,14 +460,17 @@ KEY_TABLES = (
     "primus",
     "flagscale",
 )
-LAUNCHERS = (
-    "torchrun",
-    "torchrun-c10d",
-    "slurm",
-    "mpi",
-    "kubernetes",
-    "pytorchjob",
-    "skypilot",
+LAUNCHERS = with_plugins(
+    "launchers",
+    (
+        "torchrun",
+        "torchrun-c10d",
+        "slurm",
+        "mpi",
+        "kubernetes",
+        "pytorchjob",
+        "skypilot",
+    ),
 )
 TRIAL_LAUNCHERS = (
     "torchrun",
@@ -483,11 +500,14 @@ LAUNCH_KINDS = (
     "slurm",
     "torchrun",
 )
-PROFILE_FORMATS = (
-    "aceso",
-    "galvatron",
-    "metis",
-    "nccl-tests",
-    "sailor",
-    "simumax",
+PROFILE_FORMATS = with_plugins(
+    "importers",
+    (
+        "aceso",
+        "galvatron",
+        "metis",
+        "nccl-tests",
+        "sailor",
+        "simumax",
+    ),
 )

@@ -62,6 +62,8 @@ Written by docs/generator/generate.py (`make docs`) from the registries: edit th
 """
 
 from __future__ import annotations
+
+from trainplan.cli.options.plugged import with_plugins
 '''
 NAMES: Mapping[str, Iterable[str]] = {
     "MODELS": preset_names(),
@@ -90,6 +92,16 @@ NAMES: Mapping[str, Iterable[str]] = {
     "PROFILE_FORMATS": IMPORTERS,
 }
 
+PLUGGED: Mapping[str, str] = {
+    "OPTIMIZERS": "optimizers",
+    "RUNTIMES": "runtimes",
+    "SCHEDULES": "schedules",
+    "EXPORTERS": "exporters",
+    "LAUNCHERS": "launchers",
+    "PROFILE_FORMATS": "importers",
+}
+"""Those to which plug-ins add, and their field of `Plugin`."""
+
 
 def names_text() -> str:
     """Source of `cli.options.names`."""
@@ -100,7 +112,10 @@ def names_text() -> str:
 def _lines() -> Iterator[str]:
     for constant, names in NAMES.items():
         quoted = [f'"{name}",' for name in names]
-        if len(quoted) == 1:
+        if constant in PLUGGED:
+            yield from (f"{constant} = with_plugins(", f'    "{PLUGGED[constant]}",', "    (")
+            yield from (*(f"        {name}" for name in quoted), "    ),", ")")
+        elif len(quoted) == 1:
             yield f"{constant} = ({quoted[0]})"
         else:
             yield from (f"{constant} = (", *(f"    {name}" for name in quoted), ")")

@@ -16,10 +16,10 @@ from importlib.resources.abc import Traversable
 from typing import cast
 
 from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.catalog.models.plugged import SUFFIX, plugged_presets
 from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.spec import ModelSpec
 
-SUFFIX = ".json"
 REPOSITORIES, NOTE = "_repositories", "_note"
 VARIANT = re.compile(r"-(instruct|base|chat|it|pt|hf|fp8|bf16)$")
 """Ends of names of checkpoints whose architecture is that of the name without them."""
@@ -27,8 +27,17 @@ VARIANT = re.compile(r"-(instruct|base|chat|it|pt|hf|fp8|bf16)$")
 
 def preset_names() -> tuple[str, ...]:
     """Names of all presets, in alphabetical order."""
+    return tuple(sorted((*_ours(), *plugged_presets(_ours()))))
+
+
+def plugged_models() -> Mapping[str, str]:
+    """Presets of plug-ins, and which plug-in each is from."""
+    return {name: one.origin.who for name, one in plugged_presets(_ours()).items()}
+
+
+def _ours() -> frozenset[str]:
     entries = (entry.name for entry in _folder().iterdir())
-    return tuple(sorted(name.removesuffix(SUFFIX) for name in entries if name.endswith(SUFFIX)))
+    return frozenset(name.removesuffix(SUFFIX) for name in entries if name.endswith(SUFFIX))
 
 
 def preset_config(name: str) -> Mapping[str, object]:
@@ -57,7 +66,8 @@ def preset_named(text: str) -> str | None:
     `meta-llama/Llama-3.1-8B`, the same without its owner, and names of its variants such as
     `meta-llama/Llama-3.1-8B-Instruct`, are all the one preset that has their architecture.
     """
-    return text if text in preset_names() else _spellings().get(_without_variant(text))
+    known = text in _ours() or text in preset_names()
+    return text if known else _spellings().get(_without_variant(text))
 
 
 def repositories(name: str) -> tuple[str, ...]:
@@ -91,6 +101,8 @@ def _without_variant(text: str) -> str:
 
 
 def _stored(name: str) -> Mapping[str, object]:
+    if name not in _ours():
+        return plugged_presets(_ours())[name].value
     text = (_folder() / f"{name}{SUFFIX}").read_text(encoding="utf-8")
     return cast("dict[str, object]", json.loads(text))
 
