@@ -6,6 +6,8 @@ import pytest
 
 from tests.e2e.command import SMALLER, TINY, plan, with_value
 from tests.e2e.measured_runs import own_run, write_runs
+from tests.e2e.test_commands import LAUNCH, calibrated_run
+from tests.e2e.test_profiles import SIMUMAX
 from tests.grids import number
 from trainplan.cli.terminal import output
 from trainplan.cli.terminal.text import NARROWEST, WIDEST
@@ -20,7 +22,8 @@ HIDDEN = "not shown for lack of room"
 def pages(tmp_path_factory):
     """Command -> a function that makes its page of a width."""
     folder = tmp_path_factory.mktemp("plans")
-    made, other, runs = folder / "plan.json", folder / "other.json", folder / "runs.jsonl"
+    made, other, tiny = (folder / f"{name}.json" for name in ("plan", "other", "tiny"))
+    runs = folder / "runs.jsonl"
     write_runs(runs, [own_run()])
     moe = with_value(with_value(TINY, "--model", "qwen3-30b-a3b"), "--global-batch-size", "64")
     asked = (
@@ -37,6 +40,12 @@ def pages(tmp_path_factory):
         ("simulate", made),
         ("schedule", "--kind", "1f1b", "--pp", "4", "--num-microbatches", "8"),
         ("validate", runs),
+        ("search", *TINY, *QUICK, *FEW, "--output", tiny),
+        ("explain", tiny, "--time-limit", "0.1"),
+        ("check", "--time-limit", "1", "--", *LAUNCH),
+        ("calibrate", *calibrated_run(folder), "--output", folder / "calibration.json"),
+        ("import", "simumax", SIMUMAX, "--gpu", "b200", "--output", folder / "profile.json"),
+        ("doctor", folder / "profile.json"),
         *(("catalog", what) for what in ("gpus", "models", "hosts", "methods", "optimizers")),
         ("catalog", "clusters"),
         ("catalog", "gpus", "b200"),
