@@ -144,7 +144,8 @@ def _(block: Chart) -> Iterator[str]:
 def _(block: Code) -> Iterator[str]:
     yield f'<div class="code"><div><span>{escape(block.name)}</span>'
     yield '<button type="button" class="copy">Copy</button></div>'
-    yield f'<pre tabindex="0" aria-label="{escape(block.name)}">{escape(block.text)}</pre></div>'
+    yield f'<pre tabindex="0" aria-label="{escape(block.name)}">'
+    yield f"{escape(block.text, quote=False)}</pre></div>"
 
 
 @_html.register

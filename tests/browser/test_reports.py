@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.drawn import DRAWN
+from trainplan.cli.report.charts import TEXT
 
 LARGEST_FILE = 6_000_000
 LONGEST_LOAD_MS = 3000
@@ -118,14 +119,23 @@ def test_the_button_changes_page_and_charts_to_the_other_theme(opened):
     assert colours() == light
 
 
-def test_print_opens_what_is_folded(opened):
+def test_print_opens_what_is_folded_but_whole_files_and_is_dark_on_light(opened):
+    opened.scheme("dark")
+    opened.settle()
+    shown = "document.querySelector('[data-figure]').layout.font.color"
+    before = opened.ask(shown)
     opened.driver.execute_script(
         "document.querySelectorAll('details').forEach((one) => { one.open = false; });"
         "addEventListener('beforeprint', () => {"
-        " window.folded = document.querySelectorAll('details:not([open])').length; });"
+        " window.folded = document.querySelectorAll('details:not([open]):not(:has(pre))').length;"
+        f" window.printed = {shown};"
+        "});"
     )
     assert opened.pdf_pages() > 1
     assert opened.ask("window.folded") == 0
+    assert opened.ask("window.printed") == TEXT.light
+    assert opened.ask(shown) == before == TEXT.dark
+    opened.scheme("light")
     assert opened.ask("document.querySelectorAll('details[open]').length") == 0
 
 

@@ -1,6 +1,8 @@
 "use strict";
 (() => {
-  const style = () => getComputedStyle(document.documentElement);
+  const PAPER = "660px"; // what is left of a page of A4 or Letter within margins
+  const root = document.documentElement;
+  const style = () => getComputedStyle(root);
   const coloured = (value, colours) => {
     if (typeof value === "string" && value.startsWith("@"))
       return colours.getPropertyValue("--" + value.slice(1)).trim() || value;
@@ -38,7 +40,6 @@
   const redraw = () => charts.filter(drawn).forEach(draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   document.getElementById("theme").addEventListener("click", () => {
-    const root = document.documentElement;
     root.dataset.theme = style().colorScheme === "dark" ? "light" : "dark";
     redraw();
   });
@@ -64,17 +65,30 @@
       Plotly.relayout(place, { "xaxis.range": range });
     });
   const opened = new Set();
+  let theme;
   addEventListener("beforeprint", () => {
-    for (const details of document.querySelectorAll("details:not([open])")) {
+    theme = root.dataset.theme;
+    root.dataset.theme = "light";
+    for (const details of document.querySelectorAll("details:not([open]):not(:has(pre))")) {
       details.open = true;
       opened.add(details);
     }
-    charts.forEach(draw);
+    for (const place of charts) {
+      place.style.width = PAPER;
+      draw(place);
+      Plotly.Plots.resize(place);
+    }
   });
   addEventListener("afterprint", () => {
+    if (theme) root.dataset.theme = theme;
+    else delete root.dataset.theme;
     opened.forEach((details) => { details.open = false; });
     opened.clear();
-    redraw();
+    for (const place of charts) {
+      place.style.width = "";
+      draw(place);
+      Plotly.Plots.resize(place);
+    }
   });
   const key = (row, column) => {
     const cell = row.cells[column];

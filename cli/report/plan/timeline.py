@@ -30,7 +30,7 @@ from trainplan.planner.questions.simulate import Simulation, simulate
 
 MOST_SIMULATED = 400_000
 """Ops of a schedule that a report still runs. Source: measured; about 10 us an op."""
-MOST_BARS = 5_000
+MOST_BARS = 4_000
 """Ops that are drawn in one chart. Source: measured; headless Chromium draws them in 0.3 s."""
 SEEN_IN_PART = "A part is seen at first: drag, or press a button, for the rest."
 LEGIBLE = 200
