@@ -154,6 +154,8 @@ def named(value: object, evil: str) -> object:
         changed["cluster"] = {**changed["cluster"], "name": evil}
     if isinstance(value.get("notes"), list):
         changed["notes"] = [evil]
+    if "num_gpus" in value and "name" in value:
+        changed["name"] = evil
     if value.get("kind") == "link":
         changed |= {"source": f"{evil}:{value['source']}", "target": f"{evil}:{value['target']}"}
     return changed
