@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
-from trainplan.cli.report.page import html
-from trainplan.cli.report.registry import Asked, page_of
+from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.output import json_text, remark
 from trainplan.costmodel.measured import NOTHING, Measured
+
+WRITTEN = "trainplan.cli.report.registry:written"
+"""Imported when a report is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class ReportFile:
         """
         if self.report is None:
             return
-        text = json_text(document)
-        page = page_of(Asked(name, text, json.loads(text), measured))
-        write_text(self.report, html(page), force=self.force)
+        page = call(WRITTEN, name=name, text=json_text(document), measured=measured)
+        assert isinstance(page, str)
+        write_text(self.report, page, force=self.force)
         remark(f"wrote {self.report}")

@@ -23,6 +23,7 @@ from trainplan.cli.report.charts import figure, label, layout
 from trainplan.cli.report.parts import Columns, Value, cell, number, series, table
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.costmodel.base import GIB
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.step import Estimate
 
@@ -49,6 +50,7 @@ class Front(Read):
 
     model: ModelValue
     cluster: ClusterSpec
+    runtime: str
     objectives: tuple[ParetoObjective, ParetoObjective]
     points: tuple[ParetoPoint, ...]
     sizes: tuple[int, ...]
@@ -64,16 +66,23 @@ def pareto_page(front: Front) -> Page:
         answer=f"{count} that no other beats in both {first.name} and {second.name}.",
         certainty=(_certainty(front),),
         facts=Facts(tuple(_facts(front))),
-        sections=(Section("front", "The choices", (_chart(front), *_tables(front))),)
-        if front.points
-        else (),
+        sections=tuple(_sections(front)),
     )
+
+
+def _sections(front: Front) -> Iterator[Section]:
+    charts = (_chart(front),) if len(front.points) > 1 else ()
+    if front.points:
+        yield Section("front", "The choices", (*charts, *_tables(front)))
 
 
 def _certainty(front: Front) -> Paragraph:
     sizes = plural(len(front.sizes), "size") + " of the cluster"
+    known = RUNTIMES.get(front.runtime)
+    kind = " with even stages" if known and known.pipeline.splits_freely else ""
     if front.complete:
-        return Paragraph(f"Proved under the cost model: no point is missing, over {sizes}.", "good")
+        proved = f"Proved under the cost model: no point{kind} is missing, over {sizes}."
+        return Paragraph(proved, "good")
     return Paragraph(f"The time limit struck: points may be missing, over {sizes}.", "doubtful")
 
 
@@ -104,7 +113,7 @@ def _chart(front: Front) -> Chart:
         name="front-of-choices",
         caption=f"{_axis(first)} against {_axis(second)}",
         says=(
-            f"From {_both(front, best)} to {_both(front, other)}: less {second.name} costs more "
+            f"From {_both(front, best)} to {_both(front, other)}: less {second.name} takes more "
             f"{first.name}."
         ),
         figure=figure(list(_traces(front)), layout(x=label(_axis(first)), y=label(_axis(second)))),

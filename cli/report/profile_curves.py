@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from trainplan.cli.render.parts.text import percent, plural, seconds
 from trainplan.cli.report.blocks import Block, Chart, Table
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, cell, number, series, table
-from trainplan.cli.report.profile_points import BYTES_AXIS, fitted_line, is_odd, markers, spaced
+from trainplan.cli.report.parts import Columns, cell, log_axis, number, series, short, table
+from trainplan.cli.report.profile_points import bytes_axis, fitted_line, is_odd, markers, spaced
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.machine.hardware import curve_name
 from trainplan.costmodel.measured.curve_residuals import collective_seconds_on, inside_domain
@@ -59,14 +60,8 @@ def _collective(profile: Profile, operation: str, points: Sequence[CollectivePoi
             layout(
                 x="bytes",
                 y="seconds",
-                xaxis=dict(BYTES_AXIS),
-                yaxis={
-                    "type": "log",
-                    "dtick": 1,
-                    "exponentformat": "SI",
-                    "minexponent": 0,
-                    "ticksuffix": "s",
-                },
+                xaxis=bytes_axis(one.num_bytes for one in points),
+                yaxis=log_axis((p.time.seconds for p in points), partial(short, unit="s")),
             ),
         ),
         numbers=_collective_table(word, points),
@@ -177,7 +172,12 @@ def _bandwidth(name: str, title: str, points: Sequence[tuple[str, int, Timing]])
         says=f"The fastest is {best[0]} with {rate(best):.4g} GB/s.",
         figure=figure(
             traces,
-            layout(x="bytes", y="GB/s", xaxis=dict(BYTES_AXIS), yaxis={"rangemode": "tozero"}),
+            layout(
+                x="bytes",
+                y="GB/s",
+                xaxis=bytes_axis(size for _, size, _ in points),
+                yaxis={"rangemode": "tozero"},
+            ),
         ),
         numbers=table(
             title,

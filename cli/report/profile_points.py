@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from trainplan.cli.render.profile import NOT_ODD
+from trainplan.cli.report.parts import log_axis, short
 from trainplan.costmodel.spec.evidence.profile import Timing
 
 LINE_POINTS = 40
@@ -48,5 +49,6 @@ def spaced(values: Sequence[float]) -> list[float]:
     return [float(x) for x in np.geomspace(min(values), max(values), LINE_POINTS)]
 
 
-BYTES_AXIS = MappingProxyType({"type": "log", "dtick": "D2", "exponentformat": "SI"})
-"""Of sizes."""
+def bytes_axis(sizes: Iterable[float]) -> dict[str, object]:
+    """Of sizes."""
+    return log_axis(sizes, partial(short, unit="B"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from trainplan.cli.render.parts.text import seconds
 from trainplan.cli.report.blocks import Block, Cell, Chart, Table
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Value, cell, number, series, table
+from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, series, table
 from trainplan.cli.report.profile_points import fitted_line, markers, spaced
 from trainplan.costmodel.base import GB, TERA
 from trainplan.costmodel.measured.curve_residuals import attention_flop, on_curve
@@ -162,5 +162,6 @@ def attention_charts(profile: Profile) -> Iterator[Block]:
 def _lengths(points: Sequence[AttentionPoint]) -> dict[str, object]:
     """An axis with a tick at every length, where they are few."""
     lengths = sorted({one.seq_length for one in points})
-    few = {"tickvals": lengths, "ticktext": [f"{one:,}" for one in lengths]}
-    return {"type": "log", **(few if len(lengths) <= MOST_TICKS else {"dtick": "D2"})}
+    if len(lengths) > MOST_TICKS:
+        return log_axis(lengths)
+    return {"type": "log", "tickvals": lengths, "ticktext": [f"{one:,}" for one in lengths]}

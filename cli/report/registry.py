@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -14,6 +15,7 @@ from trainplan.cli.render.validate_json import SCHEMA as VALIDATE
 from trainplan.cli.report.blocks import Page
 from trainplan.cli.report.compare import compare_page
 from trainplan.cli.report.compare_memory import Compared
+from trainplan.cli.report.page import html
 from trainplan.cli.report.pareto import Front, pareto_page
 from trainplan.cli.report.plan.page import plan_page
 from trainplan.cli.report.profile import profile_page
@@ -76,6 +78,15 @@ KINDS: Mapping[str, Builder] = MappingProxyType(
 )
 """Schema of a document -> its page."""
 HOW = "`plan search --output` writes plans"
+
+
+def written(name: str, text: str, measured: Measured = NOTHING) -> str:
+    """The file of the report of a document that was made here.
+
+    Raises:
+        PlanError: As `page_of`.
+    """
+    return html(page_of(Asked(name, text, json.loads(text), measured)))
 
 
 def page_of(asked: Asked) -> Page:

@@ -12,7 +12,7 @@ from trainplan.cli.report.blocks import (
     Table,
 )
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Value, cell, number, series, table
+from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, series, table
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR
 from trainplan.costmodel.spec import ClusterSpec
@@ -166,7 +166,8 @@ def _chart(
     if ideal:
         traces += [line for one in swept.curves[:1] if (line := _ideal(one)) is not None]
     numeric = is_numeric(swept)
-    axis: dict[str, object] = {"type": "log", "dtick": "D2"} if ideal else {"rangemode": "tozero"}
+    speeds = [found for c in swept.curves for one in c.points if (found := value(one))]
+    axis: dict[str, object] = log_axis(speeds) if ideal else {"rangemode": "tozero"}
     knobs: dict[str, object] = {"type": "log" if numeric else "category"}
     if numeric:
         ticks = list(dict.fromkeys(_x(one, numeric=True) for c in swept.curves for one in c.points))

@@ -18,7 +18,7 @@ from trainplan.cli.report.blocks import (
     Table,
 )
 from trainplan.cli.report.charts import figure, folded, layout
-from trainplan.cli.report.parts import Columns, Value, cell, number, table
+from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, table
 from trainplan.cli.report.tune_trials import BAR, LEVEL, TunedPlan, ticks, trials_blocks
 from trainplan.planner.tuning.events import Finished, Forecast, ScalarRange, Tried
 
@@ -191,7 +191,9 @@ def _machine(scalars: Sequence[ScalarRange]) -> Sequence[Block]:
                 [trace],
                 layout(
                     x="factor",
-                    xaxis={"type": "log", "dtick": "D2"},
+                    xaxis=log_axis(
+                        (x for one in factors for x in (one.low, one.high)), "{:g}".format
+                    ),
                     yaxis={"autorange": "reversed"},
                     shapes=[_line_at_one()],
                 ),

@@ -19,7 +19,7 @@ from trainplan.cli.report.blocks import (
     Table,
 )
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Value, cell, number, series, table
+from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, series, table
 from trainplan.cli.report.validate_groups import (
     Validated,
     ValidatedRow,
@@ -112,7 +112,7 @@ def _scatter(rows: Sequence[ValidatedRow]) -> Chart:
         "hoverinfo": "skip",
     }
     near = sum(abs(row.error) <= 0.1 for row in rows)
-    axis = {"type": "log", "dtick": 1, "exponentformat": "none"}
+    axis = log_axis(both, "{:,g}".format)
     return Chart(
         name="predicted-against-measured",
         caption="Seconds of a step, predicted against measured, by source; both axes logarithmic",

@@ -119,7 +119,7 @@ def test_the_button_changes_page_and_charts_to_the_other_theme(opened):
     assert colours() == light
 
 
-def test_print_opens_what_is_folded_but_whole_files_and_is_dark_on_light(opened):
+def test_print_opens_what_is_folded_but_whole_files_and_is_dark_on_light(opened, kind):
     opened.scheme("dark")
     opened.settle()
     shown = "document.querySelector('[data-figure]').layout.font.color"
@@ -131,7 +131,7 @@ def test_print_opens_what_is_folded_but_whole_files_and_is_dark_on_light(opened)
         f" window.printed = {shown};"
         "});"
     )
-    assert opened.pdf_pages() >= 1
+    assert opened.pdf_pages() > (0 if kind == "pareto" else 1)  # nine choices fit on one
     assert opened.ask("window.folded") == 0
     assert opened.ask("window.printed") == TEXT.light
     assert opened.ask(shown) == before == TEXT.dark
@@ -154,6 +154,8 @@ def named(value: object, evil: str) -> object:
         changed["cluster"] = {**changed["cluster"], "name": evil}
     if isinstance(value.get("notes"), list):
         changed["notes"] = [evil]
+    if "num_gpus" in value and "name" in value:
+        changed["name"] = evil
     if value.get("kind") == "link":
         changed |= {"source": f"{evil}:{value['source']}", "target": f"{evil}:{value['target']}"}
     return changed

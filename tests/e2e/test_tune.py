@@ -80,12 +80,6 @@ def test_trials_keep_what_was_believed_before_and_after_them(simulated):
     assert len(chances) == 2
 
 
-def test_of_a_trial_of_an_earlier_run_nothing_was_believed(simulated):
-    assert simulated("--trials", "1").code == 0
-    last = events(simulated("--trials", "2", "--resume", "--json"))[-1]
-    assert [one["expected"] is None for one in last["trials"]] == [True, False]
-
-
 EVENTS_OF_A_TRIAL = ["trial_started", "trial_ended", "learned"]
 
 
@@ -105,7 +99,8 @@ def test_what_goes_on_repeats_no_trial(simulated, tmp_path):
     kept = (tmp_path / "tuned" / "trials.jsonl").read_text()
     told = events(simulated("--trials", "3", "--resume", "--json"))
     assert told[0]["earlier_trials"] == 2
-    assert told[-1]["trials"][:2] == first
+    believed = {"expected": None, "probability_faster_remains": None}
+    assert told[-1]["trials"][:2] == [{**one, **believed} for one in first]
     assert (tmp_path / "tuned" / "trials.jsonl").read_text().startswith(kept)
     layouts = [json.dumps(one["layout"]) for one in told[-1]["trials"]]
     assert len(set(layouts)) == len(layouts)

@@ -8,6 +8,7 @@ import pytest
 from tests.browser.documents import Documents
 from trainplan.cli.report.blocks import Chart, Folded, Table
 from trainplan.cli.report.page import html
+from trainplan.cli.report.parts import log_axis, short
 from trainplan.cli.report.registry import Asked, page_of
 from trainplan.costmodel.base import SpecError
 
@@ -75,6 +76,32 @@ def test_no_choices_leave_no_chart(documents):
 def test_the_table_of_choices_repeats_no_objective(documents):
     heads = [column.name for column in blocks(page(documents.of("pareto")), Table)[0].columns]
     assert heads == ["time", "memory", "GPUs", "MFU", "layout"]
+
+
+def test_a_single_choice_is_no_chart_but_a_row(documents):
+    document = documents.of("pareto")
+    found = page({**document, "points": document["points"][:1]})
+    assert blocks(found, Chart) == []
+    assert len(blocks(found, Table)[0].rows) == 1
+    assert "no point with even stages is missing" in found.certainty[0].text
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"),
+    [
+        ((80_000, 900_000), ["10k", "20k", "50k", "100k", "200k", "500k", "1M", "2M", "5M"]),
+        ((3e-5, 2.0), ["10µ", "100µ", "1m", "10m", "100m", "1", "10"]),
+        ((0.0,), None),
+    ],
+)
+def test_ticks_of_a_logarithmic_axis_are_written_out(values, ticks):
+    axis = log_axis(values)
+    assert axis["type"] == "log"
+    assert axis.get("ticktext") == ticks
+
+
+def test_a_number_is_shortened_with_the_prefix_of_its_unit():
+    assert [short(x, "B") for x in (1, 1e3, 16e6, 2e9)] == ["1 B", "1 kB", "16 MB", "2 GB"]
 
 
 def test_many_choices_are_spread_and_the_rest_is_folded(documents):
