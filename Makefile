@@ -42,6 +42,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/unit/planner/test_typed_api.py
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/generator/generate.py --check
 docs: $(VENV)/.dev

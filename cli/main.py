@@ -22,19 +22,11 @@ import click
 from trainplan.cli import usage
 from trainplan.cli.commands import COMMANDS, COMPLETE
 from trainplan.cli.commands.plugged import is_of_plugin, plugged, plugged_command, say_warnings
-from trainplan.cli.terminal.text import escaped
+from trainplan.cli.terminal.refusals import bug_line, one_line
 from trainplan.costmodel.base import PlanError, unknown_name
-from trainplan.costmodel.base.similar import did_you_mean, shortened
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 NOT_WRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
-CLICK_SAYS = (
-    ("is not a valid integer range", "is no whole number"),
-    ("is not a valid float range", "is no number"),
-    ("is not a valid float", "is no number"),
-)
-LONGEST_WORD, LONGEST_LINE = 240, 2_000
-"""Characters of a word, such as a path, and of a whole line that a refusal repeats."""
 DEBUG = "PLAN_DEBUG"
 """Environment variable that shows the traceback of a bug."""
 COLLECTED_EVERY = 100_000
@@ -190,9 +182,8 @@ def _fail(error: Exception) -> int:
 
 
 def refuse(message: str) -> int:
-    """Say what is wrong in one line, which repeats no more of a long name than is needed."""
-    words = (shortened(word, LONGEST_WORD) for word in message.split())
-    click.echo(f"plan: error: {escaped(shortened(' '.join(words), LONGEST_LINE))}", err=True)
+    """Say what is wrong in one line."""
+    click.echo(f"plan: error: {message}", err=True)
     return BAD_INPUT
 
 
@@ -201,34 +192,13 @@ def _misused(error: click.ClickException | PlanError) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return BAD_INPUT
-    return refuse(_usage(error) if isinstance(error, click.ClickException) else str(error))
-
-
-def _usage(error: click.ClickException) -> str:
-    message = error.format_message().rstrip(".")
-    if isinstance(error, click.NoSuchOption) and error.ctx:
-        message = _no_option(error.option_name, error.ctx.command)
-    for theirs, ours in CLICK_SAYS:
-        message = message.replace(theirs, ours)
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{message} (see `{context.command_path} --help`)" if context else message
-
-
-def _no_option(name: str, command: click.Command) -> str:
-    known = [one for each in command.params for one in each.opts if one.startswith("--")]
-    meant = did_you_mean("command option", name, known)
-    return f"no option {shortened(name)!r}" + (f": {meant}" if meant else "")
+    return refuse(one_line(error))
 
 
 def _confess(error: Exception) -> int:
     if os.environ.get(DEBUG):
         raise error
-    kind = type(error).__name__
-    line = escaped(" ".join(f"{kind}: {error}".split()))[:300]
-    click.echo(
-        f"plan: error: this is a bug, please report it: {line} ({DEBUG}=1 shows the traceback)",
-        err=True,
-    )
+    click.echo(f"plan: error: {bug_line(error)} ({DEBUG}=1 shows the traceback)", err=True)
     return BUG
 
 

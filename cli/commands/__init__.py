@@ -43,6 +43,10 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "check": Entry("check", "Judge a launch you have; say which edits pay."),
         "export": Entry("export", "Write the launch script of a plan."),
         "verify": Entry("verify", "Run a plan, shrunk to a few processes, and compare."),
+        "serve": Entry(
+            "serve", "Answer other programs, as a server of the Model Context Protocol."
+        ),
+        "schema": Entry("schema", "Print the JSON Schema of a document."),
         "catalog": Entry(
             "catalog",
             "Show known GPUs, hosts, models, optimizers, methods of offload and clusters.",

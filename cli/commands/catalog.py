@@ -23,7 +23,7 @@ from trainplan.cli.render.hosts import host_entry, hosts_page
 from trainplan.cli.render.methods import method_entry, methods_page
 from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
 from trainplan.cli.render.plugged import plugged_part
-from trainplan.cli.terminal.output import show, show_json, write
+from trainplan.cli.terminal.output import answer, show_json, write
 from trainplan.costmodel.catalog import gpu, gpu_names, plugged_gpus, plugged_hosts
 from trainplan.costmodel.catalog import hosts as known_hosts
 from trainplan.costmodel.catalog.clusters import gpu_meant
@@ -40,15 +40,12 @@ def gpus(name: str | None, *, as_json: bool) -> None:
     """Print all GPUs, or one."""
     if name is None:
         names = gpu_names()
-        if as_json:
-            show_json({"gpus": {known: gpu_entry(known) for known in names}})
-        else:
-            page = gpus_page({known: gpu(known) for known in names})
-            show(*page, *plugged_part(plugged_gpus()))
-    elif as_json:
-        show_json(gpu_entry(gpu_meant(name)))
+        entries = {"gpus": {known: gpu_entry(known) for known in names}}
+        page = gpus_page({known: gpu(known) for known in names})
+        answer(entries, (*page, *plugged_part(plugged_gpus())), as_json=as_json)
     else:
-        show(*gpu_page(gpu_meant(name)))
+        known = gpu_meant(name)
+        answer(gpu_entry(known), gpu_page(known), as_json=as_json)
 
 
 def models(name: str | None, *, template: bool, as_json: bool) -> None:
@@ -59,38 +56,32 @@ def models(name: str | None, *, template: bool, as_json: bool) -> None:
         write(_template(MODEL_TEMPLATE))
     elif name is None:
         presets = [preset(known) for known in preset_names()]
-        if as_json:
-            show_json({"models": {model.name: model_entry(model) for model in presets}})
-        else:
-            show(*models_page(presets), *plugged_part(plugged_models()))
-    elif as_json:
-        show_json(reading_entry(read_model(name)))
+        entries = {"models": {model.name: model_entry(model) for model in presets}}
+        page = (*models_page(presets), *plugged_part(plugged_models()))
+        answer(entries, page, as_json=as_json)
     else:
-        show(*reading_page(read_model(name)))
+        reading = read_model(name)
+        answer(reading_entry(reading), reading_page(reading), as_json=as_json)
 
 
 def hosts(*, as_json: bool) -> None:
     """Print all hosts."""
-    if as_json:
-        show_json({"hosts": {name: host_entry(name) for name in known_hosts()}})
-    else:
-        show(*hosts_page(), *plugged_part(plugged_hosts()))
+    entries = {"hosts": {name: host_entry(name) for name in known_hosts()}}
+    answer(entries, (*hosts_page(), *plugged_part(plugged_hosts())), as_json=as_json)
 
 
 def methods(*, as_json: bool) -> None:
     """Print all methods of offload."""
-    if as_json:
-        show_json({"methods": {name: method_entry(name) for name in METHODS}})
-    else:
-        show(*methods_page())
+    answer(
+        {"methods": {name: method_entry(name) for name in METHODS}}, methods_page(), as_json=as_json
+    )
 
 
 def optimizers(*, as_json: bool) -> None:
     """Print all optimizers."""
-    if as_json:
-        show_json({"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}})
-    else:
-        show(*optimizers_page(), *plugged_part(OPTIMIZERS.plugged()))
+    entries = {"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}}
+    page = (*optimizers_page(), *plugged_part(OPTIMIZERS.plugged()))
+    answer(entries, page, as_json=as_json)
 
 
 def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
@@ -101,10 +92,9 @@ def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
         write(_template(TEMPLATE))
     elif schema:
         show_json(ClusterSpec.model_json_schema())
-    elif as_json:
-        show_json({"clusters": cluster_entries(), "machines": machine_entries()})
     else:
-        show(*clusters_page())
+        entries = {"clusters": cluster_entries(), "machines": machine_entries()}
+        answer(entries, clusters_page(), as_json=as_json)
 
 
 def _template(name: str) -> str:

@@ -12,7 +12,7 @@ from trainplan.cli.files.profiles import load_measured, machines_of
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.render.check import check_document, check_page
 from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import remark, show, show_json
+from trainplan.cli.terminal.output import answer, remark
 from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.measured import Measured
@@ -23,6 +23,9 @@ from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
 from trainplan.planner.questions.search import notes
 from trainplan.planner.readers import Asked, Launch, Reader, readers
 from trainplan.planner.readers.corrected import corrected_script
+
+SHOWN = 5
+"""Programs that an error names."""
 
 
 def command(
@@ -59,10 +62,7 @@ def command(
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)
     told = notes(reading.job, measured) if found.estimate and reading.job else ()
-    if as_json:
-        show_json(check_document(found, told))
-    else:
-        show(*check_page(found, told))
+    answer(check_document(found, told), check_page(found, told), as_json=as_json)
     if write:
         write_text(write, _corrected(own, found, launch), force=force)
         remark(f"wrote {write}")
@@ -97,7 +97,7 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
         for reader in known:
             if reader.recognises(launch):
                 return launch, reader
-    programs = ", ".join(launch.program.text[:60] for launch in launches)
+    programs = ", ".join(list(dict.fromkeys(one.program.text[:60] for one in launches))[:SHOWN])
     names = ", ".join(dict.fromkeys(one.runtime for one in readers()))
     raise UnsupportedError(
         f"no runtime is known to start {programs}: name it with --runtime, one of {names}"

@@ -8,7 +8,7 @@ from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.options.written_plans import load_written, remark_change
 from trainplan.cli.render.compare import compare_document, compare_page
-from trainplan.cli.terminal.output import show, show_json
+from trainplan.cli.terminal.output import answer
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.compare import compare
 
@@ -28,8 +28,6 @@ def command(
     )
     remark_change(first, one.step_time_s, found.first.estimate.step_time_s)
     remark_change(second, other.step_time_s, found.second.estimate.step_time_s)
-    if as_json:
-        show_json(compare_document(found))
-    else:
-        show(*compare_page(found))
-    report.write(compare_document(found))
+    document = compare_document(found)
+    answer(document, compare_page(found), as_json=as_json)
+    report.write(document)

@@ -27,6 +27,7 @@ WANTED = {
         "--synthesise and orders of nodes are proved",
         "only proofs of --synthesise and of orders of nodes need it",
     ),
+    "mcp": ("plan serve answers other programs", "only plan serve needs it"),
 }
 """What it is good for where it is there, and where it is not."""
 MISSING = 2

@@ -9,11 +9,11 @@ from trainplan.cli.options.stated import Question
 from trainplan.cli.render.estimate import estimate_document, estimate_page
 from trainplan.cli.render.parts.text import gib, seconds
 from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import show, show_json
+from trainplan.cli.terminal.output import answer
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.questions import search as answer
+from trainplan.planner.questions import search as asked
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.imbalance import imbalance_notes
 from trainplan.planner.questions.offload_notes import offload_notes
@@ -28,13 +28,13 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     job = question.job
     chosen = parse_layout(layout, job.cluster)
     measured = question.measured
-    estimate = answer.estimate(job, chosen, measured, memory_margin=memory_margin)
+    estimate = asked.estimate(job, chosen, measured, memory_margin=memory_margin)
     beside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
     notes = (
         *beside,
         *imbalance_notes(job, chosen),
         *offload_notes(chosen, estimate, measured.profile),
-        *answer.notes(job, measured),
+        *asked.notes(job, measured),
         *question.notes,
     )
     found: tuple[Remedy, ...] | None = None
@@ -44,11 +44,10 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         )
         with Clock(REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
-    spent = answer.spent_of(job, chosen, estimate, measured)
-    if as_json:
-        show_json(estimate_document(job, chosen, estimate, notes, found, spent=spent))
-    else:
-        show(*estimate_page(job, chosen, estimate, notes, found, spent=spent))
+    spent = asked.spent_of(job, chosen, estimate, measured)
+    told = (job, chosen, estimate, notes, found)
+    document = estimate_document(*told, spent=spent)
+    answer(document, estimate_page(*told, spent=spent), as_json=as_json)
 
 
 def _with_sequence_parallel(
@@ -60,9 +59,7 @@ def _with_sequence_parallel(
         return
     other = layout.model_copy(update={"sequence_parallel": True})
     try:
-        priced = answer.estimate(
-            question.job, other, question.measured, memory_margin=memory_margin
-        )
+        priced = asked.estimate(question.job, other, question.measured, memory_margin=memory_margin)
     except PlanError:
         return
     yield (

@@ -9,7 +9,7 @@ from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective
 from trainplan.cli.render.explain import explain_document, explain_page
 from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import show, show_json
+from trainplan.cli.terminal.output import answer
 from trainplan.cli.terminal.processes import Processes
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.explain import explain
@@ -26,7 +26,4 @@ def command(
         explanation = explain(case, found.layout, found.candidates, clock, processes)
     remark_objective(plan, found)
     remark_change(plan, found.step_time_s, explanation.estimate.step_time_s)
-    if as_json:
-        show_json(explain_document(explanation))
-    else:
-        show(*explain_page(explanation))
+    answer(explain_document(explanation), explain_page(explanation), as_json=as_json)

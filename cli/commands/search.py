@@ -19,7 +19,7 @@ from trainplan.cli.render.pareto import pareto_page
 from trainplan.cli.render.parts.headline import refusals
 from trainplan.cli.render.plan import baseline_text, next_part, plan_page
 from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import json_text, remark, show, show_json, write
+from trainplan.cli.terminal.output import answer, json_text, remark
 from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.similar import did_you_mean
@@ -29,7 +29,7 @@ from trainplan.planner.goals.pareto import pareto as unbeaten_by_any
 from trainplan.planner.goals.pareto import pareto_json
 from trainplan.planner.plan import Infeasible, Plan, plan_json
 from trainplan.planner.plan.target import Name
-from trainplan.planner.questions import search as answer
+from trainplan.planner.questions import search as asked
 from trainplan.planner.questions.search import SearchOptions
 from trainplan.planner.space.settings import Level
 
@@ -103,7 +103,7 @@ def command(
     job = question.job
     own = _priced(question, baseline, options.memory_margin) if baseline else None
     with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
-        result = answer.search(job, options, clock, question.measured, processes)
+        result = asked.search(job, options, clock, question.measured, processes)
     if isinstance(result, Infeasible):
         if destination.report:
             remark("no report is written: there is no layout to draw")
@@ -118,18 +118,16 @@ def command(
 
 def _show(plan: Plan, own: Baseline | None, destination: Destination, *, verbose: bool) -> None:
     """Print the plan, then write it: an answer is not lost where it cannot be written."""
-    text = json_text(plan_json(plan))
+    document = plan_json(plan)
     beside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
-    if destination.as_json:
-        write(text)
-        if beside:
-            remark(beside)
-    else:
-        page = list(plan_page(plan, verbose=verbose))
-        parts = [*page[:1], *([beside] if beside else []), *page[1:]]
-        more = () if verbose else (MORE,)
-        show(*parts, next_part(_next(plan, destination)), *more)
-    destination.write(text)
+    page = list(plan_page(plan, verbose=verbose))
+    parts = [*page[:1], *([beside] if beside else []), *page[1:]]
+    more = () if verbose else (MORE,)
+    next_command = next_part(_next(plan, destination))
+    answer(document, [*parts, next_command, *more], as_json=destination.as_json)
+    if destination.as_json and beside:
+        remark(beside)
+    destination.write(json_text(document))
 
 
 @contextmanager
@@ -169,11 +167,9 @@ def _choices(
 ) -> None:
     with _stopping(time_limit) as clock:
         result = unbeaten_by_any(question.job, pair, options, clock, question.measured)
-    if destination.as_json:
-        show_json(pareto_json(result))
-    else:
-        show(*pareto_page(result))
-    destination.write_report(pareto_json(result), question.measured)
+    document = pareto_json(result)
+    answer(document, pareto_page(result), as_json=destination.as_json)
+    destination.write_report(document, question.measured)
     if clock.stopped:
         _end_as_stopped(STOPPED)
     if not result.points:
@@ -184,7 +180,7 @@ def _priced(question: Question, text: str, margin: float) -> Baseline:
     job, measured = question.job, question.measured
     with errors_of("--baseline"):
         layout = parse_layout(text, job.cluster)
-        estimate = answer.estimate(job, layout, measured, memory_margin=margin)
+        estimate = asked.estimate(job, layout, measured, memory_margin=margin)
     return Baseline(layout, estimate)
 
 
@@ -195,18 +191,16 @@ def _completed(plan: Plan, seconds: float, notes: tuple[str, ...]) -> Plan:
 
 
 def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
-    if as_json:
-        write(json_text(infeasible_json(result)))
-        if not all_tried:
-            remark(NOT_TRIED)
-    else:
-        show(*infeasible_page(result, all_tried=all_tried))
+    page = infeasible_page(result, all_tried=all_tried)
+    answer(infeasible_json(result), page, as_json=as_json)
+    if as_json and not all_tried:
+        remark(NOT_TRIED)
     click.get_current_context().exit(NOTHING_FITS)
 
 
 def _next(plan: Plan, destination: Destination) -> str:
     """The export, or why the runtime cannot have it."""
-    without = (note for note in plan.notes if note.startswith(answer.NO_FILES))
+    without = (note for note in plan.notes if note.startswith(asked.NO_FILES))
     for note in (*refusals(plan.job, plan.notes), *without):
         return note
     path = str(destination.output or "plan.json")

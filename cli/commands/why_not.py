@@ -10,7 +10,7 @@ from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.written_plans import load_written, remark_change
 from trainplan.cli.render.why_not import why_not_document, why_not_page
 from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import show, show_json
+from trainplan.cli.terminal.output import answer
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.why_not import why_not
 
@@ -23,9 +23,6 @@ def command(
     found = load_written(plan)
     asked = parse_layout(layout, found.job.cluster)
     with errors_of(plan), Clock(time_limit) as clock:
-        answer = why_not(Case(found.job, found.options, measured), found, asked, clock)
-    remark_change(plan, found.step_time_s, answer.best.estimate.step_time_s)
-    if as_json:
-        show_json(why_not_document(answer))
-    else:
-        show(*why_not_page(answer))
+        reasons = why_not(Case(found.job, found.options, measured), found, asked, clock)
+    remark_change(plan, found.step_time_s, reasons.best.estimate.step_time_s)
+    answer(why_not_document(reasons), why_not_page(reasons), as_json=as_json)

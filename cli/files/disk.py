@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,8 +76,23 @@ def _larger_than_a_log(path: Path, what_to_do: str) -> FileError:
     return FileError(f"{path}: larger than {LARGEST_LOG_BYTES // 10**6} MB: {what_to_do}")
 
 
+READABLE: ContextVar[tuple[Path, ...] | None] = ContextVar("READABLE", default=None)
+"""Folders whose files may be read, where someone else asks than the user; null: all."""
+
+
+def _refuse_elsewhere(path: Path) -> None:
+    folders = READABLE.get()
+    if folders is None or any(path.resolve().is_relative_to(folder) for folder in folders):
+        return
+    raise FileError(
+        f"{path}: files are not read for who asks through a server: give a name or the document "
+        "itself, or start it with --allow-files FOLDER"
+    )
+
+
 def _content(path: Path, limit: int, too_large: FileError) -> bytes:
     try:
+        _refuse_elsewhere(path)
         if path.stat().st_size > limit:
             raise too_large
         with path.open("rb") as file:  # a pipe has no size: never read more than the limit

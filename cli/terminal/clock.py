@@ -12,6 +12,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from trainplan.cli.terminal.listener import LISTENER
+
 QUIET_SECONDS = 1.0
 """A shorter search shows no bar."""
 
@@ -50,7 +52,11 @@ class Clock:
         return float("inf") if self._limit_s is None else max(0.0, self._limit_s - self.seconds)
 
     def report(self, done: float, bound_s: float) -> None:
-        """Move the bar, on a terminal and after a while."""
+        """Move the bar, on a terminal and after a while; or tell who listens."""
+        listener = LISTENER.get()
+        if listener is not None:
+            listener.progressed(done, bound_s)
+            return
         if self._progress is None:
             if self.seconds < QUIET_SECONDS or sys.stderr is None or not sys.stderr.isatty():
                 return
@@ -65,7 +71,7 @@ class Clock:
             self._progress.add_task("search", total=1.0, bound="")
             self._progress.start()
         for task in self._progress.tasks:
-            self._progress.update(task.id, completed=done, bound=_bound_text(bound_s))
+            self._progress.update(task.id, completed=done, bound=bound_text(bound_s))
 
     def __enter__(self) -> Self:
         main = threading.current_thread() is threading.main_thread()
@@ -88,6 +94,6 @@ class Clock:
             self._before(number, frame)
 
 
-def _bound_text(bound_s: float) -> str:
+def bound_text(bound_s: float) -> str:
     """What is known so far, where the work is one search."""
     return f"no layout is faster than {bound_s:.2f} s" if bound_s else ""

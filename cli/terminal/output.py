@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import click
@@ -19,6 +19,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trainplan.cli.terminal.characters import encoding_of, plain, spelled
+from trainplan.cli.terminal.listener import LISTENER
 from trainplan.cli.terminal.text import NARROWEST, WIDEST, WIDTH, escaped
 
 WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
@@ -42,15 +43,16 @@ def page_width() -> int:
 
 def show(*parts: RenderableType, width: int | None = None) -> None:
     """Print parts one below the other, an empty line between them; colour on a terminal only."""
-    write(plain(page_text(*parts, width=width or page_width()), encoding_of(sys.stdout)))
+    text = page_text(*parts, width=width or page_width(), terminal=_is_terminal())
+    write(plain(text, encoding_of(sys.stdout)))
 
 
-def page_text(*parts: RenderableType, width: int) -> str:
-    """A page whose lines are no longer than that."""
+def page_text(*parts: RenderableType, width: int = WIDTH, terminal: bool = False) -> str:
+    """A page whose lines are no longer than that, with colour where it is for a terminal."""
     page = io.StringIO()
     console = Console(
         file=page,
-        force_terminal=True if _is_terminal() else None,
+        force_terminal=True if terminal else None,
         width=width,
         highlight=False,
         markup=False,
@@ -65,6 +67,19 @@ def page_text(*parts: RenderableType, width: int) -> str:
 
 def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
+
+
+def answer(
+    document: Mapping[str, object], page: Iterable[RenderableType], *, as_json: bool
+) -> None:
+    """Print an answer as its public document or as a page, or give both to who listens."""
+    listener = LISTENER.get()
+    if listener is not None:
+        listener.answered(document, page)
+    elif as_json:
+        show_json(document)
+    else:
+        show(*page)
 
 
 def show_json(document: Mapping[str, object]) -> None:

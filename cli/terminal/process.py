@@ -29,10 +29,11 @@ class ProcessResult:
 class Process:
     """Another process, and the line to it."""
 
-    def __init__(self, work: Callable[[Connection], None]) -> None:
+    def __init__(self, work: Callable[[Connection], None], *, alone: bool = True) -> None:
+        """`alone`: it starts no process of its own."""
         self.line, there = Pipe()
         started = get_context("fork") if START == "fork" else get_context("spawn")
-        self._process = started.Process(target=work, args=(there,), daemon=True)
+        self._process = started.Process(target=work, args=(there,), daemon=alone)
         with warnings.catch_warnings(), _uninterrupted():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside other threads
             self._process.start()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 
-from page_parts import Lines, documented, table
+from page_parts import Lines, table
 
+from trainplan.cli.schemas.schema import documented
 from trainplan.costmodel import catalog
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits

@@ -19,11 +19,12 @@ from catalog_pages import constants_page, gpus_page, runtimes_page
 from console import replayed, timeless
 from model_type_pages import model_types_page
 from names import NAMES_FILE, names_text
-from page_parts import QUESTIONS, Lines, documented, table
+from page_parts import QUESTIONS, Lines, table
 from profile_pages import profile_page, schema_text
 from schedule_pages import schedules_page
 
 from trainplan.cli.main import plan
+from trainplan.cli.schemas.schema import documented, keys
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.machine import uncertainty
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
@@ -118,9 +119,7 @@ def _model_row(name: str) -> Sequence[str]:
     return (f"`{name}`", str(config["model_type"]), *numbers, str(config["_source"]))
 
 
-UNDOCUMENTED: Mapping[str, str] = json.loads(
-    (FOLDER / "json_keys.json").read_text(encoding="utf-8")
-)
+UNDOCUMENTED: Mapping[str, str] = keys()
 """Meaning of the keys that no docstring beside a field explains, as `Class.field`."""
 
 SECTIONS: Sequence[tuple[str, str, type]] = (
@@ -288,7 +287,7 @@ def _fields(owner: type) -> Iterator[tuple[str, str]]:
     """Fields of a class with their meaning."""
     for name, docstring in documented(owner):
         text = docstring or UNDOCUMENTED.get(f"{owner.__name__}.{name}", "")
-        assert text, f"say what {owner.__name__}.{name} means in docs/json_keys.json"
+        assert text, f"say what {owner.__name__}.{name} means in cli/schemas/keys.json"
         yield f"`{name}`", text
 
 

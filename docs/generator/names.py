@@ -13,6 +13,7 @@ from annotated_types import Le
 
 from trainplan.cli.commands.tune import TRIAL_LAUNCHERS
 from trainplan.cli.options.stated import listed
+from trainplan.cli.schemas.documents import DOCUMENTS
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.axes.axis import Axis
 from trainplan.costmodel.catalog import gpu_names, hosts
@@ -90,6 +91,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "MEASUREMENTS": ITEMS,
     "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,
+    "DOCUMENTS": DOCUMENTS,
 }
 
 PLUGGED: Mapping[str, str] = {

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 Lines = Iterator[str]
@@ -35,16 +32,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Lines:
 def _cell(text: str) -> str:
     linked = re.sub(r"(?<![<\w(])https?://[^\s,;)]+", r"<\g<0>>", text)
     return " ".join(linked.split()).replace("|", "\\|")
-
-
-def documented(owner: type) -> Iterator[tuple[str, str]]:
-    """Fields of a class with the docstrings that follow them; empty where there is none."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    for field, after in zip(body.body, [*body.body[1:], None], strict=True):
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-            continue
-        text = ""
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            text = str(after.value.value)
-        yield field.target.id, text

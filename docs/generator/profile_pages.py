@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from page_parts import Lines, documented, table
+from page_parts import Lines, table
 
+from trainplan.cli.schemas.documents import document_schema
+from trainplan.cli.schemas.schema import documented
 from trainplan.costmodel.spec.evidence import profile
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS
@@ -189,14 +191,8 @@ def _journal() -> Lines:
 
 
 def schema_text() -> str:
-    """The published JSON Schema."""
-    schema = profile.Profile.model_json_schema()
-    schema["properties"] = {
-        "schema": {"const": profile.SCHEMA, "type": "string"},
-        **schema["properties"],
-    }
-    schema["required"] = ["schema", *schema["required"]]
-    return json.dumps(schema, indent=1) + "\n"
+    """As `plan schema profile` prints it."""
+    return json.dumps(document_schema("profile"), indent=1) + "\n"
 
 
 def _fields(owner: type) -> Iterator[tuple[str, str]]:

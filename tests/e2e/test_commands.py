@@ -184,13 +184,25 @@ def test_a_shell_completes_commands():
     assert "search" in done.stdout
 
 
+def test_a_shell_completes_documents():
+    typed = {"COMP_WORDS": "plan schema why", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [*PLAN],
+        env={**os.environ, "_PLAN_COMPLETE": "bash_complete", **typed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "why-not" in done.stdout
+
+
 def test_the_doctor_finds_this_installation_whole():
     outcome = plan("doctor")
     assert outcome.code == 0
     assert "MISSING" not in outcome.out
 
 
-@pytest.mark.parametrize("library", ["torch", "ortools"])
+@pytest.mark.parametrize("library", ["torch", "ortools", "mcp"])
 def test_the_doctor_says_what_an_extra_would_bring(library: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, library, None)
     outcome = plan("doctor")

@@ -74,6 +74,14 @@ def test_the_page_itself_imports_nothing():
     assert modules.isdisjoint({"numpy", "pydantic"})
 
 
+def test_a_search_prints_nothing_and_knows_no_terminal():
+    code = (
+        "import tests.unit.planner.test_typed_api as user\n"
+        "user.test_a_search_is_typed_to_its_last_number()"
+    )
+    assert loaded(code).isdisjoint({"click", "rich", "mcp", "trainplan.cli"})
+
+
 @pytest.mark.parametrize("room", LIGHT)
 def test_a_room_imports_no_search(room):
     modules = loaded(f"import trainplan.planner.{room}")

@@ -1,0 +1,92 @@
+"""All public documents, and who writes or reads them.
+
+To add one: write its class and one line here; `tests/e2e/test_schemas.py` wants one of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+
+from trainplan.cli.schemas import catalog, measurements, plans, questions
+from trainplan.cli.schemas.schema import Mode, schema_of
+from trainplan.costmodel.spec import ClusterSpec, ModelSpec
+from trainplan.costmodel.spec.evidence import calibration, profile
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.planner.tuning import simulated
+from trainplan.planner.tuning.events import Event
+
+READ: Mode = "validation"
+WRITTEN: Mode = "serialization"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One document."""
+
+    kind: object
+    says: str
+    mode: Mode = WRITTEN
+    """A document that is read says what may be left out; of one that is written all is there."""
+    name: str = ""
+    """Value of its key `schema`, where its class has no such field."""
+
+
+DOCUMENTS: Mapping[str, Entry] = MappingProxyType(
+    {
+        "plan": Entry(plans.PlanDocument, "plan search --json and --output"),
+        "infeasible": Entry(plans.InfeasibleDocument, "plan search --json, where nothing fits"),
+        "pareto": Entry(plans.ParetoDocument, "plan search --pareto --json"),
+        "estimate": Entry(plans.EstimateDocument, "plan estimate --json"),
+        "explain": Entry(questions.ExplainDocument, "plan explain --json"),
+        "why-not": Entry(questions.WhyNotDocument, "plan why-not --json"),
+        "compare": Entry(questions.CompareDocument, "plan compare --json"),
+        "sweep": Entry(plans.SweepDocument, "plan sweep --json"),
+        "check": Entry(questions.CheckDocument, "plan check --json"),
+        "tune-event": Entry(Event, "a line of plan tune --json"),
+        "tuned-plan": Entry(plans.TunedPlanDocument, "plan.json in the folder of plan tune"),
+        "validate": Entry(measurements.ValidateDocument, "plan validate --json"),
+        "verify-event": Entry(measurements.VerifyEvent, "a line of plan verify --json"),
+        "schedule": Entry(measurements.ScheduleDocument, "plan schedule --json"),
+        "schedules": Entry(measurements.RankingDocument, "plan schedule --kind all --json"),
+        "simulate": Entry(measurements.SimulateDocument, "plan simulate --json"),
+        "catalog": Entry(catalog.CatalogDocument, "plan catalog ... --json, by kind"),
+        "calibration": Entry(
+            calibration.Calibration,
+            "plan calibrate --json and --output; read as --profile",
+            READ,
+            calibration.SCHEMA,
+        ),
+        "profile": Entry(
+            profile.Profile,
+            "plan profile and plan import; read as --profile and --cluster",
+            READ,
+            profile.SCHEMA,
+        ),
+        "cluster": Entry(ClusterSpec, "a file for --cluster, YAML or JSON", READ),
+        "model": Entry(ModelSpec, "a file for --model, YAML", READ),
+        "run": Entry(MeasuredRun, "a line of a file for plan validate and plan calibrate", READ),
+        "machine": Entry(
+            simulated.MachineDocument,
+            "a file for plan tune --simulate, YAML or JSON",
+            READ,
+            simulated.SCHEMA,
+        ),
+    }
+)
+
+
+@cache
+def document_schema(name: str) -> Mapping[str, object]:
+    """The JSON Schema of a document."""
+    entry = DOCUMENTS[name]
+    found = schema_of(entry.kind, entry.mode)
+    if entry.name:
+        properties, required = found["properties"], found.get("required", [])
+        assert isinstance(properties, dict)
+        assert isinstance(required, list)
+        found["properties"] = {"schema": {"const": entry.name, "type": "string"}, **properties}
+        found["required"] = ["schema", *required]
+    return found

@@ -1,0 +1,129 @@
+"""Calls: a process for each, its progress, its limits and its end."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import anyio
+
+from trainplan.cli.serve.work import Answer, Asked, Progress, work
+from trainplan.cli.terminal.process import Process, ProcessResult
+from trainplan.cli.terminal.refusals import bug_line
+from trainplan.planner.plan.plan import SCHEMA as PLAN_SCHEMA
+
+HEARD_EVERY_S = 0.05
+"""Seconds after which it is noticed that a process has said something."""
+NOTED_EVERY_S = 0.5
+"""Seconds between two notes of progress to the client, which may give up where none come."""
+GRACE_S = 60.0
+"""Seconds beyond a time limit in which a search ends by itself."""
+MOST_WAITING = 16
+"""Calls that wait for others; more are refused."""
+OVERRUN = "no answer within {limit:g} s: ask for less, or raise time_limit"
+VANISHED = "the process of this call ended without an answer, as where memory ran out: ask for less"
+TOO_MANY = "too many calls at once: wait for their answers, or start the server with more --calls"
+
+Told = Callable[[Progress], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a call may take."""
+
+    time_limit_s: float
+    """Where the client states none."""
+    most_time_s: float
+    calls: int
+    """At the same time."""
+    input_bytes: int
+    output_bytes: int
+
+
+class Calls:
+    """Runs calls, some at the same time, the others in turn."""
+
+    def __init__(self, at_once: int) -> None:
+        self._turns = anyio.Semaphore(at_once)
+
+    async def run(self, asked: Asked, limit_s: float, told: Told) -> Answer:
+        """The answer of a call; cancelled, its process is ended at once."""
+        if self._turns.statistics().tasks_waiting >= MOST_WAITING:
+            return Answer(error=TOO_MANY)
+        async with self._turns:
+            with (
+                tempfile.TemporaryDirectory(prefix="plan-serve-") as name,
+                anyio.move_on_after(limit_s + GRACE_S),
+            ):
+                there = replace(asked, folder=Path(name).resolve())
+                return await self._followed(there, told)
+        return Answer(error=OVERRUN.format(limit=limit_s))
+
+    async def _followed(self, asked: Asked, told: Told) -> Answer:
+        process = Process(partial(work, asked), alone=False)
+        try:
+            known, noted = Progress(0.0, 0.0), anyio.current_time()
+            while True:
+                if process.line.poll():
+                    heard = _heard(process)
+                    if isinstance(heard, Answer):
+                        return heard
+                    known = heard
+                if anyio.current_time() - noted >= NOTED_EVERY_S:
+                    noted = anyio.current_time()
+                    await told(known)
+                await anyio.sleep(HEARD_EVERY_S)
+        finally:
+            process.end()
+
+
+def _heard(process: Process) -> Answer | Progress:
+    try:
+        found: object = process.line.recv()
+    except (EOFError, OSError):
+        return Answer(error=VANISHED)
+    if isinstance(found, ProcessResult):
+        if found.error:
+            return Answer(error=bug_line(found.error))
+        found = found.result
+    assert isinstance(found, Answer | Progress)
+    return found
+
+
+class Kept:
+    """The last answers, and plans by the names they may be asked about with."""
+
+    MOST = 32
+    """Of each."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, str] = {}
+        self._answers: dict[str, tuple[Answer, str]] = {}
+        self._count = 0
+
+    def find(self, key: str) -> tuple[Answer, str] | None:
+        """An answer that was given to the same question, and the name of its plan."""
+        return self._answers.get(key)
+
+    def keep(self, key: str, answer: Answer) -> str:
+        """Keep an answer; returns the name of its plan, empty where it is none."""
+        name = ""
+        if json.loads(answer.document).get("schema") == PLAN_SCHEMA:
+            self._count += 1
+            name = f"plan-{self._count}"
+            self.plans[name] = answer.document
+        self._answers[key] = answer, name
+        for kept in (self.plans, self._answers):
+            while len(kept) > self.MOST:
+                del kept[next(iter(kept))]
+        return name
+
+
+def key_of(command: str, arguments: Mapping[str, object]) -> str:
+    """The same for the same question, whatever parts of the answer are asked for."""
+    stated = {name: value for name, value in arguments.items() if name != "parts"}
+    return json.dumps([command, stated], sort_keys=True)

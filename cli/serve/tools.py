@@ -1,0 +1,88 @@
+"""The tools: which command answers which request, and what agents read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from trainplan.cli.serve.requests import (
+    CatalogRequest,
+    CheckRequest,
+    CompareRequest,
+    EstimateRequest,
+    ExplainRequest,
+    Request,
+    SearchRequest,
+    WhyNotRequest,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tool."""
+
+    command: str
+    request: type[Request]
+    says: str
+    shared: bool = False
+    """Several processes share its work."""
+
+    @property
+    def limited(self) -> bool:
+        """May the client say how long it takes?"""
+        return "time_limit" in self.request.model_fields
+
+
+TOOLS: Mapping[str, Entry] = MappingProxyType(
+    {
+        "search": Entry(
+            "search",
+            SearchRequest,
+            "Find the fastest parallel layout for training a model on a cluster that fits in "
+            "memory, and prove it; nothing is run. Answers with the layout, step time in seconds, "
+            "memory in bytes, alternatives and the proof (`plan schema plan`); where nothing fits, "
+            "with what would (`plan schema infeasible`); with `pareto`, with a front. A plan is "
+            "kept under a name that explain, why_not and compare take. Takes seconds, of the "
+            "largest models minutes.",
+            shared=True,
+        ),
+        "estimate": Entry(
+            "estimate",
+            EstimateRequest,
+            "Price one layout: step time in seconds by term, memory in bytes by rank, whether it "
+            "fits, and what would make it fit (`plan schema estimate`). A second or two.",
+        ),
+        "check": Entry(
+            "check",
+            CheckRequest,
+            "Judge the launch of a training that someone has: does it start, does it fit, what "
+            "does it cost, which edits pay (`plan schema check`). Give the text of the script; it "
+            "is read, never run.",
+        ),
+        "explain": Entry(
+            "explain",
+            ExplainRequest,
+            "Say what limits a plan, where its step time goes, and what more memory, bandwidth or "
+            "GPUs would buy, each by a search (`plan schema explain`).",
+            shared=True,
+        ),
+        "why_not": Entry(
+            "why-not",
+            WhyNotRequest,
+            "Say why a layout is not the answer of a plan: the rule that refuses it, the bytes it "
+            "lacks, or the seconds it loses by term (`plan schema why-not`).",
+        ),
+        "compare": Entry(
+            "compare",
+            CompareRequest,
+            "Compare two plans, term by term (`plan schema compare`).",
+        ),
+        "catalog": Entry(
+            "catalog",
+            CatalogRequest,
+            "List what is known without a document: GPUs, models, hosts, methods of offload, "
+            "optimizers, short forms of clusters; or every number of one GPU or model.",
+        ),
+    }
+)

@@ -1,0 +1,144 @@
+"""One call, in the process begun for it: the command runs as it does for who types it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from functools import partial
+from io import StringIO
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import click
+from rich.console import RenderableType
+
+from trainplan.cli.files.disk import READABLE
+from trainplan.cli.serve.command_line import command_line
+from trainplan.cli.serve.requests import Request
+from trainplan.cli.terminal.lazily import named
+from trainplan.cli.terminal.listener import LISTENER
+from trainplan.cli.terminal.output import json_text, page_text
+from trainplan.cli.terminal.process import follow_search, tried
+from trainplan.cli.terminal.refusals import bug_line, one_line
+from trainplan.costmodel.base import PlanError
+
+PLAN = "trainplan.cli.main:plan"
+"""The command line, by name: where processes are not forked, nothing of this one is there."""
+SHOWN_PARTS, SHOWN_LINES = 2, 30
+"""Of the page that people read."""
+TOLD_EVERY_S = 0.2
+"""Seconds between two notes of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call: what is asked of which command, with what it may read and use."""
+
+    command: str
+    request: Request
+    extra: tuple[str, ...]
+    """Options that the server adds."""
+    plans: Mapping[str, str]
+    """Documents that were kept, by their names."""
+    folder: Path
+    """Empty: documents that are given inline are written into it."""
+    readable: tuple[Path, ...]
+    """Folders whose files may be read beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is."""
+
+    done: float
+    bound_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command said: its document and first lines, or why it refuses."""
+
+    document: str = ""
+    """JSON; empty where there is an error."""
+    lines: str = ""
+    remarks: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What a command says, while it runs."""
+
+    line: Connection
+    document: str = ""
+    lines: str = ""
+    told: float = field(default_factory=time.monotonic)
+
+    def answered(self, document: Mapping[str, object], page: Iterable[RenderableType]) -> None:
+        """Keep the document and the first parts of the page."""
+        self.document = json_text(document)
+        shown = page_text(*islice(page, SHOWN_PARTS)).splitlines()
+        more = ("...",) if len(shown) > SHOWN_LINES else ()
+        self.lines = "\n".join((*shown[:SHOWN_LINES], *more))
+
+    def progressed(self, done: float, bound_s: float) -> None:
+        """Tell the server, now and then."""
+        now = time.monotonic()
+        if now - self.told >= TOLD_EVERY_S:
+            self.told = now
+            self.line.send(Progress(done, bound_s))
+
+
+def work(asked: Asked, line: Connection) -> None:
+    """Answer a call over the line."""
+    follow_search()
+    line.send(tried(partial(answer, asked, line)))
+
+
+def answer(asked: Asked, line: Connection) -> Answer:
+    """Run the command of a call; nothing it prints gets anywhere, and it reads no other file."""
+    heard, remarks = _Heard(line), StringIO()
+    READABLE.set((asked.folder, *asked.readable))
+    LISTENER.set(heard)
+    with redirect_stdout(StringIO()), redirect_stderr(remarks):
+        error = _run(asked)
+    plain = partial(_without, asked.folder)
+    told = tuple(map(plain, remarks.getvalue().splitlines()))
+    if heard.document:
+        return Answer(plain(heard.document), plain(heard.lines), told)
+    return Answer(error=plain(error) or "; ".join(told) or "there is no answer")
+
+
+def _run(asked: Asked) -> str:
+    """What is wrong, in one line; empty: nothing."""
+    try:
+        words = command_line(asked.command, asked.request, asked.plans, asked.folder)
+        _invoke(_with(words, asked.extra))
+    except click.exceptions.Exit:
+        return ""
+    except (click.ClickException, PlanError) as error:
+        return one_line(error)
+    except Exception as error:  # noqa: BLE001 (a bug is said, and the server goes on)
+        return bug_line(error)
+    return ""
+
+
+def _invoke(words: Sequence[str]) -> None:
+    root = named(PLAN)
+    assert isinstance(root, click.Command)
+    with root.make_context("plan", list(words)) as context:
+        root.invoke(context)
+
+
+def _with(words: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
+    """Options stand before the words that are none."""
+    end = words.index("--")
+    return (*words[:end], *extra, *words[end:])
+
+
+def _without(folder: Path, text: str) -> str:
+    """Documents that were given inline are called by their names alone."""
+    return text.replace(f"{folder / 'launch'}/", "").replace(f"{folder}/", "")

@@ -1,0 +1,391 @@
+"""`plan serve`: the SDK's own client asks, over pipes and in this process."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from multiprocessing import active_children
+
+import anyio
+import click
+import pytest
+from anyio.from_thread import start_blocking_portal
+from mcp import Client, MCPError, StdioServerParameters
+from mcp_types import LATEST_PROTOCOL_VERSION
+
+from tests.e2e.command import PLAN, TINY, plan, refused
+from trainplan.cli.commands import COMMANDS
+from trainplan.cli.main import plan as group
+from trainplan.cli.serve import calls
+from trainplan.cli.serve.calls import Calls, Limits
+from trainplan.cli.serve.requests import Apart
+from trainplan.cli.serve.server import Planner, server_of
+from trainplan.cli.serve.tools import TOOLS
+from trainplan.cli.serve.work import Answer, Asked
+
+JOB = {"model": "gpt2", "cluster": "1x8:h100-sxm", "global_batch_size": 8, "seq_length": 1024}
+LONG = {
+    **{"model": "deepseek-v3", "cluster": "256x8:h100-sxm"},
+    **{"global_batch_size": 15360, "seq_length": 4096, "time_limit": 500},
+}
+"""A search of minutes."""
+LAUNCH = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 12 --hidden-size 768 "
+    "--num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "
+    "--vocab-size 50257 --mock-data --tokenizer-type NullTokenizer --micro-batch-size 1 --bf16 "
+    "--global-batch-size 64 --train-iters 10 --lr 1e-4 --tensor-model-parallel-size 8"
+)
+LIMITS = Limits(
+    time_limit_s=60, most_time_s=600, calls=2, input_bytes=4_000_000, output_bytes=500_000
+)
+
+
+@pytest.fixture(scope="module")
+def stdio():
+    """Ask a server in a process of its own."""
+    parameters = StdioServerParameters(
+        command=PLAN[0], args=[*PLAN[1:], "serve", "--stdio"], env=dict(os.environ)
+    )
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(Client(parameters)) as client,
+    ):
+        yield lambda tool, **arguments: portal.call(client.call_tool, tool, arguments)
+
+
+async def _ask(limits, readable, tool, arguments):
+    planner = Planner(limits, readable=readable, workers=1)
+    async with Client(server_of(planner), mode="legacy") as client:
+        return await client.call_tool(tool, arguments)
+
+
+def ask(tool, arguments, *, limits=LIMITS, readable=()):
+    """Ask a server in this process."""
+    return anyio.run(_ask, limits, readable, tool, arguments)
+
+
+def error_of(result):
+    """The one line of a refusal."""
+    assert result.is_error
+    assert result.structured_content is None
+    (content,) = result.content
+    assert "\n" not in content.text
+    assert "Traceback" not in content.text
+    return content.text
+
+
+def without_seconds(document):
+    """A plan, but for the time that its search took."""
+    certificate = {**document["certificate"], "search_seconds": None}
+    return {**document, "certificate": certificate}
+
+
+def test_every_tool_answers_as_its_command(stdio, tmp_path):
+    path = tmp_path / "plan.json"
+    expected = plan("search", *TINY, "--output", path, "--json").json
+    found = stdio("search", **JOB)
+    assert without_seconds(found.structured_content) == without_seconds(expected)
+    first = found.content[0].text
+    assert "a step" in first.splitlines()[1]
+    assert "Kept as plan-1" in first
+
+    launch = tmp_path / "launch.sh"
+    launch.write_text(LAUNCH)
+    cases = [
+        ("estimate", {**JOB, "layout": "tp=2"}, ("estimate", *TINY, "--layout", "tp=2")),
+        ("compare", {"first": "plan-1", "second": expected}, ("compare", path, path)),
+        ("why_not", {"plan": "plan-1", "layout": "tp=8"}, ("why-not", path, "--layout", "tp=8")),
+        ("catalog", {"kind": "gpus", "name": "l4"}, ("catalog", "gpus", "l4")),
+        (
+            "check",
+            {"script": LAUNCH, "cluster": "1x8:l4"},
+            ("check", launch, "--cluster", "1x8:l4"),
+        ),
+    ]
+    for tool, arguments, words in cases:
+        answer = stdio(tool, **arguments)
+        typed = json.dumps(plan(*words, "--json").json).replace(f"{tmp_path}/", "")
+        assert json.loads(json.dumps(answer.structured_content)) == json.loads(typed), tool
+        assert answer.content[0].text
+    explained = stdio("explain", plan="plan-1", time_limit=1)
+    assert explained.structured_content["schema"] == "trainplan/explain/v1"
+    assert explained.content[0].text.startswith(explained.structured_content["verdict"])
+    assert set(TOOLS) == {"search", "explain", *(tool for tool, _, _ in cases)}
+
+
+BAD = {
+    "search": ({**JOB, "model": "gpt9"}, ("search", *TINY[2:], "--model", "gpt9")),
+    "estimate": ({**JOB, "layout": "tp=3"}, ("estimate", *TINY, "--layout", "tp=3")),
+    "check": ({"script": LAUNCH, "set": ["NNODES"]}, ("check", "LAUNCH", "--set", "NNODES")),
+    "explain": ({"plan": {"schema": "x/v9"}}, ("explain", "plan.json")),
+    "why_not": (
+        {"plan": {"schema": "x/v9"}, "layout": "tp"},
+        ("why-not", "plan.json", "--layout", "tp"),
+    ),
+    "compare": ({"first": {}, "second": {}}, ("compare", "first.json", "second.json")),
+    "catalog": ({"kind": "gpus", "name": "l5"}, ("catalog", "gpus", "l5")),
+}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_bad_input_gets_the_line_that_the_command_prints(tool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments, words = BAD[tool]
+    for name, value in arguments.items():
+        if isinstance(value, dict):
+            (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    (tmp_path / "LAUNCH").write_text(LAUNCH)
+    assert f"plan: error: {error_of(ask(tool, arguments))}" == refused(plan(*words))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "'model': is missing"),
+        ({**JOB, "modle": "gpt2"}, "unknown argument 'modle': did you mean 'model'"),
+        ({**JOB, "model": 3}, "'model': must be a name, or a document"),
+        ({**JOB, "seq_length": 10**300}, "'seq_length': must be at most"),
+        ({**JOB, "seq_length": 1e300}, "'seq_length': must be a smaller whole number"),
+        ({**JOB, "fix": "tp=8"}, "'fix': must be a list"),
+        ({**JOB, "time_limit": 1e9}, "at most 600 s"),
+        ({**JOB, "model": {"model_type": "llama", "x": float("inf")}}, "model.json"),
+        ({**JOB, "cluster": {"groups": [{"gpu": "l5", "num_nodes": 1, "gpus_per_node": 8}]}}, "l5"),
+        ({**JOB, "fix": ["x" * 5_000_000]}, "at most 4,000,000 are taken"),
+        ({**JOB, "model": "--help"}, "unknown model '--help'"),
+        ({**JOB, "parts": ["best", "worst"]}, "'worst' is no key of the answer"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_wrong_is_said_in_a_line(arguments, words):
+    assert words in error_of(ask("search", arguments))
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol():
+    async def serach():
+        async with Client(server_of(Planner(LIMITS, readable=(), workers=1))) as client:
+            with pytest.raises(MCPError, match="unknown tool 'serach': did you mean 'search'"):
+                await client.call_tool("serach", {})
+
+    anyio.run(serach)
+
+
+def test_nothing_fits_is_an_answer():
+    job = {**JOB, "model": "llama3-70b", "cluster": "1x1:l4"}
+    found = ask("search", {**job, "time_limit": 2})
+    assert not found.is_error
+    assert found.structured_content["schema"] == "trainplan/infeasible/v1"
+
+
+def test_a_model_may_be_given_inline_as_its_config_or_as_in_a_plan():
+    own = ask("catalog", {"kind": "models", "name": "gpt2"}).structured_content
+    spec = {
+        k: v for k, v in own.items() if k not in ("source", "read", "assumed", "ignored", "notes")
+    }
+    again = ask("catalog", {"kind": "models", "name": spec}).structured_content
+    assert again["num_parameters"] == own["num_parameters"]
+    config = ask("catalog", {"kind": "models", "name": {**own["read"], "model_type": "gpt2"}})
+    assert config.structured_content["num_parameters"] == own["num_parameters"]
+
+
+def test_a_launch_finds_the_files_that_are_given_beside_it():
+    deepspeed = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
+    script = "deepspeed --num_gpus 8 train.py --deepspeed --deepspeed_config ds.json"
+    arguments = {"script": script, "model": "gpt2", "seq_length": 1024, "time_limit": 1}
+    files = {"ds.json": json.dumps({**deepspeed, "bf16": {"enabled": True}})}
+    found = ask("check", {**arguments, "global_batch_size": 8, "files": files})
+    assert found.structured_content["layout"]["zero_stage"] == 2
+    assert "ds.json" in {one["file"] for one in found.structured_content["fields"]}
+
+
+def test_files_are_read_in_folders_that_are_allowed_alone(tmp_path):
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    for folder in (allowed, other):
+        folder.mkdir()
+        plan("catalog", "models", "--template")
+        (folder / "model.yaml").write_text(plan("catalog", "models", "--template").out)
+    (allowed / "link.yaml").symlink_to(other / "model.yaml")
+    of = partial(ask, "catalog", readable=(allowed.resolve(),))
+    found = of({"kind": "models", "name": str(allowed / "model.yaml")})
+    assert found.structured_content["num_parameters"] == 8_030_261_248
+    for path in (other / "model.yaml", allowed / "link.yaml", allowed / ".." / "other/model.yaml"):
+        assert "--allow-files" in error_of(of({"kind": "models", "name": str(path)}))
+    assert "--allow-files" in error_of(
+        ask("catalog", {"kind": "models", "name": str(allowed / "model.yaml")})
+    )
+
+
+def test_parts_of_an_answer_are_given_without_another_search():
+    async def both():
+        planner = Planner(LIMITS, readable=(), workers=1)
+        async with Client(server_of(planner), mode="legacy") as client:
+            whole = await client.call_tool("search", {**JOB, "top": 2})
+            part = await client.call_tool("search", {**JOB, "top": 2, "parts": ["best.layout"]})
+        return whole, part
+
+    whole, part = anyio.run(both)
+    document = whole.structured_content
+    assert part.structured_content == {
+        "schema": document["schema"],
+        "best.layout": document["best"]["layout"],
+    }
+    assert part.content == whole.content  # the same plan, the same seconds
+
+
+def test_a_large_answer_is_cut_and_says_so():
+    limits = Limits(60, 600, 2, 4_000_000, 20_000)
+    found = ask("catalog", {"kind": "gpus"}, limits=limits)
+    assert len(json.dumps(found.structured_content, ensure_ascii=False)) <= 20_000
+    assert f"gpus: {len(found.structured_content['gpus'])} of " in found.content[0].text
+    assert "`parts`" in found.content[0].text
+
+
+def test_a_cancelled_search_ends_its_process():
+    async def cancelled():
+        begun = anyio.Event()
+
+        async def hear(*_):
+            begun.set()
+
+        planner = Planner(LIMITS, readable=(), workers=1)
+        async with Client(server_of(planner), mode="legacy") as client:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(client.call_tool, "search", LONG, progress_callback=hear))
+                await begun.wait()
+                assert active_children()
+                tasks.cancel_scope.cancel()
+            hosts = await client.call_tool("catalog", {"kind": "hosts"})
+            while active_children():  # ends within 2 s, or the test hangs
+                await anyio.sleep(0.01)
+        assert not hosts.is_error
+
+    anyio.run(cancelled)
+
+
+def asked(tmp_path):
+    request = TOOLS["catalog"].request.model_validate({"kind": "hosts"})
+    return Asked("catalog", request, (), {}, tmp_path, ())
+
+
+async def _told(_):
+    """Nobody listens."""
+
+
+def test_a_call_that_overruns_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(calls, "GRACE_S", 0.0)
+    found = anyio.run(Calls(1).run, asked(tmp_path), 0.01, _told)
+    assert found == Answer(error="no answer within 0.01 s: ask for less, or raise time_limit")
+    assert not active_children()
+
+
+def test_a_process_that_dies_costs_its_call_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(calls, "work", lambda *_: os._exit(1))
+    found = anyio.run(Calls(1).run, asked(tmp_path), 60.0, _told)
+    assert "ended without an answer" in found.error
+
+
+def test_too_many_calls_at_once_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(calls, "MOST_WAITING", 0)
+    found = anyio.run(Calls(1).run, asked(tmp_path), 60.0, _told)
+    assert "too many calls" in found.error
+
+
+def test_garbage_is_ignored_pings_are_answered_while_it_searches_and_it_ends_with_its_client():
+    server = subprocess.Popen(
+        [*PLAN, "serve", "--stdio", "--workers", "1"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert server.stdin and server.stdout
+
+    def write(text):
+        server.stdin.write(text if isinstance(text, bytes) else json.dumps(text).encode() + b"\n")
+        server.stdin.flush()
+
+    def request(number, method, **params):
+        return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+    def read():
+        return json.loads(server.stdout.readline())
+
+    hello = {"protocolVersion": LATEST_PROTOCOL_VERSION, "capabilities": {}}
+    write(request(1, "initialize", **hello, clientInfo={"name": "test", "version": "1"}))
+    assert read()["result"]["serverInfo"]["name"] == "trainplan"
+    write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    for garbage in (b"\n", b"hello\n", b"{}\n", b"[1,2\n", b"\xff\x00\n", b"null\n", b'"x"\n'):
+        write(garbage)
+    write(b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":' + b"9" * 5000 + b"}}\n")
+    answers = [read() for _ in range(8)]
+    assert [one["id"] for one in answers] == [None] * 7 + [7]
+    assert all("no message of JSON-RPC" in one["error"]["message"] for one in answers)
+    search = {"name": "search", "arguments": LONG, "_meta": {"progressToken": "p"}}
+    write(request("s", "tools/call", **search))
+    assert read()["method"] == "notifications/progress"
+    write(request(8, "ping"))
+    while (heard := read()).get("id") != 8:
+        assert heard["method"] == "notifications/progress"
+    assert heard["result"] == {}
+    server.stdin.close()
+    rest = server.stdout.read().splitlines()
+    assert all(json.loads(line)["jsonrpc"] == "2.0" for line in rest)
+    assert server.wait() == 0
+    assert b"Traceback" not in server.stderr.read()
+    server.stdout.close()
+    server.stderr.close()
+
+
+NOT_ASKED = {"as_json", "output", "force", "workers", "write", "launch", "template"}
+"""What the server decides, or has no use for."""
+CALLED = {
+    "profile": "profiles",
+    "option": "runtime_options",
+    "set": "settings",
+    "reserve": "reserve_bytes",
+}
+CALLED |= {"reserve_host": "reserve_host_bytes"}
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_request_has_the_options_of_its_command_and_their_defaults(tool):
+    entry = TOOLS[tool]
+    command = group.get_command(click.Context(group), entry.command)
+    assert entry.command in COMMANDS
+    if isinstance(command, click.Group):
+        for name in TOOLS[tool].request.model_json_schema()["properties"]["kind"]["enum"]:
+            assert name in command.commands
+        return
+    options = {option.name: option for option in command.params}
+    fields = {
+        CALLED.get(name, name): field
+        for name, field in entry.request.model_fields.items()
+        if not any(isinstance(mark, Apart) for mark in field.metadata)
+    }
+    apart = {"time_limit"} if entry.limited else set()
+    assert set(fields) == set(options) - NOT_ASKED - apart
+    for name, field in fields.items():
+        option = options[name]
+        assert field.is_required() == option.required, name
+        if not field.is_required() and field.default not in (None, []):
+            assert field.default == (option.default if not option.is_flag else False), name
+
+
+def test_every_argument_is_described():
+    for entry in TOOLS.values():
+        for name, argument in entry.request.model_json_schema()["properties"].items():
+            assert argument.get("description"), (entry.command, name)
+
+
+def test_without_a_way_to_be_reached_it_says_how():
+    refused(plan("serve"), "--stdio")
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    refused(plan("serve", "--stdio", "--allow-files", tmp_path / "x"), "no such folder")
+
+
+@pytest.mark.parametrize("library", ["mcp", "mcp_types"])
+def test_without_the_extra_it_says_what_to_install(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, "trainplan.cli.serve.server", raising=False)
+    refused(plan("serve", "--stdio"), "pip install 'trainplan[serve]'")
