@@ -81,7 +81,7 @@ def topology(facts: Facts) -> tuple[Step, ...] | None:
         return None
     cp = among("cp", *context(facts))
     if facts.domain >= facts.gpus:
-        return ((*only(tp=min(8, facts.gpus), pp=1), cp),)
+        return ((*only(tp=min(8, facts.gpus)), cp),)
     if facts.ethernet:
         return ((*only(tp=4), at_least("pp", 2), cp),)
     return ((*only(tp=8), at_least("pp", 2), cp),)

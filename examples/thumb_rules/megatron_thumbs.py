@@ -15,13 +15,13 @@ PIPELINED = Reading(virtual_stages="middle", recompute=("none", "selective", "fu
 SHARDED = only(zero_stage=1)
 """The distributed optimizer, with which the guides ask whether a model fits."""
 MODELS = {
-    "llama3-8b": (8, 1, 1, 2, 1),
-    "llama3-70b": (64, 4, 4, 2, 1),
-    "llama3.1-405b": (1024, 8, 8, 2, 1),
-    "mixtral-8x7b": (64, 1, 4, 1, 8),
-    "deepseek-v3": (1024, 2, 16, 1, 64),
+    "llama3-8b": (1, 1, 2, 1),
+    "llama3-70b": (4, 4, 2, 1),
+    "llama3.1-405b": (8, 8, 2, 1),
+    "mixtral-8x7b": (1, 4, 1, 8),
+    "deepseek-v3": (2, 16, 1, 64),
 }
-"""GPUs, tp, pp, cp, ep of the guide's table."""
+"""Degrees tp, pp, cp, ep of the guide's table."""
 
 
 def context(facts: Facts) -> Step:
@@ -35,11 +35,16 @@ def interleaved() -> Step:
 
 
 def named(facts: Facts) -> tuple[Step, ...] | None:
-    """The table: more context ranks than it says where the sequence is longer."""
+    """The table: more context ranks than it says where the sequence is longer.
+
+    It states its GPUs: nothing is said of fewer than its layout needs.
+    """
     known = MODELS.get(facts.job.model.name)
     if known is None:
         return None
-    _, tp, pp, cp, ep = known
+    tp, pp, cp, ep = known
+    if facts.gpus < pp * max(tp * cp, ep):
+        return None
     sequence = at_least("cp", cp) if facts.seq_length > LONG else at_most("cp", cp)
     return ((*only(tp=tp, pp=pp, ep=ep), sequence),)
 

@@ -24,8 +24,11 @@ def _node(facts: Facts) -> int:
     return max(powers(1, min(8, max(facts.domain, facts.node))))
 
 
-def playbook(facts: Facts) -> tuple[Step, ...]:
-    """By parameters, then by GPUs; any of what it offers, in no order."""
+def playbook(facts: Facts) -> tuple[Step, ...] | None:
+    """By parameters, then by GPUs; any of what it offers, in no order.
+
+    Of more than 100 B it speaks from 512 GPUs.
+    """
     node = _node(facts)
     base = (*context(facts), at_least("ep", 1 + facts.experts))
     if facts.gpus >= 1024:
@@ -38,7 +41,7 @@ def playbook(facts: Facts) -> tuple[Step, ...]:
     sharded = where("tp pp zero_stage", lambda t: _offered(t.tp, t.pp, t.zero_stage, node))
     if facts.billions < 100:
         return ((*base, sharded),)
-    return ((*base, at_most("tp", node)),)
+    return None
 
 
 def _offered(tp: object, pp: object, zero: object, node: int) -> object:
@@ -61,8 +64,7 @@ def inter_host(facts: Facts) -> tuple[Step, ...] | None:
     """FSDP alone, then FSDP between nodes with tensor ranks over each of them; not of experts."""
     if facts.experts:
         return None
-    node = _node(facts)
-    alone, tensor = only(tp=1), only(tp=node)
+    alone, tensor = only(tp=1), only(tp=facts.node)
     few = facts.job.training.global_batch_size < facts.gpus
     if facts.gpus > 256 or few:
         return (tensor,)
@@ -70,8 +72,9 @@ def inter_host(facts: Facts) -> tuple[Step, ...] | None:
 
 
 def stages_in_order(facts: Facts) -> tuple[Step, ...]:
-    """ZeRO-1, 2, 3: the first that fits."""
-    return tuple(only(tp=1, pp=1, cp=1, zero_stage=stage) for stage in (1, 2, 3))
+    """ZeRO-1, 2, 3: the first that fits; context parallelism as for others."""
+    ranks = (*only(tp=1, pp=1), *context(facts))
+    return tuple((*ranks, *only(zero_stage=stage)) for stage in (1, 2, 3))
 
 
 def sharded(facts: Facts) -> tuple[Step, ...] | None:
