@@ -84,7 +84,7 @@ def topology(facts: Facts) -> tuple[Step, ...] | None:
         return ((*only(tp=min(8, facts.gpus)), cp),)
     if facts.ethernet:
         return ((*only(tp=4), at_least("pp", 2), cp),)
-    return ((*only(tp=8), at_least("pp", 2), cp),)
+    return ((*only(tp=8), cp),)
 
 
 BRIDGE = "NVIDIA-NeMo/Megatron-Bridge@067f987d"
@@ -127,7 +127,7 @@ RULES = (
         "Megatron-Bridge: by topology",
         "megatron-bridge",
         "in one NVLink domain tp as large as the node, up to 8; over InfiniBand tp 8 with pipeline "
-        "parallelism across nodes; over Ethernet tp 4 with pipeline parallelism; cp by sequence "
+        "or data parallelism across nodes; over Ethernet tp 4 with pipeline parallelism; cp by sequence "
         "length",
         f"{STRATEGIES}, By Hardware Topology; {SKILL}",
         topology,

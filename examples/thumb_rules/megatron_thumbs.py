@@ -14,6 +14,8 @@ LONG = 8192
 PIPELINED = Reading(virtual_stages="middle", recompute=("none", "selective", "full"))
 SHARDED = only(zero_stage=1)
 """The distributed optimizer, with which the guides ask whether a model fits."""
+VERY_LARGE = 500
+"""Billions: the README names DeepSeek-V3."""
 MODELS = {
     "llama3-8b": (1, 1, 2, 1),
     "llama3-70b": (4, 4, 2, 1),
@@ -49,20 +51,29 @@ def named(facts: Facts) -> tuple[Step, ...] | None:
     return ((*only(tp=tp, pp=pp, ep=ep), sequence),)
 
 
-def simple(facts: Facts) -> tuple[Step, ...]:
-    """Data parallelism, then tensor ranks up to the fast domain, then pipeline ranks."""
+def simple(facts: Facts) -> tuple[Step, ...] | None:
+    """Data parallelism, then tensor ranks up to the fast domain, then pipeline ranks.
+
+    Its steps have no expert parallelism: it is not of experts.
+    """
+    if facts.experts:
+        return None
     most = max(powers(1, min(facts.domain, 8))) if facts.domain > 1 else facts.node
-    base = (*context(facts), at_least("ep", 1 + facts.experts), *SHARDED)
+    base = (*context(facts), *SHARDED)
     tensor = [(*base, *only(tp=tp, pp=1)) for tp in powers(1, most)]
     pipeline = [(*base, *only(tp=most, pp=pp)) for pp in powers(2, facts.gpus // most)]
     return (*tensor, *pipeline)
 
 
 def experts(facts: Facts) -> tuple[Step, ...] | None:
-    """The least product of tensor, expert and pipeline ranks that fits, inside the fast domain."""
+    """The least product of tensor, expert and pipeline ranks that fits, inside the fast domain.
+
+    A note lets very large models leave the domain.
+    """
     if not facts.experts:
         return None
-    inside = where("ep tp", lambda t: t.ep * t.tp <= max(facts.domain, 1))
+    most = facts.gpus if facts.billions > VERY_LARGE else facts.domain
+    inside = where("ep tp", lambda t: t.ep * t.tp <= most)
     base = (*context(facts), *interleaved(), *only(etp=1), inside, *SHARDED)
 
     def of(size: int) -> Step:
@@ -137,7 +148,7 @@ RULES = (
         "Megatron-LM: start simple",
         "megatron-lm",
         "data parallelism alone; if that does not fit tensor parallelism up to the node, then "
-        "pipeline parallelism; context parallelism from 8K tokens; expert parallelism for experts",
+        "pipeline parallelism; context parallelism from 8K tokens",
         f"{MEGATRON}, docs/user-guide/parallelism-guide.md, Choosing the Right Strategy; BSD-3. "
         "The same order: arXiv:2104.04473, sections 3.2 and 3.3, takeaways 1 and 2; "
         "NVIDIA-NeMo/Megatron-Bridge@067f987d, docs/performance-guide.md, Parallel Mapping "
@@ -151,7 +162,7 @@ RULES = (
         "Megatron Core: MoE guidelines",
         "megatron-lm",
         "as little tensor, expert and pipeline parallelism as fits, tensor and expert ranks inside "
-        "the NVLink domain, no tensor parallelism in experts, virtual stages with every pipeline, "
+        "the NVLink domain (not so of very large models), no tensor parallelism in experts, virtual stages with every pipeline, "
         "context parallelism from 8K tokens",
         f"{MEGATRON}, megatron/core/transformer/moe/README.md, guidelines 1 to 5; BSD-3",
         experts,

@@ -1,8 +1,8 @@
 """A rule of thumb on a job: what it costs read as it stands, and what however well it is completed.
 
 A rule is steps in order, each a set of layouts. Its best completion is the fastest layout of the
-first step on which one fits; where that one recomputes whole layers, also of the first step on
-which one fits that does not, whichever is faster. Read as it stands, it is run by a reader who
+first step on which one fits, or of the first on which one does without moving anything off the GPU,
+or also without recomputing whole layers, whichever is fastest. Read as it stands, it is run by a reader who
 plans nothing: `Reading`.
 """
 
@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 from thumb_jobs import facts_of, jobs
-from thumb_rule import Reading, Step, ThumbRule, among, where
+from thumb_rule import Reading, Step, ThumbRule, among, only, where
 
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL
@@ -43,13 +43,20 @@ ANY = sys.float_info.max
 Best = tuple[float, LayoutTable] | None
 
 
+PLAIN: Step = (
+    *only(dp_replicate=1, cp_heads=1, tiled_loss=0, tiled_mlp=0, offload_modules=0),
+    *only(offload_optimizer=0, offload_parameters=0, offload_checkpoints=0),
+)
+"""Axes that readings have."""
+
+
 @dataclass(frozen=True)
 class Yardstick:
-    """What the search finds for a job: with the runtime's settings searched, and its defaults."""
+    """What the search finds for a job: with all it searches, and with the axes of readings."""
 
     seconds: float
     winner: LayoutTable
-    seconds_of_defaults: float
+    same_axes_seconds: float | None
 
 
 def fastest(job: Job, step: Step, level: Level, found: Best = None) -> Best:
@@ -69,9 +76,9 @@ def fastest(job: Job, step: Step, level: Level, found: Best = None) -> Best:
 @cache
 def yardstick(job: Job) -> Yardstick | None:
     """None where nothing fits."""
-    held = fastest(job, (), "none")
+    held = fastest(job, PLAIN, "none")
     free = fastest(job, (), "safe", held)
-    return Yardstick(*free, held[0]) if held and free else None
+    return Yardstick(*free, held[0] if held else None) if free else None
 
 
 def passes(job: Job, step: Step, table: LayoutTable) -> BoolColumn:
@@ -91,18 +98,20 @@ def best_of_steps(job: Job, steps: Sequence[Step], known: Yardstick) -> Best:
         return fastest(job, step, "safe")
 
     first = next((one for step in steps if (one := best(step))), None)
-    if first is None or first[1].recompute[0] != FULL or first[0] <= known.seconds:
+    if first is None or len(steps) == 1 or first[0] <= known.seconds:
         return first
-    lean = where("recompute", lambda table: table.recompute != FULL)
-    light = (fastest(job, (*step, lean), "safe") for step in steps)
-    return min(first, next((one for one in light if one), first), key=lambda pair: pair[0])
+    for more in (PLAIN, (*PLAIN, where("recompute", lambda table: table.recompute != FULL))):
+        others = (fastest(job, (*step, *more), "safe") for step in steps)
+        first = min(first, next((one for one in others if one), first), key=_s)
+    return first
 
 
 def as_read(job: Job, reading: Reading, steps: Sequence[Step]) -> tuple[int, Best]:
-    """Legal layouts that a reader may come to, and the one that is run.
+    """Legal layouts that a reader may come to, and the fastest of the two that are run.
 
-    The first that fits: without recomputing whole layers if that can be, of the earliest step, with
-    the least model parallelism, fewest pipeline ranks (of experts: tensor ranks), least recomputed.
+    One is the first that fits, the other the first that does without recomputing whole layers: of
+    the earliest step, with the least model parallelism and fewest pipeline ranks (of experts:
+    tensor ranks). Of both, what the reading sweeps is swept.
     """
     table = _readings(job, reading)
     step = np.full(len(table), len(steps))
@@ -110,22 +119,35 @@ def as_read(job: Job, reading: Reading, steps: Sequence[Step]) -> tuple[int, Bes
         step[passes(job, steps[place], table)] = place
     inside = np.flatnonzero(step < len(steps))
     rows = inside[_legal(job, table.take(inside))]
-    order = _order(job, reading, table.take(rows), step[rows])
-    table = table.take(rows[order])
-    priced = estimates(job, table, memory_margin=MARGIN) if len(table) else None
-    fitting = np.flatnonzero(priced.fits) if priced else ()
-    if priced is None or not len(fitting):
+    if not len(rows):
+        return 0, None
+    table = table.take(rows[_order(job, reading, table.take(rows), step[rows])])
+    priced = estimates(job, table, memory_margin=MARGIN)
+    fits = priced.fits, priced.fits & (table.recompute != FULL)
+    firsts = sorted({int(np.argmax(one)) for one in fits if one.any()})
+    if not firsts:
         return len(table), None
-    row = table.take(fitting[:1])
-    if reading.micro_batch == "swept":
-        return len(table), _swept(job, row)
-    return len(table), (float(priced.step_time_s[fitting[0]]), row)
+    if reading.swept:
+        return len(table), min(
+            (_swept(job, reading, table.take(np.array([n]))) for n in firsts), key=_s
+        )
+    ran = [(float(priced.step_time_s[n]), table.take(np.array([n]))) for n in firsts]
+    return len(table), min(ran, key=_s)
 
 
-def _swept(job: Job, row: LayoutTable) -> Best:
-    """The fastest of all micro batches of a layout."""
-    sizes = np.array(Space(job).micro_batches)
-    table = row.take(np.zeros(len(sizes), dtype=np.int64)).replaced(micro_batch_size=sizes)
+def _s(pair: tuple[float, LayoutTable]) -> float:
+    return pair[0]
+
+
+def _swept(job: Job, reading: Reading, row: LayoutTable) -> tuple[float, LayoutTable]:
+    """The fastest of a layout with all micro batches and ways to recompute."""
+    sizes = Space(job).micro_batches
+    policies = LayoutTable.of(_policies(job, reading))
+    each = np.repeat(np.arange(len(policies)), len(sizes))
+    names = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
+    ways = {name: getattr(policies, name)[each] for name in names}
+    ways["micro_batch_size"] = np.tile(np.array(sizes), len(policies))
+    table = row.take(np.zeros(len(each), dtype=np.int64)).replaced(**ways)
     table = table.take(_legal(job, table))
     priced = estimates(job, table, memory_margin=MARGIN)
     seconds = np.where(priced.fits, priced.step_time_s, np.inf)
@@ -141,17 +163,16 @@ def _order(job: Job, reading: Reading, table: LayoutTable, step: IntColumn) -> I
     """Rows as a reader tries them; the last key counts most."""
     stages = np.array(reading.zero_stages)
     zero = np.argmax(table.zero_stage[:, None] == stages, axis=1)
-    degree, whole = table.tp * table.pp * table.cp * table.ep, table.recompute == FULL
+    degree = table.tp * table.pp * table.cp * table.ep
     fewest = table.tp if job.model.moe else table.pp
-    keys = [table.recompute, -table.micro_batch_size, fewest, degree, zero, step]
-    keys.insert(2 if reading.recomputes_first else len(keys), whole)
+    keys = (table.recompute, -table.micro_batch_size, fewest, degree, zero, step)
     return np.asarray(np.lexsort(keys))
 
 
 def _readings(job: Job, reading: Reading) -> LayoutTable:
     """All splits of the GPUs with what the reading leaves to a reader."""
     space = Space(job)
-    sizes = space.micro_batches if reading.micro_batch == "largest" else (1,)
+    sizes = (1,) if reading.swept else space.micro_batches
     choices = product(space.expert_degrees, sizes, reading.zero_stages, _policies(job, reading))
     return LayoutTable.concat(_completed(job, reading, space, chosen) for chosen in choices)
 
@@ -223,14 +244,15 @@ def scored(rule: ThumbRule, name: str) -> dict[str, object] | None:
     best = best_of_steps(job, steps, known)
     if best is None:
         return {"verdict": "out of memory" if legal else "illegal"}
-    best = min(best, read or best, key=lambda pair: pair[0])
+    best = min(best, read or best, key=_s)
     found: dict[str, object] = {
         "verdict": "fits" if read or not rule.reading else "out of memory as read"
     }
     found |= {"best": _loss(best[0], known.seconds), "best_layout": shown(best[1])}
     if read:
         found["read"] = _loss(read[0], known.seconds)
-        found["read_same_axes"] = _loss(read[0], known.seconds_of_defaults)
+        if known.same_axes_seconds:
+            found["read_same_axes"] = _loss(read[0], known.same_axes_seconds)
         found |= {"read_layout": shown(read[1])}
     return found
 
@@ -240,7 +262,7 @@ def _read(job: Job, reading: Reading | None, steps: Sequence[Step]) -> tuple[int
     legal, first = as_read(job, reading or Reading(), steps)
     if reading is None:
         return legal, None
-    return legal, fastest(job, steps[0], "none") if reading.runs_all else first
+    return legal, fastest(job, (*steps[0], *PLAIN), "none") if reading.runs_all else first
 
 
 def _loss(seconds: float, search: float) -> float:

@@ -22,14 +22,12 @@ Test = Callable[[LayoutTable], BoolColumn]
 class Reading:
     """What a reader does where the guide leaves something open, who runs what it says as it is."""
 
-    micro_batch: Literal["swept", "largest"] = "swept"
-    """All sizes that fit are run, or the largest alone."""
+    swept: bool = True
+    """All micro batches and ways to recompute are run; else as it says, the largest micro batch."""
     virtual_stages: Literal["one", "middle"] = "one"
     zero_stages: tuple[int, ...] = (1,)
     recompute: tuple[Recompute, ...] = ("none", "full")
-    """The first that fits; `selective` is what the runtime's guide names of it."""
-    recomputes_first: bool = False
-    """Whole layers are recomputed before more ranks share a model; else only where nothing fits."""
+    """Ways to recompute; `selective` is what the runtime's guide names of it."""
     runs_all: bool = False
     """It is a tool's list, of which the tool runs all and takes the fastest."""
 

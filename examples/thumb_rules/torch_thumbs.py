@@ -10,9 +10,8 @@ from thumb_rule import Reading, Step, ThumbRule, among, at_least, at_most, only,
 LONG = 32768
 """Tokens of a sequence that these guides call long: they say no number; the longest of our jobs
 that they could mean."""
-SHARDED = Reading(zero_stages=(3,), recomputes_first=True)
-TITAN = replace(SHARDED, zero_stages=(3, 1), recompute=("selective", "full"))
-"""With the policy that torchtitan recomputes by unless told otherwise."""
+SHARDED = Reading(zero_stages=(3,))
+TITAN = Reading(zero_stages=(3, 1), recompute=("none", "selective", "full"))
 
 
 def context(facts: Facts) -> Step:
@@ -27,10 +26,11 @@ def _node(facts: Facts) -> int:
 def playbook(facts: Facts) -> tuple[Step, ...] | None:
     """By parameters, then by GPUs; any of what it offers, in no order.
 
-    Of more than 100 B it speaks from 512 GPUs.
+    Of more than 100 B it speaks from 512 GPUs, and of experts it says no sizes.
     """
-    node = _node(facts)
-    base = (*context(facts), at_least("ep", 1 + facts.experts))
+    if facts.experts:
+        return None
+    node, base = _node(facts), context(facts)
     if facts.gpus >= 1024:
         return ((*base, *only(tp=node), at_least("pp", 2)),)
     if facts.gpus >= 512:
@@ -78,10 +78,8 @@ def stages_in_order(facts: Facts) -> tuple[Step, ...]:
 
 
 def sharded(facts: Facts) -> tuple[Step, ...] | None:
-    """FULL_SHARD without recomputation, then with it; not of experts."""
-    if facts.experts:
-        return None
-    return tuple((*only(zero_stage=3), among("recompute", code)) for code in (0, 2))
+    """FULL_SHARD; not of experts."""
+    return None if facts.experts else (only(zero_stage=3, dp_replicate=1),)
 
 
 RULES = (
@@ -128,7 +126,7 @@ RULES = (
         "deepspeed.md, Select a ZeRO stage; Apache-2.0. The same order: "
         "deepspeedai/DeepSpeed@edaa7221, deepspeed/autotuning/README.md; Apache-2.0",
         stages_in_order,
-        Reading(micro_batch="largest", zero_stages=(1, 2, 3), recompute=("full",)),
+        Reading(swept=False, zero_stages=(1, 2, 3), recompute=("full",)),
     ),
     ThumbRule(
         "llm-foundry",
@@ -139,6 +137,6 @@ RULES = (
         "mosaicml/llm-foundry@8c8dd48f72168c5d51e2f7b151595892a8fba43d, TUTORIAL.md, FAQs, and "
         "scripts/train/README.md, Optimizing Performance; Apache-2.0",
         sharded,
-        replace(SHARDED, micro_batch="largest"),
+        replace(SHARDED, swept=False),
     ),
 )
