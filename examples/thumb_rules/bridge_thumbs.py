@@ -127,8 +127,8 @@ RULES = (
         "Megatron-Bridge: by topology",
         "megatron-bridge",
         "in one NVLink domain tp as large as the node, up to 8; over InfiniBand tp 8 with pipeline "
-        "or data parallelism across nodes; over Ethernet tp 4 with pipeline parallelism; cp by sequence "
-        "length",
+        "or data parallelism across nodes; over Ethernet tp 4 with pipeline parallelism; cp by "
+        "sequence length",
         f"{STRATEGIES}, By Hardware Topology; {SKILL}",
         topology,
         USUAL,

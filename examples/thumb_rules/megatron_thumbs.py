@@ -139,7 +139,8 @@ RULES = (
         "megatron-lm",
         "Llama 3 8B, 70B and 405B, Mixtral 8x7B and DeepSeek-V3 each have their tp, pp, cp and ep; "
         "more GPUs mean more data parallelism, longer sequences more context parallelism",
-        f"{MEGATRON}, docs/user-guide/parallelism-guide.md, Parallelism Selection Guide; BSD-3",
+        f"{MEGATRON}, docs/user-guide/parallelism-guide.md, Parallelism Selection Guide; "
+        "all rights reserved: only facts are used",
         named,
         PIPELINED,
     ),
@@ -149,7 +150,8 @@ RULES = (
         "megatron-lm",
         "data parallelism alone; if that does not fit tensor parallelism up to the node, then "
         "pipeline parallelism; context parallelism from 8K tokens",
-        f"{MEGATRON}, docs/user-guide/parallelism-guide.md, Choosing the Right Strategy; BSD-3. "
+        f"{MEGATRON}, docs/user-guide/parallelism-guide.md, Choosing the Right Strategy; "
+        "all rights reserved: only facts are used. "
         "The same order: arXiv:2104.04473, sections 3.2 and 3.3, takeaways 1 and 2; "
         "NVIDIA-NeMo/Megatron-Bridge@067f987d, docs/performance-guide.md, Parallel Mapping "
         "Strategies, Apache-2.0; AMD-AGI/Primus@fd1eeabb, docs/04-technical-guides/"
@@ -162,8 +164,8 @@ RULES = (
         "Megatron Core: MoE guidelines",
         "megatron-lm",
         "as little tensor, expert and pipeline parallelism as fits, tensor and expert ranks inside "
-        "the NVLink domain (not so of very large models), no tensor parallelism in experts, virtual stages with every pipeline, "
-        "context parallelism from 8K tokens",
+        "the NVLink domain (very large models may leave it), no tensor parallelism in experts, "
+        "virtual stages with every pipeline, context parallelism from 8K tokens",
         f"{MEGATRON}, megatron/core/transformer/moe/README.md, guidelines 1 to 5; BSD-3",
         experts,
         PIPELINED,

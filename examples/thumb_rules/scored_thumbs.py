@@ -2,8 +2,8 @@
 
 A rule is steps in order, each a set of layouts. Its best completion is the fastest layout of the
 first step on which one fits, or of the first on which one does without moving anything off the GPU,
-or also without recomputing whole layers, whichever is fastest. Read as it stands, it is run by a reader who
-plans nothing: `Reading`.
+or also without recomputing whole layers, whichever is fastest. Read as it stands, it is run by a
+reader who plans nothing: `Reading`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from thumb_jobs import Facts
 from thumb_rule import Reading, Step, ThumbRule, among, at_least, at_most, only, powers, where
+
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable
 
 LONG = 32768
 """Tokens of a sequence that these guides call long: they say no number; the longest of our jobs
@@ -38,15 +41,16 @@ def playbook(facts: Facts) -> tuple[Step, ...] | None:
     if facts.billions < 10:
         one = where("tp zero_stage", lambda t: (t.tp == 1) | (t.zero_stage < 3))
         return ((*base, *only(pp=1), at_most("tp", node), one),)
-    sharded = where("tp pp zero_stage", lambda t: _offered(t.tp, t.pp, t.zero_stage, node))
+    sharded = where("tp pp zero_stage", lambda t: _offered(t, node))
     if facts.billions < 100:
         return ((*base, sharded),)
     return None
 
 
-def _offered(tp: object, pp: object, zero: object, node: int) -> object:
-    with_stages = (tp == node) & (pp > 1)
-    return with_stages | ((tp == node) & (zero == 3)) | ((tp == 1) & (pp == 1) & (zero == 3))
+def _offered(table: LayoutTable, node: int) -> BoolColumn:
+    tensor, shards = table.tp == node, table.zero_stage == 3
+    alone = (table.tp == 1) & (table.pp == 1)
+    return np.asarray((tensor & (table.pp > 1)) | (tensor & shards) | (alone & shards))
 
 
 def torchtitan(facts: Facts) -> tuple[Step, ...] | None:
@@ -89,9 +93,9 @@ RULES = (
         "torchtitan",
         "below 10 B one technique, tensor parallelism or ZeRO-3; 10 to 100 B tp 8 with a pipeline, "
         "tp 8 with ZeRO-3, or ZeRO-3 alone; from 512 GPUs not data parallelism alone; from 1,024 "
-        "tp 8 with data and pipeline parallelism; context and expert parallelism where they apply",
+        "tp 8 with data and pipeline parallelism; context parallelism for very long sequences",
         "https://huggingface.co/spaces/nanotron/ultrascale-playbook, Finding the Best Training "
-        "Configuration, step 1; Apache-2.0",
+        "Configuration, step 1; read in copies of the page: only facts are used",
         playbook,
         TITAN,
     ),

@@ -109,7 +109,7 @@ def test_experts_stay_inside_the_fast_domain_with_tensor_ranks():
     layout = {"tp": 2, "ep": 8, "pp": 4, "vpp": 2, "schedule": "interleaved"}
     assert allows("megatron-moe", "mixtral-8x7b, home", **layout) is None
     assert allows("megatron-moe", "mixtral-8x7b, home", **{**layout, "tp": 1}) == 5
-    assert allows("megatron-moe", "deepseek-v3, other", **layout) == 6  # 72 GPUs on NVLink
+    assert allows("megatron-moe", "deepseek-v3, other", **layout) == 6  # very large models may
 
 
 def test_a_limited_network_asks_for_four_tensor_ranks_and_a_pipeline():
