@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from scored_thumbs import scored
 from thumb_jobs import jobs
 from thumb_rules import RULES
-from thumb_tables import document, text, write
+from thumb_tables import document, table, write
 
 Found = dict[str, dict[str, object]]
 
@@ -48,7 +48,7 @@ def main() -> None:
     results = document({name: found[name] for name in names})
     if asked.write:
         write(results)
-    sys.stdout.write(text(results))
+    sys.stdout.write(table(results))
 
 
 def _work(name: str) -> int:

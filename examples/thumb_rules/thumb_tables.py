@@ -52,11 +52,13 @@ def _losses(losses: list[float]) -> Document:
 
 
 def rows(results: Document) -> Iterator[tuple[str, ...]]:
-    """Of the table of rules."""
+    """Of the table of rules that speak."""
     of_rules = results["rules"]
     assert isinstance(of_rules, dict)
     for rule in RULES:
         one = of_rules[rule.name]["summary"]
+        if not one["speaks"]:
+            continue
         fails = one["out_of_memory"] + one["illegal"]
         first = (rule.title, rule.runtime, str(one["speaks"]), str(fails))
         yield (
@@ -105,7 +107,7 @@ def short(results: Document) -> str:
     of_rules = results["rules"]
     assert isinstance(of_rules, dict)
     head = [
-        "| advice | jobs | does not fit | slower, median | worst |",
+        "| advice | jobs | does not fit | ties | slower, median |",
         "|---|---:|---:|---:|---:|",
     ]
     lines = []
@@ -113,8 +115,8 @@ def short(results: Document) -> str:
         one = of_rules[rule.name]["summary"]
         if one["read"]:
             fails = _read(one)[0]
-            cells = (percent(one["read"]["median"]), percent(one["read"]["worst"]))
-            lines.append(f"| {rule.title} | {one['speaks']} | {fails} | {' | '.join(cells)} |")
+            cells = (one["speaks"], fails, one["read"]["ties"], percent(one["read"]["median"]))
+            lines.append(f"| {rule.title} | {' | '.join(map(str, cells))} |")
     return "\n".join([*head, *lines]) + "\n"
 
 
@@ -181,11 +183,3 @@ def write(results: Document) -> None:
         beside = path.with_suffix(".part")
         beside.write_text(page, encoding="utf-8")
         beside.replace(path)
-
-
-def text(results: Document) -> str:
-    """For a terminal."""
-    lines = [HEAD, *rows(results)]
-    widths = [max(len(line[i]) for line in lines[1:]) for i in range(len(HEAD))]
-    shown = (" ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) for line in lines[1:])
-    return "\n".join(shown) + "\n"
