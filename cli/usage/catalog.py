@@ -9,14 +9,9 @@ from trainplan.cli.options.help import epilog, page
 from trainplan.cli.options.shared import JSON
 
 
-@click.group(
-    "catalog", invoke_without_command=True, epilog=epilog("plan catalog models llama3-70b")
-)
-@click.pass_context
-def command(context: click.Context) -> None:
+@click.group("catalog", epilog=epilog("plan catalog models llama3-70b"))
+def command() -> None:
     """Show known GPUs, hosts, models, optimizers, methods of offload and clusters."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
 
 
 @page("gpus", "plan catalog gpus h100-sxm", group=command)
