@@ -8,7 +8,7 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test full oracles runtimes attack mutation check docs fit accuracy bench
+.PHONY: demo test full oracles runtimes attack mutation check docs site fit accuracy bench
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -48,17 +48,33 @@ check: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generator/names.py
 	$(BIN)/python docs/generator/generate.py
+	$(BIN)/python docs/generator/notebook.py
+# docs/ as a site in SITE, for a browser, from the disk too; fails where a link of it leads nowhere.
+SITE ?= site
+site: $(VENV)/.site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(abspath $(SITE))
+	$(BIN)/python docs/generator/check_site.py $(SITE)
 fit: $(VENV)/.dev
 	$(BIN)/python examples/accuracy/fit.py --write
-accuracy: $(VENV)/.dev
+accuracy: $(VENV)/.pictures
 	$(BIN)/python docs/generator/accuracy.py
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest -o addopts=--import-mode=importlib --benchmark-only tests/benchmarks
+# Sources, wheel, SBOM and sums in dist/, which is not yet there; uploads nothing. TAG=v1.2.0 checks it.
+.PHONY: release
+release: $(VENV)/.release
+	$(BIN)/python .ci/release.py --output dist --tag "$(TAG)"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+$(VENV)/.pictures: pyproject.toml | $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[pictures]'
+	@touch $@
+$(VENV)/.site: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[site]'
 	@touch $@
 $(VENV)/.oracles: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev,profile,train,oracles]'
@@ -68,6 +84,9 @@ $(VENV)/.runtimes: pyproject.toml | $(BIN)/python
 	@touch $(VENV)/.dev $@
 $(VENV)/.mutation: pyproject.toml | $(VENV)/.oracles
 	$(BIN)/python -m pip install --quiet --editable '.[mutation]'
+	@touch $@
+$(VENV)/.release: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[release]'
 	@touch $@
 # torch comes with it, to measure this machine. An editable installation follows the sources by itself.
 $(VENV)/.demo: pyproject.toml $(SOURCES) | $(BIN)/python

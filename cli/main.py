@@ -1,7 +1,7 @@
 """Entry point of `plan`: picks the command, turns every ending into an exit code.
 
-Exit codes: 0 an answer, 2 nothing fits or bad input, 1 our bug, 130 Ctrl-C. A reader that closes
-the pipe early (`plan ... | head`) has seen enough: that is 0.
+Exit codes: 0 an answer, 2 nothing fits or bad input, 3 `plan verify` found a difference, 1 our bug,
+130 Ctrl-C. A reader that closes the pipe early (`plan ... | head`) has seen enough: that is 0.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import click
 
 from trainplan.cli import usage
 from trainplan.cli.commands import COMMANDS, COMPLETE
+from trainplan.cli.commands.plugged import is_of_plugin, plugged, plugged_command, say_warnings
 from trainplan.cli.terminal.refusals import bug_line, one_line
 from trainplan.costmodel.base import PlanError, unknown_name
 
@@ -33,12 +34,26 @@ COLLECTED_EVERY = 100_000
 measured; a search takes a tenth less time than at Python's 700."""
 
 START = """\
-plan finds the fastest parallel layout for training a large model, proves it and writes the
-launch script. Try:
+plan finds the fastest parallel layout for training a large model, proves it
+and writes the launch script. Three to try:
 
-  plan search --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192
-  plan catalog models
-  plan search --help
+  # the fastest layout of a job
+  plan search --model llama3-8b --cluster 2x8:h100-sxm --global-batch-size 128 \\
+    --seq-length 8192
+
+  # how many GPUs, 64 at most, a run of 200 B tokens needs to end in two weeks
+  plan search --objective gpus --tokens 200B --deadline 2w \\
+    --model llama3-8b --cluster 8x8:h100-sxm --global-batch-size 128 \\
+    --seq-length 8192
+
+  # what a launch that you have costs, and which edits make it faster
+  plan check -- torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --bf16 \\
+    --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
+    --seq-length 8192 --max-position-embeddings 8192 --micro-batch-size 1 \\
+    --global-batch-size 128 --pipeline-model-parallel-size 2 \\
+    --use-distributed-optimizer
+
+`plan --help` lists all commands, `plan catalog` what is known by name.
 """
 
 
@@ -47,35 +62,54 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the registry."""
-        return list(COMMANDS)
+        return [*COMMANDS, *plugged()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import its options and help page."""
         if cmd_name not in COMMANDS:
-            return None
+            return self._of_plugin(ctx, cmd_name)
         module = f"{usage.__name__}.{COMMANDS[cmd_name].module}"
         command = importlib.import_module(module).command
         assert isinstance(command, click.Command)
         return command
 
+    def _of_plugin(self, ctx: click.Context, name: str) -> click.Command | None:
+        """A command of a plug-in; a shell that completes is not told that it does not load."""
+        try:
+            return plugged_command(name) if name in plugged() else None
+        except PlanError:
+            if ctx.resilient_parsing:
+                return None
+            raise
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with the nearest names in the error."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise unknown_name("command", args[0], COMMANDS, f"known: {', '.join(COMMANDS)}")
+        if args[0] not in COMMANDS and args[0] not in plugged() and not args[0].startswith("-"):
+            known = self.list_commands(ctx)
+            raise unknown_name("command", args[0], known, f"known: {', '.join(known)}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The summaries of the registry: nothing is imported."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+        if plugged():
+            with formatter.section("Commands of plug-ins"):
+                formatter.write_dl(
+                    [
+                        (name, f"{one.value.summary} ({one.origin.package})")
+                        for name, one in plugged().items()
+                    ]
+                )
 
 
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
-    epilog="Exit codes: 0 answer, 2 nothing fits or bad input, 1 a bug of ours, 130 Ctrl-C.",
+    epilog="Exit codes: 0 answer, 2 nothing fits or bad input, 3 `plan verify` found a difference, "
+    "1 a bug of ours, 130 Ctrl-C.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="trainplan", prog_name="plan")
@@ -105,11 +139,12 @@ class ControlC:
 def main() -> NoReturn:
     """Run `plan` on the command line of this process."""
     gc.set_threshold(COLLECTED_EVERY)
+    say_warnings()
     control_c = ControlC()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, control_c)
     if COMPLETE in os.environ:
-        from click.shell_completion import shell_complete  # noqa: PLC0415 (only shells need it)
+        from trainplan.cli.terminal.completion import shell_complete  # noqa: PLC0415 (for shells)
 
         sys.exit(shell_complete(plan, {}, "plan", COMPLETE, os.environ[COMPLETE]))
     for stream in (sys.stdout, sys.stderr):
@@ -132,20 +167,32 @@ def run(arguments: Sequence[str], control_c: ControlC | None = None) -> int:
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except (click.ClickException, PlanError) as error:
-        return refuse(one_line(error))
+        return _misused(error)
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
     except OSError as error:
         return _unwritten(error)
     except Exception as error:  # noqa: BLE001 (the last line of defence: a bug is said, not dumped)
-        return INTERRUPTED if control_c and control_c.pressed else _confess(error)
+        return INTERRUPTED if control_c and control_c.pressed else _fail(error)
     return ANSWER
+
+
+def _fail(error: Exception) -> int:
+    return BUG if is_of_plugin(error, DEBUG) else _confess(error)
 
 
 def refuse(message: str) -> int:
     """Say what is wrong in one line."""
     click.echo(f"plan: error: {message}", err=True)
     return BAD_INPUT
+
+
+def _misused(error: click.ClickException | PlanError) -> int:
+    """Say what is wrong in one line; of a group alone show the help, as click does."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return BAD_INPUT
+    return refuse(one_line(error))
 
 
 def _confess(error: Exception) -> int:

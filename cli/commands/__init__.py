@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
         "schedule": Entry("schedule", "Time and proof of a pipeline schedule."),
         "simulate": Entry("simulate", "Run the schedule of a plan on a clock."),
         "explain": Entry("explain", "Say what limits a plan, what more would buy."),
+        "report": Entry("report", "Write a plan, or another answer, as one page with charts."),
         "why-not": Entry("why_not", "Say why a layout is not the answer."),
         "compare": Entry("compare", "Compare two plans, term by term."),
         "sweep": Entry("sweep", "Vary the job of a plan; search every point."),
@@ -50,7 +51,7 @@ COMMANDS: Mapping[str, Entry] = MappingProxyType(
             "catalog",
             "Show known GPUs, hosts, models, optimizers, methods of offload and clusters.",
         ),
-        "doctor": Entry("doctor", "Check installation, runtime or a profile."),
+        "doctor": Entry("doctor", "Check installation, plug-ins, runtime or a profile."),
         "completion": Entry("completion", "Print the completion script of a shell."),
     }
 )

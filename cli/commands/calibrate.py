@@ -19,7 +19,7 @@ from trainplan.cli.render.parts.text import gib
 from trainplan.cli.terminal.output import json_text, remark, show, write
 from trainplan.cli.usage.calibrate import DEFAULT_PRECISION
 from trainplan.costmodel.base import PlanError, SpecError
-from trainplan.costmodel.catalog import gpu_names
+from trainplan.costmodel.catalog.clusters import gpu_meant
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate, kind_of, kinds_of
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
@@ -105,8 +105,8 @@ def _measured(profiles: Sequence[Path]) -> Measured:
 
 
 def _from_files(files: Sequence[Path], chosen: RunSelection) -> tuple[Observation, ...]:
-    if chosen.gpu is not None and chosen.gpu not in gpu_names():
-        raise SpecError(f"unknown GPU {chosen.gpu!r}: `plan catalog gpus` lists them")
+    if chosen.gpu is not None:
+        chosen = replace(chosen, gpu=gpu_meant(chosen.gpu))
     records = [record for path in files for record in read_runs(path)]
     found: list[Observation] = []
     left_out: list[str] = []

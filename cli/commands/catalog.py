@@ -13,6 +13,7 @@ from trainplan.cli.render.catalog import (
     gpu_entry,
     gpu_page,
     gpus_page,
+    machine_entries,
     model_entry,
     models_page,
     reading_entry,
@@ -21,10 +22,12 @@ from trainplan.cli.render.catalog import (
 from trainplan.cli.render.hosts import host_entry, hosts_page
 from trainplan.cli.render.methods import method_entry, methods_page
 from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
+from trainplan.cli.render.plugged import plugged_part
 from trainplan.cli.terminal.output import answer, show_json, write
-from trainplan.costmodel.catalog import gpu, gpu_names
+from trainplan.costmodel.catalog import gpu, gpu_names, plugged_gpus, plugged_hosts
 from trainplan.costmodel.catalog import hosts as known_hosts
-from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.catalog.clusters import gpu_meant
+from trainplan.costmodel.catalog.models import plugged_models, preset, preset_names
 from trainplan.costmodel.lanes.methods import METHODS
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.spec import ClusterSpec
@@ -38,9 +41,11 @@ def gpus(name: str | None, *, as_json: bool) -> None:
     if name is None:
         names = gpu_names()
         entries = {"gpus": {known: gpu_entry(known) for known in names}}
-        answer(entries, gpus_page({known: gpu(known) for known in names}), as_json=as_json)
+        page = gpus_page({known: gpu(known) for known in names})
+        answer(entries, (*page, *plugged_part(plugged_gpus())), as_json=as_json)
     else:
-        answer(gpu_entry(name), gpu_page(name), as_json=as_json)
+        known = gpu_meant(name)
+        answer(gpu_entry(known), gpu_page(known), as_json=as_json)
 
 
 def models(name: str | None, *, template: bool, as_json: bool) -> None:
@@ -52,7 +57,8 @@ def models(name: str | None, *, template: bool, as_json: bool) -> None:
     elif name is None:
         presets = [preset(known) for known in preset_names()]
         entries = {"models": {model.name: model_entry(model) for model in presets}}
-        answer(entries, models_page(presets), as_json=as_json)
+        page = (*models_page(presets), *plugged_part(plugged_models()))
+        answer(entries, page, as_json=as_json)
     else:
         reading = read_model(name)
         answer(reading_entry(reading), reading_page(reading), as_json=as_json)
@@ -60,9 +66,8 @@ def models(name: str | None, *, template: bool, as_json: bool) -> None:
 
 def hosts(*, as_json: bool) -> None:
     """Print all hosts."""
-    answer(
-        {"hosts": {name: host_entry(name) for name in known_hosts()}}, hosts_page(), as_json=as_json
-    )
+    entries = {"hosts": {name: host_entry(name) for name in known_hosts()}}
+    answer(entries, (*hosts_page(), *plugged_part(plugged_hosts())), as_json=as_json)
 
 
 def methods(*, as_json: bool) -> None:
@@ -74,11 +79,9 @@ def methods(*, as_json: bool) -> None:
 
 def optimizers(*, as_json: bool) -> None:
     """Print all optimizers."""
-    answer(
-        {"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}},
-        optimizers_page(),
-        as_json=as_json,
-    )
+    entries = {"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}}
+    page = (*optimizers_page(), *plugged_part(OPTIMIZERS.plugged()))
+    answer(entries, page, as_json=as_json)
 
 
 def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
@@ -90,7 +93,8 @@ def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
     elif schema:
         show_json(ClusterSpec.model_json_schema())
     else:
-        answer({"clusters": cluster_entries()}, clusters_page(), as_json=as_json)
+        entries = {"clusters": cluster_entries(), "machines": machine_entries()}
+        answer(entries, clusters_page(), as_json=as_json)
 
 
 def _template(name: str) -> str:

@@ -21,7 +21,7 @@ from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
 from trainplan.planner.questions.search import notes
-from trainplan.planner.readers import READERS, Asked, Launch, Reader
+from trainplan.planner.readers import Asked, Launch, Reader, readers
 from trainplan.planner.readers.corrected import corrected_script
 
 SHOWN = 5
@@ -87,9 +87,9 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
     Raises:
         UnsupportedError: None does.
     """
-    known = [one for one in READERS if runtime in (None, one.runtime)]
+    known = [one for one in readers() if runtime in (None, one.runtime)]
     if not known:
-        names = ", ".join(dict.fromkeys(one.runtime for one in READERS))
+        names = ", ".join(dict.fromkeys(one.runtime for one in readers()))
         raise UnsupportedError(f"no launch of {runtime} is read: --runtime takes {names}")
     if runtime and len(launches) == 1:
         return launches[0], known[0]
@@ -98,7 +98,7 @@ def _chosen(launches: tuple[Launch, ...], runtime: str | None) -> tuple[Launch, 
             if reader.recognises(launch):
                 return launch, reader
     programs = ", ".join(list(dict.fromkeys(one.program.text[:60] for one in launches))[:SHOWN])
-    names = ", ".join(dict.fromkeys(one.runtime for one in READERS))
+    names = ", ".join(dict.fromkeys(one.runtime for one in readers()))
     raise UnsupportedError(
         f"no runtime is known to start {programs}: name it with --runtime, one of {names}"
     )

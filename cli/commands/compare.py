@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.options.written_plans import load_written, remark_change
 from trainplan.cli.render.compare import compare_document, compare_page
 from trainplan.cli.terminal.output import answer
@@ -12,8 +13,11 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.compare import compare
 
 
-def command(first: Path, second: Path, profiles: tuple[Path, ...], *, as_json: bool) -> None:
+def command(
+    first: Path, second: Path, profiles: tuple[Path, ...], report: ReportFile, *, as_json: bool
+) -> None:
     """Print two plans, term by term."""
+    report.check()
     measured = load_measured(profiles)
     one, other = load_written(first), load_written(second)
     found = compare(
@@ -24,4 +28,6 @@ def command(first: Path, second: Path, profiles: tuple[Path, ...], *, as_json: b
     )
     remark_change(first, one.step_time_s, found.first.estimate.step_time_s)
     remark_change(second, other.step_time_s, found.second.estimate.step_time_s)
-    answer(compare_document(found), compare_page(found), as_json=as_json)
+    document = compare_document(found)
+    answer(document, compare_page(found), as_json=as_json)
+    report.write(document)

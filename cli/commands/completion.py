@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
 from trainplan.cli.commands import COMPLETE
+from trainplan.cli.terminal.completion import get_completion_class
 from trainplan.cli.terminal.output import write
 
 

@@ -10,15 +10,17 @@ import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import click
 
 from trainplan.cli.render.findings import Finding, findings_page
 from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.output import show
+from trainplan.costmodel.base.entry_points import declaring
 
 DISTRIBUTION = "trainplan"
-LIBRARIES = ("click", "numpy", "pydantic", "pyyaml", "rich")
+LIBRARIES = ("click", "highspy", "numpy", "plotly", "pulp", "pydantic", "pyyaml", "rich")
 WANTED = {
     "torch": ("measurements are possible", "only measuring needs it"),
     "ortools": (
@@ -37,6 +39,8 @@ def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
         call("trainplan.cli.commands.profile_doctor:show_findings", paths=profiles)
         return
     findings = [*_installation(), *map(_wanted, WANTED)]
+    if declaring():
+        findings += cast("list[Finding]", call("trainplan.cli.commands.plugin_doctor:findings"))
     if runtime_path is not None:
         runtime = call("trainplan.cli.commands.runtime_doctor:runtime_finding", folder=runtime_path)
         assert isinstance(runtime, Finding)

@@ -44,15 +44,18 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         )
         with Clock(REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
+    spent = asked.spent_of(job, chosen, estimate, measured)
     told = (job, chosen, estimate, notes, found)
-    answer(estimate_document(*told), estimate_page(*told), as_json=as_json)
+    document = estimate_document(*told, spent=spent)
+    answer(document, estimate_page(*told, spent=spent), as_json=as_json)
 
 
 def _with_sequence_parallel(
     question: Question, text: str, layout: Layout, memory_margin: float
 ) -> Iterator[str]:
     """What sequence parallelism would change, where a layout with tp leaves it unsaid."""
-    if layout.tp == 1 or layout.sequence_parallel or "sequence_parallel" in text:
+    printed = "=" not in text  # then it says all: SP, or no SP
+    if printed or layout.tp == 1 or layout.sequence_parallel or "sequence_parallel" in text:
         return
     other = layout.model_copy(update={"sequence_parallel": True})
     try:

@@ -19,6 +19,7 @@ from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.exporters import EXPORTERS, LaunchConfig
 from trainplan.planner.exporters.key_tables.lines import KeyLines, key_lines
 from trainplan.planner.launchers import LAUNCHERS, hostfile
+from trainplan.planner.launchers import launcher as launcher_named
 from trainplan.planner.launchers.one_rank import one_rank as script_of_one_rank
 from trainplan.planner.launchers.script import HOSTFILE
 from trainplan.planner.launchers.trials import FOLDER as TRIAL
@@ -99,11 +100,11 @@ def _written(
 ) -> tuple[RenderableType, ...]:
     """Write the launch of one layout; what to say of it."""
     text, job, layout, order = _read(plan, candidate)
-    config = _exporter(runtime or job.runtime)(job, layout)
-    script, hosts = LAUNCHERS[launcher](config, job.cluster, order), hostfile(job.cluster, order)
+    config, start = _exporter(runtime or job.runtime)(job, layout), launcher_named(launcher)
+    script, hosts = start(config, job.cluster, order), hostfile(job.cluster, order)
     own = (script, hosts) if order else (script,)
     files = [NewFile(file.name, file.text, executable=file.executable) for file in own]
-    if not LAUNCHERS[launcher].carries_files:
+    if not start.carries_files:
         files += [NewFile(file.name, file.text) for file in config.files]
     files.append(NewFile(PLAN_FILE, text))
     ours = {PLAN_FILE, HOSTFILE, *(one.file for one in LAUNCHERS.values())}
@@ -111,7 +112,7 @@ def _written(
     others = ours - {file.name for file in files}
     for gone in write_folder(output_dir, files, stale=sorted(others), force=force):
         remark(f"removed {gone}")
-    return _page(output_dir, files[:-1], config, LAUNCHERS[launcher].starts)
+    return _page(output_dir, files[:-1], config, start.starts)
 
 
 def _of_one_rank(

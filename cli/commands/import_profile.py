@@ -13,7 +13,7 @@ from trainplan.cli.files.profiles import profile_document, profile_text
 from trainplan.cli.render.profile import profile_page
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.catalog import gpu as catalog_gpu
+from trainplan.costmodel.catalog.clusters import gpu_meant
 from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.fit.merge import spec_of
 from trainplan.profiler.fit.points import fitted
@@ -34,9 +34,8 @@ def asked_for(
     Raises:
         PlanError: The GPU or the model is unknown, or the model's file is wrong.
     """
-    catalog_gpu(gpu)
     return ImportRequest(
-        gpu=gpu,
+        gpu=gpu_meant(gpu),
         model=load_model(model) if model else None,
         seq_length=seq_length,
         precision=precision,

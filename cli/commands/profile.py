@@ -10,6 +10,7 @@ from trainplan.cli.files.disk import refuse_existing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.measuring import measured_here
 from trainplan.cli.files.profiles import profile_document, profile_text
+from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.render.profile import profile_page
 from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.cli.terminal.progress import TaskBar
@@ -85,6 +86,7 @@ def command(
     wanted: MeasureOptions,
     nodes: NodeOptions,
     output: Path,
+    report: Path | None,
     print_launch: LauncherKind | None,
     *,
     restart: bool,
@@ -97,6 +99,8 @@ def command(
         write(launch_script(print_launch, _command_line(), nodes.nnodes, gpus))
         return
     refuse_existing(output, force=force)
+    page = ReportFile(report, force)
+    page.check()
     gpus = num_gpus()
     where, device = nodes.launch(gpus), device_of(gpus)
     request = wanted.request(device, where.nproc_per_node)
@@ -110,6 +114,7 @@ def command(
         show_json(profile_document(profile))
     else:
         show(*profile_page(profile, output))
+    page.write(profile_document(profile))
 
 
 def _command_line() -> tuple[str, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from trainplan.cli.files.disk import read_text
 from trainplan.cli.render.findings import Finding
 from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
@@ -17,15 +19,18 @@ from trainplan.planner.exporters.compare import emitted_flags, unknown_flags
 
 SUBMODULES = "3rdparty/"
 """Folder of repositories that a checkout pins, which may not be fetched."""
+LONGEST_PATH = 200
+"""Characters of a path that a finding repeats."""
 
 
 def runtime_finding(folder: Path) -> Finding:
     """Compare all options we can write for the runtime of a checkout with those it defines."""
     first = {name: one.source_patterns[0] for name, one in EXPORTERS.items() if one.source_patterns}
-    name = next((runtime for runtime, file in first.items() if (folder / file).is_file()), None)
+    name = next((runtime for runtime, file in first.items() if _is_file(folder / file)), None)
     if name is None:
         files = " and ".join(f"no {file} ({runtime})" for runtime, file in first.items())
-        detail = f"{folder}: {files} in it; give a checkout of {' or '.join(first)}"
+        where = shortened(str(folder), LONGEST_PATH)
+        detail = f"{where}: {files} in it; give a checkout of {' or '.join(first)}"
         return Finding("runtime", good=False, detail=detail)
     flags = _emitted_flags(name)
     try:
@@ -35,6 +40,12 @@ def runtime_finding(folder: Path) -> Finding:
     if absent:
         return Finding(name, good=False, detail=f"does not know {', '.join(absent)}")
     return Finding(name, good=True, detail=f"knows all {len(flags)} options we write")
+
+
+def _is_file(path: Path) -> bool:
+    with suppress(OSError, ValueError):  # too long a name, a NUL byte
+        return path.is_file()
+    return False
 
 
 def _sources(runtime: str, folder: Path) -> Iterator[Path]:

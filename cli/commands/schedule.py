@@ -14,8 +14,7 @@ from trainplan.cli.options.schedule_effects import (
 from trainplan.cli.options.schedule_outputs import Outputs
 from trainplan.cli.render.schedule import ranking_json, ranking_page, schedule_json, schedule_page
 from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import remark, show, show_json
-from trainplan.cli.terminal.text import WIDTH
+from trainplan.cli.terminal.output import page_width, remark, show, show_json
 from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
 from trainplan.costmodel.schedules.program import Program, Shape
 from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, what_torch_lacks
@@ -56,7 +55,8 @@ def _answer(scored: Scored, pipeline: Pipeline, outputs: Outputs) -> None:
     if outputs.as_json:
         show_json(schedule_json(scored))
     else:
-        show(*schedule_page(scored, pipeline, outputs.width), width=max(WIDTH, outputs.width))
+        width = max(page_width(), outputs.width or 0)
+        show(*schedule_page(scored, pipeline, outputs.width), width=width)
 
 
 def _answer_all(ranking: Ranking, outputs: Outputs) -> None:

@@ -11,7 +11,7 @@ from typing import NoReturn, get_args
 import click
 
 from trainplan.cli.files.disk import errors_of
-from trainplan.cli.options.layout_text import parse_layout, spelled_out
+from trainplan.cli.options.layout_text import parse_choices, parse_layout
 from trainplan.cli.options.stated import Destination, Question
 from trainplan.cli.options.tower import place_of
 from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
@@ -22,6 +22,7 @@ from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import answer, json_text, remark
 from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.similar import did_you_mean
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.goals.pareto import pareto as unbeaten_by_any
@@ -30,11 +31,13 @@ from trainplan.planner.plan import Infeasible, Plan, plan_json
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions import search as asked
 from trainplan.planner.questions.search import SearchOptions
-from trainplan.planner.space import parse_choice
 from trainplan.planner.space.settings import Level
 
 NAMES: tuple[Name, ...] = get_args(Name)
 NOTHING_FITS, INTERRUPTED = 2, 130
+MORE = (
+    "With --verbose: memory of every rank, settings, more measured runs, other schedules, refusals."
+)
 STOPPED = "stopped: the answer is the best so far, as under a time limit"
 """On stderr, after Ctrl-C."""
 
@@ -57,6 +60,7 @@ def search_options(
         PlanError: A slack without its objective, or no field or value to hold or exclude.
     """
     place, fix = place_of(fix)
+    held, excluded = parse_choices(fix, exclude)
     return SearchOptions(
         tower=place,
         objective=objective,
@@ -66,8 +70,8 @@ def search_options(
         memory_margin=memory_margin,
         top=top,
         search_options=search_options,
-        fix=tuple(parse_choice(spelled_out(text), excluded=False) for text in fix),
-        exclude=tuple(parse_choice(spelled_out(text), excluded=True) for text in exclude),
+        fix=held,
+        exclude=excluded,
     )
 
 
@@ -88,11 +92,10 @@ def command(
     workers: int | None,
     baseline: str | None,
     pareto: str | None,
+    verbose: bool,
 ) -> None:
     """Search, and print the plan or why there is none."""
     destination.check()
-    if not question.has_length and (options.objective != "context" or pareto):
-        raise click.MissingParameter(param_hint="'--seq-length'", param_type="option")
     if pareto:
         _alone(options, destination, baseline)
         _choices(question, options, pair_of(pareto), destination, time_limit)
@@ -102,22 +105,26 @@ def command(
     with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
         result = asked.search(job, options, clock, question.measured, processes)
     if isinstance(result, Infeasible):
+        if destination.report:
+            remark("no report is written: there is no layout to draw")
         _refuse(result, all_tried=not clock.spent(), as_json=destination.as_json)
     else:
         plan = _completed(result, clock.seconds, question.notes)
-        _show(plan, own, destination)
+        _show(plan, own, destination, verbose=verbose)
+        destination.write_report(plan_json(plan), question.measured)
     if clock.stopped:
         _end_as_stopped(STOPPED)
 
 
-def _show(plan: Plan, own: Baseline | None, destination: Destination) -> None:
+def _show(plan: Plan, own: Baseline | None, destination: Destination, *, verbose: bool) -> None:
     """Print the plan, then write it: an answer is not lost where it cannot be written."""
     document = plan_json(plan)
     beside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
-    page = list(plan_page(plan))
+    page = list(plan_page(plan, verbose=verbose))
     parts = [*page[:1], *([beside] if beside else []), *page[1:]]
+    more = () if verbose else (MORE,)
     next_command = next_part(_next(plan, destination))
-    answer(document, [*parts, next_command], as_json=destination.as_json)
+    answer(document, [*parts, next_command, *more], as_json=destination.as_json)
     if destination.as_json and beside:
         remark(beside)
     destination.write(json_text(document))
@@ -160,7 +167,9 @@ def _choices(
 ) -> None:
     with _stopping(time_limit) as clock:
         result = unbeaten_by_any(question.job, pair, options, clock, question.measured)
-    answer(pareto_json(result), pareto_page(result), as_json=destination.as_json)
+    document = pareto_json(result)
+    answer(document, pareto_page(result), as_json=destination.as_json)
+    destination.write_report(document, question.measured)
     if clock.stopped:
         _end_as_stopped(STOPPED)
     if not result.points:
@@ -221,7 +230,9 @@ def pair_of(text: str) -> tuple[Name, Name]:
     known = {str(name): name for name in NAMES if name != "context"}
     names = [part.strip() for part in text.split(",")]
     if len(names) != 2 or names[0] == names[1] or not all(name in known for name in names):
+        wrong = next((name for name in names if name not in known), "")
+        meant = did_you_mean("objective", wrong, known) if wrong else ""
         raise SpecError(
-            f"--pareto {text[:40]!r}: give two of {', '.join(known)}, such as cost,time"
+            f"--pareto {text[:40]!r}: {meant} give two of {', '.join(known)}, such as cost,time"
         )
     return known[names[0]], known[names[1]]

@@ -10,8 +10,7 @@ from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.options.schedule_outputs import Outputs
 from trainplan.cli.options.written_plans import remark_change
 from trainplan.cli.render.simulation import simulation_json, simulation_page, step_end
-from trainplan.cli.terminal.output import show, show_json
-from trainplan.cli.terminal.text import WIDTH
+from trainplan.cli.terminal.output import page_width, show, show_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.written import with_candidate, written_step_time
 from trainplan.planner.questions.simulate import simulate
@@ -33,4 +32,5 @@ def command(
     if outputs.as_json:
         show_json(simulation_json(simulation))
     else:
-        show(*simulation_page(simulation, outputs.width), width=max(WIDTH, outputs.width))
+        width = max(page_width(), outputs.width or 0)
+        show(*simulation_page(simulation, outputs.width), width=width)

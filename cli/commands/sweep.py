@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.options.layout_text import spelled_out
 from trainplan.cli.options.written_plans import load_written, remark_objective
 from trainplan.cli.render.sweep import sweep_document, sweep_page
@@ -28,10 +29,12 @@ def command(
     time_limit: float,
     workers: int | None,
     *,
+    report: ReportFile,
     weak: bool,
     as_json: bool,
 ) -> None:
     """Print the best plan of every point."""
+    report.check()
     varied = [parse_varied(spelled_out(text)) for text in vary]
     measured = load_measured(profiles)
     found = load_written(plan)
@@ -39,9 +42,11 @@ def command(
     with Clock(time_limit) as clock, Processes(workers) as processes:
         swept = sweep(case, varied, clock, processes, weak=weak)
     remark_objective(plan, found)
+    document = sweep_document(found.job, swept)
     if as_json:
-        show_json(sweep_document(found.job, swept))
+        show_json(document)
     else:
         show(*sweep_page(found.job, swept))
+    report.write(document)
     if not any(point.tokens_per_s for curve in swept.curves for point in curve.points):
         click.get_current_context().exit(NO_PLAN)

@@ -11,8 +11,9 @@ import click
 
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import read_json
-from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.inputs import read_model
 from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.files.trial_launches import (
     Exported,
     InProcesses,
@@ -64,9 +65,17 @@ class Begin:
 
 
 def command(
-    plan: Path | None, asked: Asked, way: Way, limits: Limits, kept: Kept, *, as_json: bool
+    plan: Path | None,
+    asked: Asked,
+    way: Way,
+    limits: Limits,
+    kept: Kept,
+    *,
+    report: ReportFile,
+    as_json: bool,
 ) -> None:
     """Tune, and print what was measured and what remains possible."""
+    report.check()
     _check(plan, asked, way, kept)
     path = kept.output_dir or free_folder(f"tune-{_name(plan, asked)}")
     if kept.dry_run:
@@ -84,9 +93,10 @@ def command(
         except KeyboardInterrupt:
             remark(f"stopped; nothing runs on, and trials that ended are kept in {path}")
             raise
-        folder.write_result(begin.text, found, begin.measured)
+        tuned = folder.write_result(begin.text, found, begin.measured)
     if not as_json:
         show(*finished_page(begin.job, found, path, exported=_exported(begin.job, found)))
+    report.write(tuned)
     if found.best is None:
         click.get_current_context().exit(NOTHING_MEASURED)
 
@@ -153,7 +163,7 @@ def _check(plan: Path | None, asked: Asked, way: Way, kept: Kept) -> None:
 
 
 def _name(plan: Path | None, asked: Asked) -> str:
-    return plan.stem if plan else load_model(asked.model or "").name
+    return plan.stem if plan else read_model(asked.model or "").model.name
 
 
 def _of_plan(path: Path, asked: Asked) -> Begin:

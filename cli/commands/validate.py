@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.cli.render.validate import Shown, validate_document, validate_page
 from trainplan.cli.terminal.output import remark, show, show_json
@@ -21,22 +22,26 @@ def command(
     profiles: tuple[Path, ...],
     memory_margin: float,
     *,
+    report: ReportFile,
     strict: bool,
     calibrate: bool,
     worst: int,
     as_json: bool,
 ) -> None:
     """Print predictions beside what was measured."""
+    report.check()
     records = [record for path in files for record in read_runs(path)]
     measured = load_measured(profiles)
     predictions = tuple(_predictions(records, measured, memory_margin))
     if profiles:
         remark(_corrected(measured, predictions))
     found = scores(predictions, everything=not strict)
+    document = validate_document(predictions, found, calibrate=calibrate)
     if as_json:
-        show_json(validate_document(predictions, found, calibrate=calibrate))
+        show_json(document)
     else:
         show(*validate_page(predictions, found, Shown(calibrate, worst)))
+    report.write(document)
 
 
 def _predictions(

@@ -23,8 +23,8 @@ from trainplan.profiler.train.client import Trainers
 from trainplan.profiler.train.counted import CountedRuns, refusing
 from trainplan.profiler.train.trainers import need
 
-UNEQUAL = 1
-"""Exit code."""
+UNEQUAL = 3
+"""Exit code: neither bad input nor a bug."""
 
 
 def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool) -> None:

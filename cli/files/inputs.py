@@ -10,33 +10,56 @@ from typing import NoReturn
 
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import Document, read_document, read_json
+from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.catalog import gpu, host
-from trainplan.costmodel.catalog.models import preset_config, preset_names
+from trainplan.costmodel.catalog.clusters import read_cluster
+from trainplan.costmodel.catalog.models import (
+    note_of,
+    preset_config,
+    preset_named,
+    preset_names,
+    repositories,
+)
 from trainplan.costmodel.model.families import Reading, read_config
 from trainplan.costmodel.model.families.reader import NOT_MODELLED
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.spec import ClusterSpec, ModelSpec
-from trainplan.costmodel.spec.cluster import MOST_GPUS, SHORT_FORM, parse_cluster
+from trainplan.costmodel.spec.cluster import MOST_GPUS
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 """Beside it in a folder of weights. Source: transformers `modeling_utils.py`, save_pretrained."""
 FILE_SUFFIXES = (".json", ".yaml", ".yml")
-LONGEST_COUNT = 9
-"""Digits of a count in the short form."""
-LONGEST_NAME = 100
-"""Characters of a name that a message repeats."""
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+"""A name of Hugging Face that a command may be shown with. Source: huggingface_hub
+`utils/_validators.py`, validate_repo_id: letters, digits, `-_.`, at most 96 characters."""
 
 
 def load_model(text: str) -> ModelSpec:
-    """A preset, a Hugging Face `config.json`, its folder, or our YAML. Raises: `read_model`."""
-    return read_model(text).model
+    """As `read_model`, the model alone; says which preset another name stands for."""
+    model = read_model(text).model
+    if meant := _said_of(text, model):
+        remark(meant)
+    return model
+
+
+def _said_of(text: str, model: ModelSpec) -> str:
+    """What a name of Hugging Face was taken for; empty where it is the preset's own, or a file."""
+    if text == model.name or model.name not in preset_names() or model.name != preset_named(text):
+        return ""
+    known, note = repositories(model.name), note_of(model.name)
+    named = f"model {model.name} ({known[0]})" if known else f"model {model.name}"
+    same = (
+        "" if text.lower() in map(str.lower, known) else f", the architecture of {shortened(text)}"
+    )
+    return f"{named}{same}" + (f": {note}" if note else "")
 
 
 def read_model(text: str) -> Reading:
-    """As `load_model`, with what was read and what was assumed.
+    """A preset or its Hugging Face name, a `config.json`, its folder, or our YAML, as it was read.
 
     Raises:
         PlanError: It is none of these, or the file is wrong; the message says where.
@@ -45,6 +68,8 @@ def read_model(text: str) -> Reading:
         return read_config(preset_config(text), text)
     path = Path(text) / CONFIG if _is_folder(text) else Path(text)
     if not text or not _is_there(path):
+        if preset := preset_named(text):
+            return read_config(preset_config(preset), preset)
         _unknown_model(text)
     document = read_document(path, endless=True)
     if path.suffix.lower() in (".yaml", ".yml"):
@@ -68,35 +93,30 @@ def _checked(model: ModelSpec, folder: Path) -> Iterator[str]:
 
 
 def load_cluster(text: str) -> ClusterSpec:
-    """The short form `8x8:h100-sxm`, or our YAML.
+    """What `costmodel.catalog.clusters` reads, or our YAML; says what was not in the text.
 
     Raises:
         PlanError: It is neither, the file is wrong or a GPU is unknown.
     """
     path = Path(text)
-    if path.suffix.lower() in FILE_SUFFIXES or (text and _is_there(path)):
-        document = read_document(path)
-        cluster = document.validated(ClusterSpec)
-        for number, group in enumerate(cluster.groups):
-            _check_gpu(group.gpu, document, number)
-            if group.host and group.host.like:
-                _check_host(group.host.like, document, number)
-    else:
-        cluster = _short_form(text)
-        for group in cluster.groups:
-            gpu(group.gpu)
+    is_file = text and _is_there(path) and not _is_folder(text)
+    if path.suffix.lower() not in FILE_SUFFIXES and not is_file:
+        written = read_cluster(text)
+        for one in written.remarks:
+            remark(one)
+        return written.cluster
+    document = read_document(path)
+    cluster = document.validated(ClusterSpec)
+    for number, group in enumerate(cluster.groups):
+        _check_gpu(group.gpu, document, number)
+        if group.host and group.host.like:
+            _check_host(group.host.like, document, number)
     if cluster.num_gpus > MOST_GPUS:
         raise SpecError(
-            f"cluster {text!r} has {cluster.num_gpus:,} GPUs: at most {MOST_GPUS:,} are planned"
+            f"cluster {shortened(text)!r} has {cluster.num_gpus:,} GPUs: at most {MOST_GPUS:,} "
+            "are planned"
         )
     return cluster
-
-
-def _short_form(text: str) -> ClusterSpec:
-    counts = re.findall(r"\d+", text)
-    if SHORT_FORM.match(text) and any(len(count) > LONGEST_COUNT for count in counts):
-        raise SpecError(f"cluster {text[:60]!r}: at most {MOST_GPUS:,} GPUs are planned")
-    return parse_cluster(text)
 
 
 def _check_host(name: str, document: Document, number: int) -> None:
@@ -137,7 +157,13 @@ def _unknown_model(text: str) -> NoReturn:
                 "(`plan catalog models` lists presets)"
             )
     hint = "`plan catalog models` lists presets; a Hugging Face config.json or its folder works too"
-    raise unknown_name("model", text[:LONGEST_NAME], preset_names(), hint, alike=name)
+    if REPOSITORY.fullmatch(text):
+        hint = (
+            "nothing is fetched from Hugging Face: give --model the folder of its config.json "
+            f"(`hf download {text} config.json --local-dir {name}`), or a preset "
+            "(`plan catalog models`)"
+        )
+    raise unknown_name("model", text, preset_names(), hint, alike=name)
 
 
 def _is_folder(text: str) -> bool:

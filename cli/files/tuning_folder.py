@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -24,9 +24,13 @@ from trainplan.profiler.trials.journal import FILE, TrialJournal
 PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"
 
 
+LONGEST_NAME = 100
+"""Characters of a folder's own name; most file systems take 255 bytes."""
+
+
 def free_folder(name: str) -> Path:
     """`name-1`, or the first number that is free."""
-    clean = "".join(c if c.isalnum() or c in "-._" else "-" for c in name)
+    clean = "".join(c if c.isalnum() or c in "-._" else "-" for c in name[:LONGEST_NAME])
     return next(path for path in (Path(f"{clean}-{n}") for n in count(1)) if not path.exists())
 
 
@@ -102,9 +106,15 @@ class TuningFolder:
             where = self.path / FILE
             raise FileError(f"{where}: cannot be read or written: {error.strerror}") from error
 
-    def write_result(self, text: str, found: Finished, measured: Measured) -> None:
-        """The plan with the fastest layout measured, and what was learnt of the machine."""
+    def write_result(self, text: str, found: Finished, measured: Measured) -> Mapping[str, object]:
+        """Keep the plan with the fastest layout measured, and what was learnt of the machine.
+
+        Returns:
+            That plan's document.
+        """
         if found.calibration:
             calibration = json_text(calibration_json(found.calibration))
             write_text(self.path / CALIBRATION, calibration, force=True)
-        write_text(self.path / PLAN, json_text(tuned_plan(text, found, measured)), force=True)
+        tuned = tuned_plan(text, found, measured)
+        write_text(self.path / PLAN, json_text(tuned), force=True)
+        return tuned

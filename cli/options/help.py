@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 
@@ -14,8 +15,91 @@ Stated = Callable[..., None]
 Decorator = Callable[[Stated], Stated]
 
 
+Given = Mapping[str, object]
+"""What is typed of a command's options and arguments, by name."""
+Needs = Callable[[Given, bool], Iterator[tuple[str, str]]]
+"""Of what is typed, and whether a required option is missing: what else is, each with a reason."""
+LONGEST_EXAMPLE = 300
+"""Characters of a command line that a message completes."""
+EXAMPLES = {
+    "--model": "llama3-8b",
+    "--cluster": "8x8:h100",
+    "--global-batch-size": "128",
+    "--seq-length": "8192",
+    "--layout": "tp=8",
+    "--vary": "gpus=64..512",
+    "--gpu": "h100-sxm",
+    "--output": "profile.json",
+    "PLAN": "plan.json",
+    "FIRST": "before.json",
+    "SECOND": "after.json",
+    "FORMAT": "nccl-tests",
+    "FILES": "all_reduce.txt",
+    "FILE | -- COMMAND...": "train.sh",
+    "RUNS.jsonl...": "runs.jsonl",
+    "SHELL": "bash",
+}
+"""A value of what a command needs, for the example that would work."""
+
+
+class Command(click.Command):
+    """A command that names all it lacks at once, with an example that has it."""
+
+    needs: Needs | None = None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does."""
+        typed = list(args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.MissingParameter:
+            self._refuse_missing(ctx, typed)
+            raise
+        if self.needs and not ctx.resilient_parsing:
+            self._refuse_missing(ctx, typed)
+        return rest
+
+    def _refuse_missing(self, ctx: click.Context, typed: list[str]) -> None:
+        """Name what lacks.
+
+        Raises:
+            click.UsageError: Something does.
+        """
+        values, _, _ = self.make_parser(ctx).parse_args(args=list(typed))
+        given = {name: value for name, value in values.items() if _is_given(value)}
+        lacking = [
+            (_name(one), "") for one in self.params if one.required and one.name not in given
+        ]
+        lacking += self.needs(given, bool(lacking)) if self.needs else ()
+        if not lacking:
+            return
+        order = [_name(one) for one in self.params]
+        lacking.sort(key=lambda one: order.index(one[0]))
+        names = [f"{name} ({why})" if why else name for name, why in lacking]
+        listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+        example = self._completed(ctx, typed, [name for name, _ in lacking])
+        raise click.UsageError(f"missing {listed}, such as in `{example}`", ctx)
+
+    def _completed(self, ctx: click.Context, typed: list[str], names: list[str]) -> str:
+        """The command line with a value for each of these, or those alone if it is long."""
+        words = typed if len(shlex.join(typed)) < LONGEST_EXAMPLE else []
+        for name in names:
+            option = (name,) if name.startswith("--") else ()
+            words = [*words, *option, EXAMPLES.get(name, name)]
+        return f"{ctx.command_path} {shlex.join(words)}"
+
+
+def _name(one: click.Parameter) -> str:
+    return one.opts[0] if isinstance(one, click.Option) else (one.metavar or str(one.name).upper())
+
+
+def _is_given(value: object) -> bool:
+    """Click has a value of its own for what was not typed."""
+    return isinstance(value, str | int | float | list | tuple) and value != ()
+
+
 def page(
-    name: str, *example: str, group: click.Group | None = None
+    name: str, *example: str, group: click.Group | None = None, needs: Needs | None = None
 ) -> Callable[[Stated], click.Command]:
     """The command `name`, with an example to copy at the end of its help page.
 
@@ -31,8 +115,11 @@ def page(
                 values[one] = call(build, **{key: values.pop(key) for key in taken})
             call(answering(stated, stated.__name__), **values)
 
-        made = group.command if group else click.command
-        return made(name, epilog=epilog(*example))(answer)
+        command = click.command(name, cls=Command, epilog=epilog(*example))(answer)
+        command.needs = needs
+        if group:
+            group.add_command(command)
+        return command
 
     return decorate
 

@@ -1,27 +1,42 @@
-"""The text of `--layout`: `tp=8,pp=4,vpp=2,micro_batch_size=1,recompute_modules=core_attn+mlp`."""
+"""The text of `--layout`: `tp=8,pp=4,vpp=2,micro_batch_size=1,recompute_modules=core_attn+mlp`.
+
+Or a layout as pages print it (`printed_layout`), or `@plan.json:3`, the third of a plan's table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainplan.cli.render.parts.text import SHORT_MODULES
-from trainplan.costmodel.axes import AXES, AXIS_OF_OPTION
+from trainplan.cli.files.disk import errors_of
+from trainplan.cli.files.documents import read_json
+from trainplan.cli.options.printed_layout import (
+    MODULES,
+    SHORT_NAMES,
+    is_row,
+    printed_fields,
+    value_fields,
+)
+from trainplan.cli.terminal.output import remark
+from trainplan.costmodel.axes import AXIS_OF_OPTION
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.layouts.table import place
 from trainplan.costmodel.spec import ClusterSpec, Layout
+from trainplan.planner.plan.written import with_candidate, written
+from trainplan.planner.space import Choice, parse_choice
 
 EXAMPLE = "tp=8,pp=4,vpp=2,micro_batch_size=1"
 NAMES = tuple(AXIS_OF_OPTION)
-SHORT_NAMES = MappingProxyType({axis.short: axis.option for axis in AXES if axis.short})
-"""Names the tables print, taken as well."""
-MODULES = MappingProxyType(
-    {name: module for module, short in SHORT_MODULES.items() for name in (module, short)}
+WAYS = (
+    f"write FIELD=VALUE, as in {EXAMPLE}, paste a layout as it was printed, or name one of a plan, "
+    "@plan.json:3"
 )
-"""Likewise of recomputed modules."""
+EVEN = "taken as even; @plan.json:N has those of row N"
+LONGEST_SHOWN = 60
+"""Characters of a text that a message repeats."""
 
 
 def parse_layout(text: str, cluster: ClusterSpec) -> Layout:
@@ -33,7 +48,10 @@ def parse_layout(text: str, cluster: ClusterSpec) -> Layout:
 
     Raises:
         SpecError: Unknown field or value; the message says which are known.
+        FileError: No plan is where the text says.
     """
+    if text.strip().startswith("@"):
+        return _of_plan(text.strip()[1:])
     values = _parsed(text)
     _derive_recompute(values)
     if "schedule" not in values:
@@ -43,7 +61,21 @@ def parse_layout(text: str, cluster: ClusterSpec) -> Layout:
     try:
         return Layout.model_validate(values)
     except ValidationError as error:
-        raise SpecError(f"layout {text!r}: {first_complaint(error).text}") from error
+        raise SpecError(f"layout {_short(text)!r}: {first_complaint(error).text}") from error
+
+
+def _of_plan(text: str) -> Layout:
+    """`plan.json:3`: a layout of a plan's table; `plan.json`: the best."""
+    path, colon, number = text.rpartition(":")
+    if not (colon and number.isascii() and number.isdigit()):
+        path, number = text, ""
+    document, _ = read_json(Path(path))
+    with errors_of(path):
+        return written(with_candidate(document, int(number[:9])) if number else document).layout
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 
 def spelled_out(text: str) -> str:
@@ -55,21 +87,61 @@ def spelled_out(text: str) -> str:
     return f"{SHORT_NAMES.get(name, name)}{equals}{value}"
 
 
+def parse_choices(
+    fix: Iterable[str], exclude: Iterable[str]
+) -> tuple[tuple[Choice, ...], tuple[Choice, ...]]:
+    """Read `--fix` and `--exclude`; to fix uneven stages is to exclude even ones.
+
+    Raises:
+        SpecError: Unknown field or value.
+    """
+    given = [
+        (spelled_out(text), excluded)
+        for excluded, texts in ((False, fix), (True, exclude))
+        for text in texts
+    ]
+    turned = [
+        ("stages=even", not excluded) if text.lower() == "stages=uneven" else (text, excluded)
+        for text, excluded in given
+    ]
+    choices = [parse_choice(text, excluded=excluded) for text, excluded in turned]
+    return (
+        tuple(choice for choice in choices if not choice.excluded),
+        tuple(choice for choice in choices if choice.excluded),
+    )
+
+
 def _parsed(text: str) -> dict[str, object]:
     values: dict[str, object] = {}
     told: set[str] = set()
-    for part in text.split(","):
-        name, equals, value = spelled_out(part).partition("=")
-        if not equals:
-            raise SpecError(f"layout part {part!r}: expected FIELD=VALUE, as in {EXAMPLE}")
+    for name, value in _fields(text):
         if name not in AXIS_OF_OPTION:
             raise unknown_name("layout field", name, NAMES, f"known: {', '.join(NAMES)}")
         if name in told:
-            raise SpecError(f"layout {text!r}: {name} is given twice")
+            raise SpecError(f"layout {_short(text)!r}: {name} is given twice")
         told.add(name)
         axis = AXIS_OF_OPTION[name]
         place(values, axis.name, axis.codec.read(name, value))
     return values
+
+
+def _fields(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values, of text with `=` or as it was printed."""
+    printed = None if "=" in text else printed_fields(text)
+    if printed:
+        if is_row(text) and dict(printed).get("pp") != "1":
+            remark(f"a row of the table does not say its stages: {EVEN}")
+        yield from printed
+        return
+    for part in text.split(","):
+        name, equals, value = spelled_out(part).partition("=")
+        if equals:
+            yield from value_fields(name, value)
+            continue
+        said = printed_fields(part)
+        if not said:
+            raise SpecError(f"layout part {_short(part)!r}: {WAYS}")
+        yield from said
 
 
 def _derive_recompute(values: dict[str, object]) -> None:
@@ -90,7 +162,7 @@ def _data_parallel(text: str, values: Mapping[str, object], cluster: ClusterSpec
         group *= degree
     if cluster.num_gpus % group:
         raise SpecError(
-            f"layout {text!r}: tp * cp * pp = {group} does not divide the {cluster.num_gpus} GPUs "
-            "of the cluster: change one of them"
+            f"layout {_short(text)!r}: tp * cp * pp = {group} does not divide the "
+            f"{cluster.num_gpus} GPUs of the cluster: change one of them"
         )
     return cluster.num_gpus // group

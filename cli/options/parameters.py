@@ -17,6 +17,10 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _SHORT = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[smh])")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZE = re.compile(r"(?P<number>\d{1,12}(\.\d{1,9})?) ?(?P<unit>[KMG]i?B)")
+WORLD = "world"
+"""The mean of the world, which the cost model knows."""
+MOST_KG_PER_KWH = 10
+_DECIMAL = re.compile(r"\d{1,3}(\.\d{1,9})?")
 MOST_BYTES = 2**50
 _PERCENT = re.compile(r"(?P<number>\d{1,6}(\.\d{1,9})?) ?%")
 
@@ -81,6 +85,21 @@ def byte_count(context: click.Context, parameter: click.Parameter, value: str | 
     if size > MOST_BYTES:
         raise click.BadParameter(f"{value} is more than any GPU has: write 30GiB, 30GB or 500MiB")
     return size
+
+
+def carbon_intensity(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | str | None:
+    """Callback of the carbon dioxide of a kWh in kg: `0.4`, or `world`."""
+    if value is None or value == WORLD:
+        return value
+    match = _DECIMAL.fullmatch(value)
+    if match is None or float(value) > MOST_KG_PER_KWH:
+        raise click.BadParameter(
+            f"{value[:40]!r} is no carbon dioxide of a kWh in kg: write a number such as 0.4 "
+            f"({MOST_KG_PER_KWH} at most), or {WORLD}"
+        )
+    return float(value)
 
 
 def percentage(

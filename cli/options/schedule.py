@@ -80,8 +80,10 @@ class Sizes:
             UsageError: A size is missing.
         """
         if self.pp is None or self.num_microbatches is None:
-            missing = "--pp" if self.pp is None else "--num-microbatches"
-            raise click.UsageError(f"Missing option '{missing}'.")
+            sizes = {"--pp 4": self.pp, "--num-microbatches 8": self.num_microbatches}
+            lacking = [name for name, value in sizes.items() if value is None]
+            names = " and ".join(name.split()[0] for name in lacking)
+            raise click.UsageError(f"missing {names}: add `{' '.join(lacking)}`")
         return Shape(
             self.pp,
             self.vpp or way.default_vpp(self.placement),

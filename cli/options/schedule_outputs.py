@@ -20,7 +20,8 @@ class Outputs:
     csv: Path | None
     trace: Path | None
     force: bool
-    width: int
+    width: int | None
+    """Columns of the timeline; null: those of the page."""
     as_json: bool
 
     def check(self) -> None:

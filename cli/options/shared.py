@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import Decorator, gathered
 from trainplan.cli.options.names import (
     DEFAULT_RUNTIME,
@@ -17,9 +18,10 @@ from trainplan.cli.options.names import (
     RUNTIMES,
     STATE_PRECISIONS,
 )
-from trainplan.cli.options.parameters import byte_count, finite, token_count
+from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options.parameters import byte_count, carbon_intensity, finite, token_count
+from trainplan.cli.options.where import WHERE
 from trainplan.cli.terminal.lazily import call
-from trainplan.cli.terminal.text import WIDTH
 
 PATH = click.Path(path_type=Path)
 PLAN = click.argument("plan", type=PATH)
@@ -28,20 +30,16 @@ MODEL = click.option(
     "--model",
     required=True,
     metavar="MODEL",
-    help="A preset (`plan catalog models`), a Hugging Face config.json or its folder, or our YAML.",
+    shell_complete=completions.MODEL,
+    help="A preset or its name on Hugging Face (`plan catalog models`), a config.json or its "
+    "folder, or our YAML.",
 )
 TOWER = click.option(
     "--tower",
+    shell_complete=completions.pairs(("none", *completions.TOWER_FIELDS), joined=True),
     metavar="NAME=VALUE,...",
     help="Of a model that sees or hears: samples=N in a sequence, patches=N in a sample, "
     "frozen=none|encoder|all; or `none` for its text alone.",
-)
-CLUSTER = click.option(
-    "--cluster",
-    required=True,
-    metavar="CLUSTER",
-    help="NODESxGPUS:GPU such as 8x8:h100-sxm, a YAML file (`plan catalog clusters`), or a file of "
-    "`plan profile`.",
 )
 
 
@@ -67,20 +65,21 @@ def seq_length(*, required: bool) -> Decorator:
 
 PRECISION = click.option(
     "--precision",
-    type=click.Choice(PRECISIONS),
+    type=OneOf("precision", PRECISIONS),
     default="bf16",
     show_default=True,
     help="Number format of the matrix products.",
 )
 LENGTHS = click.option(
     "--lengths",
+    shell_complete=completions.names(("lognormal:",), files=True),
     metavar="FILE|lognormal:MEAN,SIGMA",
     help="How long sequences are, where not all are --seq-length: a CSV of length,count or its "
     "JSON, or a distribution; --seq-length is then a row.",
 )
 PACKING = click.option(
     "--packing",
-    type=click.Choice(PACKINGS),
+    type=OneOf("packing", PACKINGS),
     help="How sequences of --lengths fill rows: each padded to one, first fit, or alike in "
     "attention work.  [default: none]",
 )
@@ -88,10 +87,11 @@ TOKENS = click.option(
     "--tokens",
     callback=token_count,
     metavar="N",
-    help="Tokens of the whole run (15T, 300B, 1e12): adds days, GPU-hours and money.",
+    help="Tokens of the whole run (15T, 300B, 1e12): adds days, GPU-hours, energy and money.",
 )
 OPTIMIZER = click.option(
     "--optimizer",
+    shell_complete=completions.names(OPTIMIZERS),
     metavar="NAME[:SETTING=VALUE,...]",
     default="adamw",
     show_default=True,
@@ -100,7 +100,7 @@ OPTIMIZER = click.option(
 )
 STATE_PRECISION = click.option(
     "--state-precision",
-    type=click.Choice(STATE_PRECISIONS),
+    type=OneOf("state precision", STATE_PRECISIONS),
     default=STATE_PRECISIONS[0],
     show_default=True,
     help="FP8-LM's levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also "
@@ -108,7 +108,7 @@ STATE_PRECISION = click.option(
 )
 RUNTIME = click.option(
     "--runtime",
-    type=click.Choice(RUNTIMES),
+    type=OneOf("runtime", RUNTIMES),
     metavar="RUNTIME",
     show_default=f"{DEFAULT_RUNTIME}, or the first that has the optimizer",
     help=f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
@@ -118,12 +118,24 @@ RUNTIME_VERSION = click.option(
     metavar="VERSION",
     help="Version you run; a note tells if the rules were checked against another.",
 )
+
+
+def runtime_options(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> object:
+    """Callback of `--option`: the settings; nothing while a shell asks for completions."""
+    if context.resilient_parsing:
+        return None
+    return call("trainplan.cli.options.stated:parse_options", texts=texts)
+
+
 RUNTIME_OPTION = click.option(
     "--option",
     "runtime_options",
+    shell_complete=completions.pairs(RUNTIME_OPTIONS),
     multiple=True,
     metavar="NAME=VALUE",
-    callback=lambda _, __, texts: call("trainplan.cli.options.stated:parse_options", texts=texts),
+    callback=runtime_options,
     help=f"Setting of the runtime, again for more: {', '.join(RUNTIME_OPTIONS)}.",
 )
 RESERVE = click.option(
@@ -142,6 +154,7 @@ RESERVE_HOST = click.option(
 )
 TRAIN = click.option(
     "--train",
+    shell_complete=completions.names(completions.TRAINED),
     metavar="WHAT",
     help="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or frozen:layers=0-20; "
     "modules are all, attention, mlp or matrices such as q,v.  [default: as the model says, full]",
@@ -155,6 +168,22 @@ LOSS_TOKENS = click.option(
     metavar="SHARE",
     help="Share of the tokens that count in the loss, as where prompts do not.",
 )
+CARBON = click.option(
+    "--carbon",
+    "kg_co2_per_kwh",
+    callback=carbon_intensity,
+    shell_complete=completions.names(("world",)),
+    metavar="KG|world",
+    help="Carbon dioxide of a kWh of electricity in kg, such as 0.4, or the mean of the world: "
+    "adds that of a step and of the run of --tokens.",
+)
+PUE = click.option(
+    "--pue",
+    type=click.FloatRange(1, 10),
+    callback=finite,
+    metavar="X",
+    help="Energy of the site over that of its machines, such as 1.2.  [default: GPUs alone]",
+)
 PROFILE = click.option(
     "--profile",
     "profiles",
@@ -165,6 +194,9 @@ PROFILE = click.option(
 )
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else."
+)
+REPORT = click.option(
+    "--report", type=PATH, metavar="FILE", help="Also write a page with charts, a new HTML file."
 )
 CANDIDATE = click.option(
     "--candidate",
@@ -178,6 +210,10 @@ WORKERS = click.option(
     type=click.IntRange(1, 64),
     help="Processes that share the work; by default one for each core, at most 8.",
 )
+
+
+report_options = gathered("report", "trainplan.cli.files.reports:ReportFile", (REPORT, FORCE))
+"""`--report --force`, as `report`."""
 
 
 def memory_margin(default: float) -> Decorator:
@@ -210,7 +246,7 @@ def _job_options(*, length_required: bool) -> Decorator:
     options = (
         MODEL,
         TOWER,
-        CLUSTER,
+        *WHERE,
         global_batch_size(required=True),
         seq_length(required=length_required),
         LENGTHS,
@@ -226,6 +262,8 @@ def _job_options(*, length_required: bool) -> Decorator:
         RUNTIME_OPTION,
         RESERVE,
         RESERVE_HOST,
+        CARBON,
+        PUE,
         PROFILE,
     )
     return gathered("question", "trainplan.cli.options.stated:question", options)
@@ -241,9 +279,9 @@ OUTPUT = click.option(
     "--output", type=PATH, help="Also write the plan here (`plan export` reads it)."
 )
 destination_options = gathered(
-    "destination", "trainplan.cli.options.stated:Destination", (OUTPUT, FORCE, JSON)
+    "destination", "trainplan.cli.options.stated:Destination", (OUTPUT, REPORT, FORCE, JSON)
 )
-"""`--output --force --json`, as `destination`."""
+"""`--output --report --force --json`, as `destination`."""
 
 
 def output_options(unit: str = "") -> Decorator:
@@ -260,9 +298,7 @@ def output_options(unit: str = "") -> Decorator:
             click.option(
                 "--width",
                 type=click.IntRange(40, 1000),
-                default=WIDTH,
-                show_default=True,
-                help="Columns of the timeline.",
+                help="Columns of the timeline.  [default: those of the terminal]",
             ),
             JSON,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -12,21 +13,28 @@ from pydantic.fields import FieldInfo
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.lengths import with_lengths
-from trainplan.cli.files.profiles import load_measured, machines_of
+from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.files.routing import load_routing
+from trainplan.cli.options.machine import machines_stated
 from trainplan.cli.options.tower import with_tower
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
-from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec import ClusterSpec, Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Precision, StatePrecision
 from trainplan.costmodel.spec.lengths import Packing
 from trainplan.costmodel.spec.optimizer import parse_optimizer
 from trainplan.costmodel.spec.routing import FORMS, RoutingSpec, is_routing
+from trainplan.costmodel.step.footprint import WORLD_KG_CO2_PER_KWH
+
+PLAN_FILE = "plan.json"
+"""What commands of a page call a plan that was not written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +44,18 @@ class Question:
     job: Job
     notes: tuple[str, ...]
     measured: Measured
-    has_length: bool = True
-    """Is `--seq-length` stated? Else the job has the shortest."""
 
 
 def question(
     *,
     model: str,
     tower: str | None = None,
-    cluster: str,
+    cluster: str | None,
+    nodes: int | None = None,
+    gpus: int | None = None,
+    gpu: str | None = None,
+    nic: str | None = None,
+    price: str | None = None,
     global_batch_size: int,
     seq_length: int | None,
     lengths: str | None,
@@ -60,6 +71,8 @@ def question(
     runtime_options: RuntimeOptions,
     reserve_bytes: int,
     reserve_host_bytes: int,
+    kg_co2_per_kwh: float | str | None = None,
+    pue: float | None = None,
     profiles: tuple[Path, ...],
 ) -> Question:
     """The job of `--model` to `--profile`.
@@ -67,7 +80,15 @@ def question(
     Raises:
         PlanError: A name is unknown, or a file is wrong.
     """
-    machines, whole = machines_of(cluster, load_measured(profiles, alone=False))
+    machines, whole = machines_stated(
+        load_measured(profiles, alone=False),
+        cluster=cluster,
+        nodes=nodes,
+        gpus=gpus,
+        gpu=gpu,
+        nic=nic,
+        price=price,
+    )
     training = TrainingSpec(
         seq_length=seq_length or 1,
         global_batch_size=global_batch_size,
@@ -82,14 +103,21 @@ def question(
     job = Job(
         model=with_trained(with_tower(load_model(model), tower), train),
         training=training,
-        cluster=machines,
+        cluster=_with_power(machines, kg_co2_per_kwh, pue),
         runtime=chosen,
         options=runtime_options,
         reserve_bytes=reserve_bytes,
         reserve_host_bytes=reserve_host_bytes,
     )
     notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
-    return Question(job, notes, whole, seq_length is not None)
+    return Question(job, notes, whole)
+
+
+def _with_power(cluster: ClusterSpec, carbon: float | str | None, pue: float | None) -> ClusterSpec:
+    """The cluster with what is stated of its electricity."""
+    kg = WORLD_KG_CO2_PER_KWH if isinstance(carbon, str) else carbon
+    stated = {"kg_co2_per_kwh": kg, "pue": pue}
+    return cluster.model_copy(update={k: v for k, v in stated.items() if v is not None})
 
 
 def _chosen_notes(stated: str | None, job: Job) -> tuple[str, ...]:
@@ -105,7 +133,7 @@ def _version_notes(name: str, version: str | None) -> tuple[str, ...]:
     checked = traits_named(name).version
     if version is None or version == checked or version == checked.split()[0]:
         return ()
-    shown = "".join(filter(str.isprintable, version))
+    shown = shortened("".join(filter(str.isprintable, version)))
     return (
         f"rules and options were checked against {name} {checked}, you run {shown}: "
         "`plan doctor --runtime-path` compares the options",
@@ -119,13 +147,18 @@ class Destination:
     as_json: bool
     output: Path | None
     force: bool
+    report: Path | None = None
 
     def check(self) -> None:
         """Refuse early what could not be written later.
 
         Raises:
-            FileError: The file exists, or its folder or disk refuses it.
+            FileError: A file exists, or its folder or disk refuses it.
+            SpecError: Both files are one.
         """
+        if self.output and self.output == self.report:
+            raise SpecError(f"--output and --report are both {self.output}: give two names")
+        self._page.check()
         if self.output:
             refuse_existing(self.output, force=self.force)
             try_writing(self.output)
@@ -139,6 +172,18 @@ class Destination:
         if self.output:
             write_text(self.output, text, force=self.force)
             remark(f"wrote {self.output}")
+
+    def write_report(self, document: Mapping[str, object], measured: Measured) -> None:
+        """Write the page that was asked for.
+
+        Raises:
+            FileError: As `write`.
+        """
+        self._page.write(document, str(self.output or PLAN_FILE), measured)
+
+    @property
+    def _page(self) -> ReportFile:
+        return ReportFile(self.report, self.force)
 
 
 def listed() -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from trainplan.cli.files.disk import write_text
-from trainplan.cli.files.inputs import load_model
+from trainplan.cli.files.inputs import read_model
 from trainplan.cli.files.measuring import measured_here
 from trainplan.cli.files.profiles import profile_text
+from trainplan.cli.options.machine import nothing_here
 from trainplan.cli.options.stated import Question, question
 from trainplan.cli.terminal.output import remark
 from trainplan.cli.terminal.progress import TaskBar
@@ -83,10 +84,12 @@ def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Quest
     if way.nproc:
         asked = _trained_here(asked, way.nproc, profile, dry=dry)
     model, cluster, batch = asked.model, asked.cluster, asked.global_batch_size
-    if model is None or cluster is None or batch is None or asked.seq_length is None:
+    nowhere = nothing_here() if cluster is None else ""
+    if model is None or nowhere or batch is None or asked.seq_length is None:
+        why = f" ({nowhere})" if nowhere else ""
         raise click.UsageError(
-            "--model needs --cluster, --global-batch-size and --seq-length; or --nproc, which "
-            "trains in processes of this machine and measures it first"
+            f"--model needs --cluster{why}, --global-batch-size and --seq-length; or --nproc, "
+            "which trains in processes of this machine and measures it first"
         )
     stated = question(
         model=model,
@@ -116,7 +119,7 @@ def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Quest
 
 def _trained_here(asked: Asked, nproc: int, profile: Path, *, dry: bool) -> Asked:
     """With defaults of this machine, which is measured where no cluster is named."""
-    model = load_model(asked.model or "")
+    model = read_model(asked.model or "").model
     length = asked.seq_length or model.max_position_embeddings
     precision = asked.precision or ("bf16" if num_gpus() else "fp32")
     by_torch = shards_with_fsdp2(traits_named(asked.runtime or DEFAULT_RUNTIME))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import read_json
+from trainplan.cli.render.parts.text import otherwise_text
 from trainplan.cli.terminal.output import remark
 from trainplan.planner.plan.written import Written, made_otherwise, written
 
@@ -25,10 +26,7 @@ def load_written(path: Path) -> Written:
 def remark_change(plan: Path | str, written_s: float, now_s: float) -> None:
     """Say so if a plan was made with other numbers."""
     if made_otherwise(written_s, now_s):
-        remark(
-            f"{plan} says {written_s:.4g} s a step, this version {now_s:.4g} s: "
-            "give the --profile it was made with, or make it anew"
-        )
+        remark(otherwise_text(str(plan), written_s, now_s))
 
 
 def remark_objective(path: Path, plan: Written) -> None:

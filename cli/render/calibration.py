@@ -10,9 +10,16 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import DOT, gib, percent, plural, seconds, seconds_like
+from trainplan.cli.render.parts.text import (
+    gib,
+    percent,
+    plural,
+    seconds,
+    seconds_like,
+)
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.spec.evidence.calibration import Calibration, CalibrationRun, FittedScalar
 from trainplan.profiler.logs.observe import LogObservation
 

@@ -10,8 +10,9 @@ from rich.text import Text
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import NEVER, parameters
 from trainplan.cli.terminal.output import section
-from trainplan.costmodel.catalog import fitted, gpu, gpu_names, stand_in
-from trainplan.costmodel.catalog.models import preset_config, preset_names
+from trainplan.costmodel.catalog import fitted, gpu, gpu_names, hosts, stand_in
+from trainplan.costmodel.catalog.clusters import Machine, machines
+from trainplan.costmodel.catalog.models import preset_config, preset_names, repositories
 from trainplan.costmodel.model.families import Reading
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import ModelSpec
@@ -22,6 +23,7 @@ from trainplan.planner.plan.plan import model_json
 Entry = Mapping[str, object]
 _GPU_HEADS = ("memory GiB", "memory GB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link GB/s", "NIC GB/s")
 SOURCE = "_source"
+BITS_OF_BYTE = 8
 
 
 def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
@@ -42,6 +44,7 @@ def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
             )
             for name, spec in gpus.items()
         ),
+        *("fit", "fp8 TFLOP/s", "memory GB/s", "NIC GB/s"),
     )
     yield (
         "Dense peaks; bandwidths of one GPU in one direction. fit: constants fitted on "
@@ -81,17 +84,17 @@ def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
         Words("model"),
         "parameters",
         "active",
-        "layers",
-        "hidden",
-        "heads",
-        "vocab",
         "experts",
         "context",
+        Words("Hugging Face"),
     )
-    yield grid(columns, (_model_row(model) for model in models))
+    spare = ("vocab", "heads", "context", "hidden", "layers", "experts")
+    yield grid(columns, (_model_row(model) for model in models), *spare)
     yield (
-        "A Hugging Face config.json or its folder works like a preset, `plan catalog models "
-        "path/to/config.json` shows what was read of it; --template prints a file to fill in."
+        "--model takes these names and those of Hugging Face, in any case and with -Instruct, "
+        "-Base or -FP8 at their end; a config.json or its folder works like a preset, and `plan "
+        "catalog models path/to/config.json` shows what was read of it. --template prints a file "
+        "to fill in."
     )
 
 
@@ -113,6 +116,9 @@ def reading_page(reading: Reading) -> Iterator[RenderableType]:
     if reading.ignored:
         yield f"Read past, no part of this model: {', '.join(reading.ignored)}"
     yield from (f"Note: {note}" for note in reading.notes)
+    called = repositories(model.name) if model.name in preset_names() else ()
+    if called:
+        yield f"On Hugging Face: {', '.join(called)}"
     source = _source(model)
     if source:
         yield f"Source: {source}"
@@ -159,7 +165,8 @@ def reading_entry(reading: Reading) -> Entry:
 
 def model_entry(model: ModelSpec) -> Entry:
     """One preset as JSON."""
-    return {**model_json(model), "source": _source(model)}
+    called = list(repositories(model.name))
+    return {**model_json(model), "source": _source(model), "repositories": called}
 
 
 def clusters_page() -> Iterator[RenderableType]:
@@ -182,13 +189,42 @@ def clusters_page() -> Iterator[RenderableType]:
             for entry in cluster_entries()
         ),
     )
+    yield Text("Machines with a name", style="bold")
+    yield grid(
+        (Words("machine"), Words("also"), "nodes", "GPUs", Words("GPU"), "network", "host GiB"),
+        (_machine_row(name, machine) for name, machine in machines().items()),
+    )
+    yield (
+        "GPUs of a node and its network in Gb/s; -: as above, or not known. --json has the source "
+        "of every row, `plan catalog hosts` memory and drives."
+    )
     yield section(
         "A cluster of your own",
         "NODESxGPUS:GPU              any count of nodes and GPUs, such as 32x8:h100-sxm",
+        "COUNTxGPU                   GPUs in nodes of the usual size: 64xh100, 4xa100",
+        "COUNTxMACHINE               2xp5.48xlarge, gb200-nvl72",
         "A+B                         groups of unlike nodes, as in 4x8:h100-sxm+4x8:h200-sxm",
         "plan catalog clusters --template > cluster.yaml    a file with NICs, tiers and prices",
         "plan catalog clusters --schema                     its JSON Schema, for editors",
     )
+
+
+def _machine_row(name: str, machine: Machine) -> tuple[str, ...]:
+    nic, host = machine.nic, hosts().get(machine.host or "")
+    return (
+        name,
+        ", ".join(machine.aliases),
+        f"{machine.nodes}",
+        f"{machine.gpus_per_node}",
+        machine.gpu,
+        f"{nic.per_node * nic.gb_per_s * BITS_OF_BYTE:,.0f}" if nic else NEVER,
+        f"{host.memory_gib.value:,.0f}" if host else NEVER,
+    )
+
+
+def machine_entries() -> Entry:
+    """Machines with a name as JSON."""
+    return {name: machine.model_dump(mode="json") for name, machine in machines().items()}
 
 
 def cluster_entries() -> Sequence[Entry]:
@@ -241,12 +277,9 @@ def _model_row(model: ModelSpec) -> tuple[str, ...]:
         model.name,
         parameters(num_parameters(model)),
         parameters(active) if model.moe else "",
-        f"{model.num_hidden_layers}",
-        f"{model.hidden_size:,}",
-        f"{model.num_attention_heads}/{model.num_key_value_heads}",
-        f"{model.vocab_size:,}",
         f"{model.moe.num_experts_per_tok}/{model.moe.num_experts}" if model.moe else "",
         f"{model.max_position_embeddings:,}",
+        next(iter(repositories(model.name)), NEVER),
     )
 
 

@@ -19,6 +19,7 @@ from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, evidence_json, job_json
+from trainplan.planner.plan.spent import Spent
 from trainplan.planner.questions.compare import Side
 from trainplan.planner.questions.remedies import Remedy
 
@@ -29,10 +30,12 @@ def estimate_page(
     estimate: Estimate,
     notes: tuple[str, ...],
     remedies: tuple[Remedy, ...] | None,
+    *,
+    spent: Spent,
 ) -> Iterator[RenderableType]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
     cannot = refusals(job, notes)
-    yield headline(job, layout, estimate, cannot=cannot)
+    yield headline(job, layout, estimate, spent=spent, cannot=cannot)
     fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
     told = map(Text, evidence_lines(evidence_of(job, layout)))
     yield Group(job_line(job), *fit, *told)
@@ -52,6 +55,8 @@ def estimate_document(
     estimate: Estimate,
     notes: tuple[str, ...],
     remedies: tuple[Remedy, ...] | None,
+    *,
+    spent: Spent,
 ) -> Mapping[str, object]:
     """The public document of `plan estimate --json`."""
     return {
@@ -59,6 +64,7 @@ def estimate_document(
         "layout": layout_json(job, layout),
         "estimate": estimate_json(estimate),
         "evidence": evidence_json(evidence_of(job, layout)),
+        "spent": spent.model_dump(mode="json"),
         "remedies": remedies_json(remedies or ()),
         "provenance": {"notes": list(notes)},
     }

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.catalog import Entry
-from trainplan.cli.render.parts.text import DOT
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.lanes.methods import METHODS, Method
 from trainplan.costmodel.lanes.placed import Place
 from trainplan.costmodel.runtimes import RUNTIMES

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -14,6 +15,7 @@ from trainplan.cli.render.parts.text import layout_line, plural
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.goals.pareto import Pareto, Point
 
+PointT = TypeVar("PointT")
 SHOWN_POINTS = 20
 """Evenly spread over all, the first and the last among them; `--json` has all."""
 
@@ -37,12 +39,12 @@ def pareto_page(pareto: Pareto) -> Iterator[RenderableType]:
     yield grid(columns, (_row(pareto, point) for point in shown))
 
 
-def spread(points: tuple[Point, ...]) -> tuple[Point, ...]:
+def spread(points: Sequence[PointT]) -> Sequence[PointT]:
     """At most `SHOWN_POINTS` of them, evenly."""
     if len(points) <= SHOWN_POINTS:
         return points
     last = SHOWN_POINTS - 1
-    return tuple(points[i * (len(points) - 1) // last] for i in range(SHOWN_POINTS))
+    return [points[i * (len(points) - 1) // last] for i in range(SHOWN_POINTS)]
 
 
 def _proof(pareto: Pareto) -> str:

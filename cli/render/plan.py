@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from math import ceil
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from trainplan.cli.render.parts.alternatives import alternatives_table, legend
+from trainplan.cli.render.parts.alternatives import alternatives_table, legend, ties_lines
 from trainplan.cli.render.parts.apart import apart_part
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
@@ -26,7 +26,15 @@ from trainplan.cli.render.parts.objective import (
 )
 from trainplan.cli.render.parts.placement import groups_part, placement_text
 from trainplan.cli.render.parts.settings import settings_text
-from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds, seconds_like
+from trainplan.cli.render.parts.text import (
+    gib,
+    layout_line,
+    percent,
+    plural,
+    seconds,
+    seconds_like,
+    stages_sentence,
+)
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import Job, Layout
@@ -38,33 +46,44 @@ from trainplan.planner.space import legality_rules
 from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle
 from trainplan.planner.space.settings import ELSEWHERE
 
+ASKS_A_NUMBER = ("gpus", "context")
+"""Objectives whose answer is a number: it comes before the layout."""
 SHOWN_RULES = 5
 MORE_TIME = "a longer `--time-limit` proves more"
+YOUR_CHOICE = "your choice"
 SHOWN_OTHERS = 2
 """Other schedules; `other_schedules` of the plan document has all."""
 
 
-def plan_page(plan: Plan) -> Iterator[RenderableType]:
-    """The answer first, then why, then the rest."""
+def plan_page(plan: Plan, *, verbose: bool) -> Iterator[RenderableType]:
+    """The answer first, then why, then the alternatives; `verbose` has what few ask for."""
     best = plan.best
     cannot = refusals(plan.job, plan.notes)
-    yield headline(plan.job, best.layout, best.estimate, *objective_lines(plan), cannot=cannot)
+    told = tuple(objective_lines(plan))
+    first = plan.certificate.objective.name in ASKS_A_NUMBER
+    before, after = (told, ()) if first else ((), told)
+    beside = {"before": before, "cannot": cannot}
+    yield headline(plan.job, best.layout, best.estimate, *after, spent=plan.spent, **beside)
     if plan.apart:
         yield from apart_part(plan.apart)
-    settings = settings_text(plan)
-    lines = (*((settings,) if settings else ()), *map(Text, plan_evidence_lines(plan)))
-    yield Group(job_line(plan.job), certificate_text(plan), *lines)
+    settings = settings_text(plan) if verbose else ""
+    lines = (*([settings] if settings else ()), *plan_evidence_lines(plan, verbose=verbose))
+    stages = best.layout.stages
+    order = [stages_sentence(stages)] if stages else []
+    yield Group(*map(Text, (*order, job_line(plan.job), certificate_text(plan), *lines)))
     yield from ladder_part(plan)
     yield from groups_part(plan.job, best.layout)
     if plan.placement:
         yield Text(placement_text(plan, plan.placement))
-    yield Group(terms_table(best.estimate), Text(binding_text(plan)))
-    yield Group(alternatives_table(plan), *legend(plan))
+    yield Group(terms_table(best.estimate, few=not verbose), Text(binding_text(plan)))
+    yield Group(*ties_lines(plan), alternatives_table(plan), *legend(plan))
     yield from sizes_part(plan)
-    yield from others_part(plan)
-    yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
+    if verbose:
+        yield from others_part(plan)
+        yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
     yield from lanes_part(best.estimate)
-    yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
+    if verbose:
+        yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
     if others := tuple(note for note in plan.notes if note not in cannot):
         yield notes_part(others)
 
@@ -166,24 +185,32 @@ def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[R
     """Which rules refused most layouts, and what to do about them."""
     if not refused:
         return
-    rules = [*legality_rules(job), ranks_straddle()]
-    if any(name.startswith(OPTION) for name in refused):
-        rules += trusted_rules(job)
-    says = {rule.name: rule.says for rule in rules}
-    says[ELSEWHERE] = "searched under settings that are no slower"
-    says[MEMORY] = "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs"
-    says[HOST_MEMORY] = (
-        "fits on the GPUs, not in the memory of their host: more host.memory_gib, drives or nodes"
-    )
-    says[DRIVE_SPACE] = "fits on the GPUs, not on the drives: more or larger host.drives, or nodes"
+    says = rule_texts(job, refused)
     shown = list(refused.items())[:SHOWN_RULES]
-    rows = [(f"{count:,}", name, says.get(name, "your choice")) for name, count in shown]
+    rows = [(f"{count:,}", name, says.get(name, YOUR_CHOICE)) for name, count in shown]
     more = list(refused.values())[SHOWN_RULES:]
     if more:
         rows.append((f"{sum(more):,}", plural(len(more), "other rule"), ""))
     columns = ("refused", Words("rule"), Words("why"))
     head = f"Refused: {sum(refused.values()):,} of {plural(space, 'layout')}"
     yield Group(Text(head, style="bold"), grid(columns, rows))
+
+
+def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
+    """What rules of a search say, by name; a choice of the user has no text."""
+    rules = [*legality_rules(job), ranks_straddle()]
+    if any(name.startswith(OPTION) for name in refused):
+        rules += trusted_rules(job)
+    return {
+        **{rule.name: rule.says for rule in rules},
+        ELSEWHERE: "searched under settings that are no slower",
+        MEMORY: "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs",
+        HOST_MEMORY: (
+            "fits on the GPUs, not in the memory of their host: more host.memory_gib, drives or "
+            "nodes"
+        ),
+        DRIVE_SPACE: ("fits on the GPUs, not on the drives: more or larger host.drives, or nodes"),
+    }
 
 
 def others_part(plan: Plan) -> Iterator[RenderableType]:

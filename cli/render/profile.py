@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import DOT, percent, plural, seconds
+from trainplan.cli.render.parts.grid import Grid, Words, grid
+from trainplan.cli.render.parts.text import percent, plural, seconds
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.spec.evidence.profile import (
     Flag,
@@ -33,7 +33,9 @@ def profile_page(profile: Profile, path: Path) -> Iterator[RenderableType]:
     """What was measured, the curves, what failed and what to do with it."""
     yield headline(profile)
     yield (
-        Group(curves_table(profile)) if any(_curves(profile)) else Text("No curve yet: see below.")
+        Group(curves_table(profile))
+        if any(curves_of(profile))
+        else Text("No curve yet: see below.")
     )
     if steps := [p for p in profile.points if isinstance(p, OffloadedStepPoint)]:
         yield section("A step from the drive", *map(_offloaded, steps))
@@ -72,21 +74,25 @@ def headline(profile: Profile) -> Text:
     return text
 
 
-def curves_table(profile: Profile) -> Table:
+def curves_table(profile: Profile) -> Grid:
     """The fitted curves with what they leave of a point they have not seen."""
     return grid(
         (Words("Curve"), Words("says"), "off by"),
         (
             (name, says, percent(profile.scatter_fraction[key]) if key else "")
-            for name, says, key in _curves(profile)
+            for name, says, key in curves_of(profile)
         ),
     )
 
 
-def _curves(profile: Profile) -> Iterator[tuple[str, str, str]]:
+def curves_of(profile: Profile) -> Iterator[tuple[str, str, str]]:
+    """Every curve: its name, what it says, and its key in `scatter_fraction` or nothing."""
     fitted, scatter = profile.fitted, profile.scatter_fraction
+    peaks = spec_of(profile).peak_tflops if fitted.gemm else {}
     for name, gemm in fitted.gemm.items():
-        reached = spec_of(profile).peak_tflops[name].value / max(gemm.flop_factor, 1e-9)
+        if name not in peaks:
+            continue
+        reached = peaks[name].value / max(gemm.flop_factor, 1e-9)
         key = f"{name} products"
         says = f"{reached:.4g} TFLOP/s of large ones, {gemm.fixed_us:.3g} us to start"
         yield f"{name} products", says, key if key in scatter else ""

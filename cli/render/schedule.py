@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import DOT, gib, percent
+from trainplan.cli.render.parts.grid import Drawn, Words, grid
+from trainplan.cli.render.parts.text import gib, percent
 from trainplan.cli.render.parts.timeline import timeline_text
 from trainplan.cli.terminal.output import section
+from trainplan.cli.terminal.text import DOT
 from trainplan.planner.schedules.compare import Ranking, better
 from trainplan.planner.schedules.pipelines import Pipeline
 from trainplan.planner.schedules.scored import Scored
@@ -25,10 +27,12 @@ def amount(value: float) -> str:
     return f"{value:.{EXACT}g}"
 
 
-def schedule_page(scored: Scored, pipeline: Pipeline, width: int) -> Iterator[RenderableType]:
+def schedule_page(
+    scored: Scored, pipeline: Pipeline, width: int | None
+) -> Iterator[RenderableType]:
     """The answer, the picture, the memory, and what would be better."""
     yield Group(Text(headline(scored), style="bold"), proof_text(scored))
-    yield timeline_text(scored.timeline, width)
+    yield Drawn(partial(timeline_text, scored.timeline), width)
     yield _memory(scored)
     advice = [
         f"{hint.change}: {amount(hint.makespan)}{_saved(scored, hint.makespan)}"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.parts.chrome_trace import COMPUTE, LANE, NETWORK, Extra
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.render.parts.grid import Drawn, Words, grid
 from trainplan.cli.render.parts.lanes import lanes_text
-from trainplan.cli.render.parts.text import DOT, percent, seconds, seconds_like
+from trainplan.cli.render.parts.text import percent, seconds, seconds_like
 from trainplan.cli.render.parts.timeline import timeline_text
 from trainplan.cli.render.schedule import gap_text, proof_text
+from trainplan.cli.terminal.text import DOT
 from trainplan.planner.questions.simulate import Simulation
 
 LEGEND = (
@@ -22,7 +24,7 @@ LEGEND = (
 )
 
 
-def simulation_page(simulation: Simulation, width: int) -> Iterator[RenderableType]:
+def simulation_page(simulation: Simulation, width: int | None) -> Iterator[RenderableType]:
     """The answer, the picture, every rank, and the sum."""
     scored = simulation.scored
     headline = DOT.join(
@@ -34,9 +36,9 @@ def simulation_page(simulation: Simulation, width: int) -> Iterator[RenderableTy
         )
     )
     yield Group(Text(headline, style="bold"), proof_text(scored, seconds))
-    yield timeline_text(scored.timeline, width)
+    yield Drawn(partial(timeline_text, scored.timeline), width)
     if simulation.lanes:
-        yield lanes_text(simulation.lanes, width)
+        yield Drawn(partial(lanes_text, simulation.lanes), width)
     yield _ranks(simulation)
     yield _sum(simulation)
 

@@ -8,9 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.render.parts.grid import Drawn, Words, grid
 from trainplan.cli.render.parts.headline import job_line
-from trainplan.cli.render.parts.text import DOT, NEVER, layout_line, no_plan_text, percent, seconds
+from trainplan.cli.render.parts.text import (
+    NEVER,
+    layout_line,
+    no_plan_text,
+    percent,
+    seconds,
+)
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.spec import Job
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep
@@ -32,9 +39,7 @@ def sweep_page(job: Job, swept: Sweep) -> Iterator[RenderableType]:
         if one.held:
             parts.insert(0, Text(_held(one.held), style="bold"))
         yield Group(*parts)
-        drawn = _drawn(swept, one)
-        if drawn:
-            yield Group(*drawn)
+        yield from _drawn(swept, one)
     yield legend(swept)
 
 
@@ -66,7 +71,7 @@ def _table(job: Job, swept: Sweep, one: Curve) -> RenderableType:
         "added",
         Words("best layout"),
     )
-    return grid(columns, (_row(job, point) for point in one.points))
+    return grid(columns, (_row(job, point) for point in one.points), "added", "eff.", "MFU")
 
 
 def _row(job: Job, point: Point) -> tuple[str, ...]:
@@ -91,25 +96,30 @@ def _share(fraction: float | None) -> str:
     return NEVER if fraction is None else percent(fraction, 0)
 
 
-def _drawn(swept: Sweep, one: Curve) -> list[str]:
+def _drawn(swept: Sweep, one: Curve) -> Iterator[RenderableType]:
     """Throughput along the knob; where GPUs are added, also the first point's scaled by them."""
     planned = [point for point in one.points if point.tokens_per_s]
     if len(planned) < FEWEST_DRAWN:
-        return []
+        return
     grows = len({point.num_gpus for point in planned}) > 1
     share = (planned[0].tokens_per_s or 0.0) / planned[0].num_gpus
     ideal = [
         share * point.num_gpus if grows and point.tokens_per_s else None for point in one.points
     ]
     knees = [place for place, point in enumerate(one.points) if point.knee]
-    lines = curve(
-        [point.tokens_per_s for point in one.points],
-        ideal,
-        [point.settings[0].value for point in one.points],
-        knee=knees[0] if knees else None,
-    )
+
+    def draw(width: int) -> Text:
+        lines = curve(
+            [point.tokens_per_s for point in one.points],
+            ideal,
+            [point.settings[0].value for point in one.points],
+            knee=knees[0] if knees else None,
+            width=min(WIDTH, width),
+        )
+        return Text("\n".join(lines))
+
     marks = f"o, K at the knee; . {share:,.0f} per GPU" if grows else "o"
-    return [f"tokens/s ({marks}) by {_axis(swept)}", *lines]
+    yield Group(f"tokens/s ({marks}) by {_axis(swept)}", Drawn(draw))
 
 
 def _axis(swept: Sweep) -> str:
@@ -175,17 +185,19 @@ def curve(
     labels: Sequence[str],
     *,
     knee: int | None = None,
+    width: int = WIDTH,
 ) -> list[str]:
     """Lines of a picture: a point for each value, a dot where the ideal would be.
 
-    Points stand at equal distances; the height is logarithmic. None leaves a gap.
+    Points stand at equal distances; the height is logarithmic. None leaves a gap. Where labels
+    have no room beside each other, only every second, third, ... stands there.
     """
     known = [value for value in (*values, *ideal) if value]
     if not known:
         return []
     low, high = math.log(min(known)), math.log(max(known))
     span = (high - low) or 1.0
-    step = max(1, min(WIDTH // max(1, len(labels)), 12))
+    step = max(1, min(width // max(1, len(labels)), 12))
     rows = [[" "] * (step * len(labels)) for _ in range(HEIGHT)]
 
     def mark(place: int, value: float | None, sign: str) -> None:
@@ -196,5 +208,6 @@ def curve(
     for place, (value, best) in enumerate(zip(values, ideal, strict=True)):
         mark(place, best, IDEAL)
         mark(place, value, KNEE if place == knee else POINT)
-    names = "".join(label[: step - 1].center(step) for label in labels)
+    every = math.ceil((max(map(len, labels)) + 1) / step)
+    names = "".join(label.center(step * every) for label in labels[::every])[:width]
     return ["".join(row).rstrip() for row in rows] + [names.rstrip()]

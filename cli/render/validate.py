@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.render.parts.grid import Grid, Words, grid
 from trainplan.cli.render.parts.text import NEVER, percent, plural, seconds, seconds_like
 from trainplan.cli.render.validate_json import validate_document
 from trainplan.costmodel.validate.cases.model import preset_of
@@ -133,7 +132,7 @@ def errors_rows(groups: Iterable[Errors]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def errors_table(title: str, groups: Iterable[Errors]) -> Table:
+def errors_table(title: str, groups: Iterable[Errors]) -> Grid:
     """One row per group."""
     columns = (Words(title), *ERRORS_HEAD)
     return grid(columns, errors_rows(groups))
@@ -162,7 +161,7 @@ def ranking_rows(ranking: Ranking) -> Iterator[tuple[str, ...]]:
     yield ("mean", "", "", "", *means)
 
 
-def ranking_table(ranking: Ranking) -> Table:
+def ranking_table(ranking: Ranking) -> Grid:
     """Every group, then the means."""
     words = map(Words, RANKED_HEAD)
     return grid((*words, *RANKS_HEAD), ranking_rows(ranking))
@@ -192,7 +191,7 @@ def rate(fraction: float | None) -> str:
     return NEVER if fraction is None else percent(fraction)
 
 
-def coverage_table(scores: Scores) -> Table:
+def coverage_table(scores: Scores) -> Grid:
     """How many measured steps the intervals hold."""
     assert scores.coverage
     level = percent(scores.rows[0].estimate.uncertainty.level, 0)
@@ -219,7 +218,7 @@ def calibrated_part(one_step: OneStep | None) -> RenderableType:
     return grid(columns, [*rows, ("mean of the sources", "", *means)])
 
 
-def skipped_table(scores: Scores) -> Table:
+def skipped_table(scores: Scores) -> Grid:
     """What was not priced."""
     columns = ("not priced", Words("reason"), Words(""))
     return grid(

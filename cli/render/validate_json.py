@@ -13,14 +13,17 @@ from trainplan.costmodel.validate.scores import Scores
 from trainplan.costmodel.validate.steps import Errors, measured_step_seconds
 
 Json = Mapping[str, object]
+SCHEMA = "trainplan/validate/v1"
 
 
 def validate_document(
     predictions: Sequence[Prediction], scores: Scores, *, calibrate: bool
 ) -> Json:
     """The public document of `plan validate --json`."""
+    scored = {id(row.prediction) for row in scores.rows}
     return {
-        "rows": [row_json(one) for one in predictions],
+        "schema": SCHEMA,
+        "rows": [{**row_json(one), "scored": id(one) in scored} for one in predictions],
         "groups": list(_groups(scores)),
         "overall": _overall(scores, calibrate=calibrate),
     }

@@ -1,34 +1,54 @@
-"""The only writer to the terminal: results to stdout, all else to stderr, 100 columns at most."""
+"""The only writer to the terminal: results to stdout, all else to stderr.
+
+Lines are as long as the terminal, and 100 columns where there is none.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+import re
+import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
+from trainplan.cli.terminal.characters import encoding_of, plain, spelled
 from trainplan.cli.terminal.listener import LISTENER
-from trainplan.cli.terminal.text import WIDTH, escaped
+from trainplan.cli.terminal.text import NARROWEST, WIDEST, WIDTH, escaped
+
+WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
+"""Of a command line: spaces in quotes part no words."""
 
 
 def write(text: str) -> None:
     """Write to stdout at once, so that a reader who left is noticed here."""
     if sys.stdout is not None:  # None: started with stdout closed
-        sys.stdout.write(text)
+        sys.stdout.write(spelled(text, encoding_of(sys.stdout)))
         sys.stdout.flush()
 
 
-def show(*parts: RenderableType, width: int = WIDTH) -> None:
+def page_width() -> int:
+    """Columns of a page: those of the terminal, or of `COLUMNS`; `WIDTH` where there is none."""
+    if not _is_terminal():
+        return WIDTH
+    columns = shutil.get_terminal_size((WIDTH, 24)).columns
+    return max(NARROWEST, min(columns, WIDEST))
+
+
+def show(*parts: RenderableType, width: int | None = None) -> None:
     """Print parts one below the other, an empty line between them; colour on a terminal only."""
-    write(page_text(*parts, width=width, terminal=_is_terminal()))
+    text = page_text(*parts, width=width or page_width(), terminal=_is_terminal())
+    write(plain(text, encoding_of(sys.stdout)))
 
 
 def page_text(*parts: RenderableType, width: int = WIDTH, terminal: bool = False) -> str:
-    """Parts one below the other as text, with colour where it is for a terminal."""
+    """A page whose lines are no longer than that, with colour where it is for a terminal."""
     page = io.StringIO()
     console = Console(
         file=page,
@@ -79,12 +99,29 @@ def json_line(document: object) -> str:
 
 def remark(text: str) -> None:
     """Say something that is not the answer."""
-    click.echo(escaped(text), err=True)
+    click.echo(plain(escaped(text), encoding_of(sys.stderr)), err=True)
 
 
-def section(title: str, *lines: str) -> Text:
-    """A heading and lines below it."""
-    text = Text(title, style="bold")
-    for line in lines:
-        text.append(f"\n  {line}", style="not bold")
-    return text
+def section(title: str, *lines: str) -> Group:
+    """A heading and lines below it, further in; a command stays one that can be pasted."""
+    parts = (Command(line) if line.startswith("plan ") else Text(line) for line in lines)
+    return Group(Text(title, style="bold"), *(Padding(part, (0, 0, 0, 2)) for part in parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command on as many lines as it needs, each but the last with a backslash at its end."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        line, room = "", options.max_width - len(" \\")
+        if len(self.text) <= options.max_width:
+            room = options.max_width
+        for word in WORD.findall(self.text):
+            if line and len(f"{line} {word}") > room:
+                yield Text(f"{line} \\")
+                line = f"  {word}"
+            else:
+                line = f"{line} {word}" if line else word
+        yield Text(line)

@@ -6,20 +6,24 @@ import click
 
 from trainplan.cli.terminal.text import escaped
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.similar import did_you_mean, shortened
 
 CLICK_SAYS = (
     ("is not a valid integer range", "is no whole number"),
     ("is not a valid float range", "is no number"),
     ("is not a valid float", "is no number"),
 )
+LONGEST_WORD, LONGEST_LINE = 240, 2_000
+"""Characters of a word, such as a path, and of a whole line that a refusal repeats."""
 LONGEST_BUG = 300
 """Characters of an error that is our own."""
 
 
 def one_line(error: click.ClickException | PlanError) -> str:
-    """What, where and what to do."""
+    """What, where and what to do; repeats no more of a long name than is needed."""
     text = _usage(error) if isinstance(error, click.ClickException) else str(error)
-    return escaped(" ".join(text.split()))
+    words = (shortened(word, LONGEST_WORD) for word in text.split())
+    return escaped(shortened(" ".join(words), LONGEST_LINE))
 
 
 def bug_line(error: Exception) -> str:
@@ -30,7 +34,15 @@ def bug_line(error: Exception) -> str:
 
 def _usage(error: click.ClickException) -> str:
     message = error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption) and error.ctx:
+        message = _no_option(error.option_name, error.ctx.command)
     for theirs, ours in CLICK_SAYS:
         message = message.replace(theirs, ours)
     context = error.ctx if isinstance(error, click.UsageError) else None
     return f"{message} (see `{context.command_path} --help`)" if context else message
+
+
+def _no_option(name: str, command: click.Command) -> str:
+    known = [one for each in command.params for one in each.opts if one.startswith("--")]
+    meant = did_you_mean("command option", name, known)
+    return f"no option {shortened(name)!r}" + (f": {meant}" if meant else "")

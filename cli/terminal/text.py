@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 WIDTH = 100
-"""Columns of every table and paragraph, on a terminal and in a pipe alike."""
+"""Columns of tables and paragraphs where nobody looks: in a pipe, in a file, in the documentation.
+"""
+NARROWEST, WIDEST = 40, 160
+"""On a terminal lines follow its columns between these."""
+
+DOT = " · "
+"""Between the parts of a line."""
 
 
 def escaped(text: str) -> str:

@@ -6,8 +6,10 @@ from typing import Final
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, RUNTIMES
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.shared import (
     FORCE,
     JSON,
@@ -31,10 +33,24 @@ logged_options = gathered(
             "Repeat it with another --layout for another run of the same job.",
         ),
         click.option(
-            "--layout", multiple=True, metavar="LAYOUT", help="Layout of the log (`plan estimate`)."
+            "--layout",
+            multiple=True,
+            metavar="LAYOUT",
+            shell_complete=completions.LAYOUT,
+            help="Layout of the log (`plan estimate`).",
         ),
-        click.option("--model", metavar="MODEL", help="As in `plan search`."),
-        click.option("--cluster", metavar="CLUSTER", help="As in `plan search`."),
+        click.option(
+            "--model",
+            metavar="MODEL",
+            shell_complete=completions.MODEL,
+            help="As in `plan search`.",
+        ),
+        click.option(
+            "--cluster",
+            metavar="CLUSTER",
+            shell_complete=completions.cluster,
+            help="As in `plan search`.",
+        ),
         global_batch_size(required=False),
         seq_length(required=False),
         RUNTIME_OPTION,
@@ -44,15 +60,20 @@ chosen_options = gathered(
     "chosen",
     "RunSelection",
     (
-        click.option("--gpu", metavar="GPU", help="Take only runs on this GPU."),
+        click.option(
+            "--gpu",
+            metavar="GPU",
+            shell_complete=completions.GPU,
+            help="Take only runs on this GPU.",
+        ),
         click.option(
             "--precision",
-            type=click.Choice(PRECISIONS),
+            type=OneOf("precision", PRECISIONS),
             help=f"Of the log ({DEFAULT_PRECISION}); of a file of runs, take only those.",
         ),
         click.option(
             "--runtime",
-            type=click.Choice(RUNTIMES),
+            type=OneOf("runtime", RUNTIMES),
             metavar="RUNTIME",
             help=f"Of the log ({DEFAULT_RUNTIME}); of a file of runs, take only those.",
         ),

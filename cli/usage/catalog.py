@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import epilog, page
 from trainplan.cli.options.shared import JSON
 
@@ -14,14 +15,14 @@ def command() -> None:
 
 
 @page("gpus", "plan catalog gpus h100-sxm", group=command)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completions.GPU)
 @JSON
 def gpus() -> None:
     """List GPUs, or every number of one GPU with its source."""
 
 
 @page("models", "plan catalog models my-model/config.json", group=command)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completions.MODEL)
 @click.option("--template", is_flag=True, help="Print a commented model file to fill in.")
 @JSON
 def models() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import LARGEST_SIZE, RUNTIMES
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.shared import (
     FORCE,
     JSON,
@@ -33,10 +35,15 @@ from trainplan.cli.options.shared import (
 @click.option(
     "--cluster",
     metavar="CLUSTER",
-    help="NODESxGPUS:GPU such as 8x8:h100-sxm, or a file.  [default: as many h100-sxm as the "
-    "launch starts ranks]",
+    shell_complete=completions.cluster,
+    help="As in `plan search`.  [default: as many h100-sxm as the launch starts ranks]",
 )
-@click.option("--model", metavar="MODEL", help="For launches that name no shape: as in search.")
+@click.option(
+    "--model",
+    metavar="MODEL",
+    shell_complete=completions.MODEL,
+    help="For launches that name no shape: as in search.",
+)
 @TRAIN
 @click.option(
     "--seq-length",
@@ -50,7 +57,7 @@ from trainplan.cli.options.shared import (
 )
 @click.option(
     "--runtime",
-    type=click.Choice(RUNTIMES),
+    type=OneOf("runtime", RUNTIMES),
     metavar="RUNTIME",
     help="Runtime of the launch, where its program does not tell.",
 )

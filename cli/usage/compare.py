@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import JSON, PATH, PROFILE
+from trainplan.cli.options.shared import JSON, PATH, PROFILE, report_options
 
 
 @page("compare", "plan compare before.json after.json")
 @click.argument("first", type=PATH)
 @click.argument("second", type=PATH)
 @PROFILE
+@report_options
 @JSON
 def command() -> None:
     """Compare two plans, term by term.

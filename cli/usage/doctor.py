@@ -17,7 +17,7 @@ from trainplan.cli.options.shared import PATH
     help=f"A checkout of {' or '.join(CHECKOUTS)}: does it know every option we write?",
 )
 def command() -> None:
-    """Check installation, runtime or a profile.
+    """Check installation, plug-ins, runtime or a profile.
 
     Of a profile: which numbers are measured, which are fitted or assumed, and which measurement
     would shrink the error most.

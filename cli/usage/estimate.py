@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.shared import JSON, job_options, memory_margin
+from trainplan.cli.options.where import needs_a_machine
 
 
 @page(
@@ -13,14 +15,17 @@ from trainplan.cli.options.shared import JSON, job_options, memory_margin
     "plan estimate --model llama3-70b --cluster 8x8:h100-sxm \\",
     "  --global-batch-size 128 --seq-length 8192 \\",
     "  --layout tp=8,pp=4,vpp=2,sequence_parallel=true,recompute_modules=core_attn+mlp",
+    needs=needs_a_machine,
 )
 @job_options
 @click.option(
     "--layout",
     required=True,
+    shell_complete=completions.LAYOUT,
     metavar="LAYOUT",
     help="FIELD=VALUE,... such as tp=8,pp=4,vpp=2,micro_batch_size=1. Left out: dp fills the "
-    "cluster, vpp > 1 is interleaved, zero_stage=1, the rest 1 or off.",
+    "cluster, vpp > 1 is interleaved, zero_stage=1, the rest 1 or off. Or a layout as it was "
+    "printed, or @plan.json:3, the third of a plan's table.",
 )
 @memory_margin(0.0)
 @JSON

@@ -6,6 +6,7 @@ import click
 
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import EXPORTERS, KEY_TABLES, LAUNCHERS
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
 
 
@@ -14,14 +15,14 @@ from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
 @CANDIDATE
 @click.option(
     "--runtime",
-    type=click.Choice(EXPORTERS),
+    type=OneOf("runtime", EXPORTERS),
     show_default="the plan's own",
     metavar="RUNTIME",
     help=f"Training runtime whose options are written: {', '.join(EXPORTERS)}.",
 )
 @click.option(
     "--launcher",
-    type=click.Choice(LAUNCHERS),
+    type=OneOf("launcher", LAUNCHERS),
     default="torchrun",
     show_default=True,
     help="torchrun writes run.sh for every node (torchrun-c10d: nodes number themselves), slurm "
@@ -40,7 +41,7 @@ from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
 )
 @click.option(
     "--keys",
-    type=click.Choice(KEY_TABLES),
+    type=OneOf("project", KEY_TABLES),
     help="Print the plan as settings of this project over Megatron instead, and write nothing.",
 )
 @click.option(

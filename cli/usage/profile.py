@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
-from trainplan.cli.options.shared import FORCE, JSON, PATH, seq_length
+from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
 
 LOCAL = Path("profile.json")
 
@@ -16,20 +18,21 @@ WANTED = (
     click.option(
         "--model",
         metavar="MODEL",
+        shell_complete=completions.MODEL,
         help="Measure the shapes of this model: a preset, a config.json, its folder or our YAML. "
         "Left out: llama3-8b on GPUs, a tiny one on a CPU.",
     ),
     seq_length(required=False),
     click.option(
         "--precision",
-        type=click.Choice(PRECISIONS),
+        type=OneOf("precision", PRECISIONS),
         help="Number format of the products. [default: bf16, on a CPU fp32]",
     ),
     click.option("--quick", is_flag=True, help="One minute: fewer sizes, fewer repeats."),
     click.option(
         "--only",
         multiple=True,
-        type=click.Choice(MEASUREMENTS),
+        type=OneOf("measurement", MEASUREMENTS),
         metavar="ITEM",
         help=f"Measure this alone; may be repeated: {', '.join(MEASUREMENTS)}.",
     ),
@@ -84,9 +87,10 @@ NODES = (
 @click.option("--restart", is_flag=True, help="Drop the journal of an earlier run.")
 @click.option(
     "--print-launch",
-    type=click.Choice(LAUNCH_KINDS),
+    type=OneOf("launcher", LAUNCH_KINDS),
     help="Print a script that measures --nnodes nodes, and end.",
 )
+@REPORT
 @FORCE
 @JSON
 def command() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import Decorator, gathered, page
 from trainplan.cli.options.names import SCHEDULES
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.parameters import finite
 from trainplan.cli.options.shared import PATH, output_options, time_limit
 
@@ -17,7 +19,12 @@ way_options = gathered(
     "way",
     "trainplan.cli.options.schedule:way",
     (
-        click.option("--kind", metavar="KIND", help=f"{', '.join(SCHEDULES)}, or all of them."),
+        click.option(
+            "--kind",
+            metavar="KIND",
+            shell_complete=completions.names((*SCHEDULES, "all")),
+            help=f"{', '.join(SCHEDULES)}, or all of them.",
+        ),
         click.option("--synthesise", is_flag=True, help="Let a solver find the best order it can."),
         click.option(
             "--from-csv",
@@ -35,7 +42,7 @@ size_options = gathered(
     (
         click.option(
             "--placement",
-            type=click.Choice(("loop", "v")),
+            type=OneOf("placement", ("loop", "v")),
             help="Which virtual stages share a rank: stage modulo pp, or there and back again.",
         ),
         click.option("--pp", type=_COUNT, help="Pipeline ranks."),

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import KNOBS
-from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limit
+from trainplan.cli.options.shared import (
+    JSON,
+    PLAN,
+    PROFILE,
+    WORKERS,
+    report_options,
+    time_limit,
+)
 
 
 @page(
@@ -20,6 +28,7 @@ from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limi
     multiple=True,
     required=True,
     metavar="KNOB=VALUES",
+    shell_complete=completions.pairs(completions.VARIED),
     help="gpus=64..4096 doubles, gpus=64,96,128 lists. Knobs: "
     f"{', '.join(KNOBS)} (nic multiplies), and the fields of --fix, such as tp=1,2,4. The first "
     "is the curve; more give one curve for each of their values.",
@@ -28,6 +37,7 @@ from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limi
 @PROFILE
 @time_limit(120.0, "Search points until then; those left are said to be untried.")
 @WORKERS
+@report_options
 @JSON
 def command() -> None:
     """Vary the job of a plan; search every point.

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, RUNTIMES, TRIAL_LAUNCHERS
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.parameters import second_count
 from trainplan.cli.options.shared import (
     PATH,
     PROFILE,
     RUNTIME_OPTION,
     global_batch_size,
+    report_options,
     seq_length,
 )
 
 ASKED = (
-    click.option("--model", metavar="MODEL", help="As in `plan search`, in place of PLAN."),
+    click.option(
+        "--model",
+        metavar="MODEL",
+        shell_complete=completions.MODEL,
+        help="As in `plan search`, in place of PLAN.",
+    ),
     click.option(
         "--cluster",
         metavar="CLUSTER",
-        help="As in `plan search`. [default: with --nproc this machine, which is measured first]",
+        shell_complete=completions.cluster,
+        help="As in `plan search`. [default: this machine; with --nproc it is measured first]",
     ),
     global_batch_size(required=False),
     seq_length(required=False),
     click.option(
         "--precision",
-        type=click.Choice(PRECISIONS),
+        type=OneOf("precision", PRECISIONS),
         help="Number format of the matrix products. [default: bf16, in processes of a CPU fp32]",
     ),
     click.option(
         "--runtime",
-        type=click.Choice(RUNTIMES),
+        type=OneOf("runtime", RUNTIMES),
         metavar="RUNTIME",
         help=f"As in `plan search`. [default: {DEFAULT_RUNTIME}]",
     ),
@@ -47,7 +56,7 @@ WAY = (
     ),
     click.option(
         "--launcher",
-        type=click.Choice(TRIAL_LAUNCHERS),
+        type=OneOf("launcher", TRIAL_LAUNCHERS),
         help="How a trial is started: torchrun runs run.sh here, slurm submits run.sbatch, command "
         "runs --command. [default: processes with --nproc, else torchrun]",
     ),
@@ -123,6 +132,7 @@ KEPT = (
 @gathered("way", "trainplan.cli.options.tuned:Way", WAY)
 @gathered("limits", "trainplan.cli.options.tuned:Limits", LIMITS)
 @gathered("kept", "trainplan.cli.options.tuned:Kept", KEPT)
+@report_options
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def command() -> None:
     """Find the fastest layout by running the likeliest ones.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import JSON, PATH, PROFILE, memory_margin
+from trainplan.cli.options.shared import JSON, PATH, PROFILE, memory_margin, report_options
 
 
 @page("validate", "plan validate runs.jsonl fits.jsonl --worst 5")
@@ -32,6 +32,7 @@ from trainplan.cli.options.shared import JSON, PATH, PROFILE, memory_margin
 )
 @PROFILE
 @memory_margin(0.05)
+@report_options
 @JSON
 def command() -> None:
     """Compare predictions with measured runs.

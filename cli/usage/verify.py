@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options.help import page
+from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.parameters import finite
 from trainplan.cli.options.shared import PLAN
 
@@ -13,7 +14,7 @@ from trainplan.cli.options.shared import PLAN
 @PLAN
 @click.option(
     "--nproc",
-    type=click.Choice(("2", "4", "8")),
+    type=OneOf("number of processes", ("2", "4", "8")),
     default="4",
     show_default=True,
     help="Processes of this machine.",
@@ -42,6 +43,6 @@ def command() -> None:
     fsdp2 and accelerate, on GPUs over NCCL or on the CPU over gloo: what the plan uses, each by
     itself and together. Losses and gradient norms are compared with those of one process, weights,
     bytes sent and bytes kept of every rank with what the cost model counts. Needs `pip install
-    'trainplan[train]'`. With --json, one object a line as it goes; the last has all. Exit code 1:
+    'trainplan[train]'`. With --json, one object a line as it goes; the last has all. Exit code 3:
     something differs.
     """

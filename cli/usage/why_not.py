@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.shared import JSON, PLAN, PROFILE, time_limit
 
@@ -13,8 +14,9 @@ from trainplan.cli.options.shared import JSON, PLAN, PROFILE, time_limit
 @click.option(
     "--layout",
     required=True,
+    shell_complete=completions.LAYOUT,
     metavar="LAYOUT",
-    help="FIELD=VALUE,... as for `plan estimate`; what is left out follows from the rest.",
+    help="As for `plan estimate`: FIELD=VALUE,..., a printed layout, or @plan.json:3.",
 )
 @PROFILE
 @time_limit(20.0, "Look for changes that make it run until then.")

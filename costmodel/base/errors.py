@@ -8,8 +8,9 @@ PlanError            what, where, what to do; shown to the user as one line, exi
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from trainplan.costmodel.base.similar import did_you_mean, shortened
 
 
 class PlanError(Exception):
@@ -35,8 +36,6 @@ def unknown_name(
 
     `alike` is what is compared with them, where the name as typed holds more than a name.
     """
-    names = sorted(known)
-    near = difflib.get_close_matches((alike or name).lower(), names, n=3, cutoff=0.5)
-    nearest = f"did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
-    text = " ".join(part for part in (f"unknown {kind} {name!r}:", nearest, hint) if part)
-    return CatalogError(text)
+    nearest = did_you_mean(kind, alike or name, known)
+    text = f"unknown {kind} {shortened(name)!r}:"
+    return CatalogError(" ".join(part for part in (text, nearest, hint) if part))

@@ -1,20 +1,23 @@
 """The GPUs this project knows and the constants of its formulas, each number with its source.
 
-The data live in `gpus.toml`, `hosts.toml`, `fitted.toml` and `constants.toml` beside this file;
-nothing here is a number.
+The data live in `gpus.toml`, `hosts.toml`, `fitted.toml` and `constants.toml` beside this file,
+and in files of plug-ins; nothing here is a number.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, partial
 from importlib import resources
 
 from pydantic import TypeAdapter
 
 from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.base.plugins import Added, Installed, added
+from trainplan.costmodel.catalog.plugged import entry, table
 from trainplan.costmodel.spec.base import Sourced, Spec
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.constants import Constants, Intervals
@@ -63,13 +66,44 @@ def _text(name: str) -> str:
 
 
 @cache
-def _gpus() -> dict[str, GpuSpec]:
+def _our_gpus() -> dict[str, GpuSpec]:
     return TypeAdapter(dict[str, GpuSpec]).validate_python(tomllib.loads(_text("gpus.toml")))
 
 
 @cache
+def _plugged_gpus() -> dict[str, Added[GpuSpec]]:
+    return added(
+        "gpus", _our_gpus(), lambda one: table(one, one.plugin.gpus), partial(entry, GpuSpec)
+    )
+
+
+@cache
+def _gpus() -> dict[str, GpuSpec]:
+    return _our_gpus() | {name: one.value for name, one in _plugged_gpus().items()}
+
+
+@cache
 def _fitted() -> _FittedFile:
-    return _FittedFile.model_validate(tomllib.loads(_text("fitted.toml")))
+    ours = _FittedFile.model_validate(tomllib.loads(_text("fitted.toml")))
+    not_theirs = _our_gpus()
+    fits = added(
+        "fitted.gpu", not_theirs, partial(_fitted_part, "gpu"), partial(entry, FittedConstants)
+    )
+    others = added("fitted.stand_in", not_theirs, partial(_fitted_part, "stand_in"), _known_gpu)
+    return _FittedFile(
+        stand_in=ours.stand_in | {name: one.value for name, one in others.items()},
+        gpu=ours.gpu | {name: one.value for name, one in fits.items()},
+    )
+
+
+def _fitted_part(part: str, one: Installed) -> Mapping[str, object]:
+    found = table(one, one.plugin.fitted).get(part, {})
+    return dict(found)
+
+
+def _known_gpu(_: Installed, name: object) -> str:
+    gpu(str(name))
+    return str(name)
 
 
 @cache
@@ -116,6 +150,11 @@ def gpu(name: str) -> GpuSpec:
     return _gpus()[name]
 
 
+def plugged_gpus() -> dict[str, str]:
+    """GPUs of plug-ins, and which plug-in each is from."""
+    return {name: one.origin.who for name, one in _plugged_gpus().items()}
+
+
 def gpu_named(name: str) -> str | None:
     """The catalog's name of a GPU in another spelling, or as its driver calls it; null: none."""
     return _spellings().get(_plain(name))
@@ -145,7 +184,24 @@ def device(group: NodeGroup) -> GpuSpec:
 @cache
 def hosts() -> dict[str, SourcedHost]:
     """Every host of the catalog by name."""
+    return _our_hosts() | {name: one.value for name, one in _plugged_hosts().items()}
+
+
+@cache
+def _our_hosts() -> dict[str, SourcedHost]:
     return TypeAdapter(dict[str, SourcedHost]).validate_python(tomllib.loads(_text("hosts.toml")))
+
+
+@cache
+def _plugged_hosts() -> dict[str, Added[SourcedHost]]:
+    return added(
+        "hosts", _our_hosts(), lambda one: table(one, one.plugin.hosts), partial(entry, SourcedHost)
+    )
+
+
+def plugged_hosts() -> dict[str, str]:
+    """Hosts of plug-ins, and which plug-in each is from."""
+    return {name: one.origin.who for name, one in _plugged_hosts().items()}
 
 
 def host(name: str) -> SourcedHost:

@@ -254,8 +254,8 @@ def _nic(
     if spec.nic_gb_per_s is None:
         raise SpecError(
             f"groups[{index}] of cluster {cluster.name!r} has more GPUs than one scale-up domain "
-            f"of {group.gpu} ({domain}), and the NIC of its nodes is unknown: give a "
-            "cluster file with `nic: {per_node, gb_per_s}` "
+            f"of {group.gpu} ({domain}), and the NIC of its nodes is unknown: give "
+            "--nic 400Gb/s, or a cluster file with `nic: {per_node, gb_per_s}` "
             "(`plan catalog clusters --template` prints one)"
         )
     trace.append(Provenance(f"{group.gpu} NIC", "datasheet", spec.nic_gb_per_s.source))

@@ -5,10 +5,8 @@ To add one: write its object, add one line here and its word to the runtimes tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.base.plugins import Registry
 from trainplan.costmodel.optimizers.adafactor import ADAFACTOR
 from trainplan.costmodel.optimizers.adamw import ADAMW, LION, SGD
 from trainplan.costmodel.optimizers.adamw8bit import ADAMW8BIT
@@ -21,7 +19,8 @@ from trainplan.costmodel.spec.optimizer import SETTINGS, OptimizerSpec
 
 __all__ = ["OPTIMIZERS", "Matrix", "Multiplied", "Optimizer", "optimizer_of", "updates_by_layer"]
 
-OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
+OPTIMIZERS: Registry[Optimizer] = Registry(
+    "optimizers",
     {
         one.name: one
         for one in (
@@ -39,7 +38,8 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
             APOLLO,
             APOLLO_MINI,
         )
-    }
+    },
+    Optimizer,
 )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from types import MappingProxyType
 
 from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.base.plugins import Registry
 from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes.accelerate import ACCELERATE
 from trainplan.costmodel.runtimes.adapters import refuse_training
@@ -35,7 +35,8 @@ from trainplan.costmodel.runtimes.traits.footprint import PRIMARY_MESSAGE_BYTES
 from trainplan.costmodel.spec import Job, TrainingSpec
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
 
-RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
+RUNTIMES: Mapping[str, RuntimeTraits] = Registry(
+    "runtimes",
     {
         traits.name: traits
         for traits in (
@@ -56,7 +57,8 @@ RUNTIMES: Mapping[str, RuntimeTraits] = MappingProxyType(
             TORCH_EAGER,
             *METHOD_RUNTIMES,
         )
-    }
+    },
+    RuntimeTraits,
 )
 
 

@@ -6,8 +6,8 @@ Names are those of `costmodel.spec.layout.SCHEDULE_NAMES`, in its order.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
+from trainplan.costmodel.base.plugins import Registry
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs import (
@@ -30,7 +30,8 @@ from trainplan.costmodel.schedules.programs import (
 )
 from trainplan.costmodel.schedules.schedule import Schedule
 
-SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
+SCHEDULES: Mapping[str, Schedule] = Registry(
+    "schedules",
     {
         "1f1b": one_f_one_b.SCHEDULE,
         "interleaved": interleaved.SCHEDULE,
@@ -52,7 +53,8 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         "seq-1f1b": sequence_chunked.SCHEDULE,
         "vocab-1f1b": vocabulary_parallel.ONE_BARRIER,
         "vocab-1f1b-2": vocabulary_parallel.TWO_BARRIERS,
-    }
+    },
+    Schedule,
 )
 
 

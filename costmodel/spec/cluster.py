@@ -92,6 +92,10 @@ class ClusterSpec(Spec):
     groups: tuple[NodeGroup, ...] = Field(min_length=1)
     fabric: tuple[FabricTier, ...] = ()
     currency: str = "USD"
+    pue: float | None = Field(default=None, ge=1.0, le=10.0)
+    """Energy of the whole site over that of its machines; null: not stated."""
+    kg_co2_per_kwh: float | None = Field(default=None, ge=0.0, le=10.0)
+    """Carbon dioxide that a kWh of its electricity emits, in kg; null: not stated."""
     links: LinkSpec | None = None
     """Measured links between the nodes, where they are known; null: all alike."""
     between_groups: BetweenGroups | None = None

@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.similar import did_you_mean
 from trainplan.costmodel.spec.layout import StageSpec
 
 LONGEST_NUMBER = 9
@@ -189,6 +190,10 @@ class Share(Codec):
     of: str
     """The whole, as a noun."""
 
+    def text(self, value: object) -> str:
+        assert isinstance(value, int | float)
+        return f"{value:g}" if float(f"{value:g}") == value else f"{value!r}"
+
     def read(self, name: str, text: str) -> float:
         try:
             return float(text)
@@ -225,6 +230,11 @@ class Stages(Codec):
         """
         if text == "even":
             return None
+        if text in ("uneven", "free"):
+            raise SpecError(
+                f"layout field {name}={text}: say how many layers every virtual stage has, such as "
+                f"{name}=13*8+12, or even; `--fix {name}=uneven` of a search finds them"
+            )
         stages: list[dict[str, int]] = []
         for part in text.split("+"):
             stage, star, times = part.partition("*")
@@ -242,7 +252,9 @@ class Stages(Codec):
         return stages
 
     def chosen(self, name: str, text: str) -> float:
-        return one_of(name, text, ("free", "even"))
+        if text.lower() not in ("free", "even"):
+            raise SpecError(f"{name} is one of free, even, uneven")
+        return float(text.lower() == "even")
 
 
 def bits(modules: Iterable[str], names: Sequence[str]) -> int:
@@ -288,7 +300,8 @@ def at_least_one(name: str, text: str) -> int:
 def one_of(name: str, text: str, names: Collection[str]) -> int:
     """Place of a name of `--fix`, whatever its case."""
     if text.lower() not in names:
-        raise SpecError(f"{name} is one of {', '.join(names)}")
+        meant = did_you_mean(name, text, names)
+        raise SpecError(f"{name} is one of {', '.join(names)}" + (f": {meant}" if meant else ""))
     return list(names).index(text.lower())
 
 

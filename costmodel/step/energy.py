@@ -24,7 +24,7 @@ from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatch
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import ClusterSpec, Job, ModelSpec
-from trainplan.costmodel.step.estimate import Priced
+from trainplan.costmodel.step.estimate import Priced, price
 
 WAITING_SHARE = 0.35
 """Power of a GPU that communicates or waits, over its power limit.
@@ -58,6 +58,14 @@ class Energy(Context):
         Source: the sum at the head of this module.
         """
         return self.limit_watts * (WAITING_SHARE * seconds + busy / self.machine.speed)
+
+    def of_step(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
+        """Joules of one step of all GPUs, whose simulated time is known.
+
+        Source: the sum at the head of this module, each rank counted by itself.
+        """
+        priced = price(self.with_table(table), merged=False)
+        return self.joules(seconds, self.busy(priced, apart=True))
 
     def least_busy(self, table: LayoutTable) -> FloatColumn:
         """Busy seconds of one GPU that no recomputation can fall below.

@@ -21,14 +21,14 @@ def price_per_second(cluster: ClusterSpec) -> float:
         if group.price_per_gpu_hour is None:
             raise SpecError(
                 f"groups[{index}] ({group.gpu}) of cluster {cluster.name!r} has no price: give "
-                "`price_per_gpu_hour` in a cluster file (`plan catalog clusters --template` prints "
-                "one); the catalog holds no prices"
+                "--price, or `price_per_gpu_hour` in a cluster file (`plan catalog clusters "
+                "--template` prints one); the catalog holds no prices"
             )
     hourly = sum(g.num_gpus * (g.price_per_gpu_hour or 0.0) for g in cluster.groups)
     if hourly <= 0:
         raise SpecError(
             f"every price of cluster {cluster.name!r} is 0, so all layouts cost the same: give "
-            "`price_per_gpu_hour`, or choose another --objective"
+            "--price, or `price_per_gpu_hour` in a cluster file, or choose another --objective"
         )
     return hourly / SECONDS_PER_HOUR
 

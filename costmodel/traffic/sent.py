@@ -56,7 +56,8 @@ def sent_bytes(job: Job, layout: Layout, pp_rank: int, params: Mapping[str, floa
     """Bytes of one rank of a pipeline rank in a step; of exchanges of experts the mean.
 
     Args:
-        job: Without context parallelism; a model of attention, MLPs and experts.
+        job: A model of attention, MLPs and experts; what context parallelism itself exchanges is
+            not counted.
         layout: ZeRO-0 or ZeRO-1, one pipeline.
         pp_rank: Place in the pipeline.
         params: Parameters of the rank: `dp` those replicated over it, `expert dp` the others.
@@ -115,8 +116,9 @@ class _Passes:
 
     @property
     def tokens(self) -> int:
-        """Of a micro batch."""
-        return self.layout.micro_batch_size * self.job.training.seq_length
+        """Of a micro batch, on one context rank."""
+        whole = self.layout.micro_batch_size * self.job.training.seq_length
+        return whole // self.layout.cp
 
     @property
     def activation(self) -> int:

@@ -1,4 +1,4 @@
-"""Writes docs/accuracy.md and its figures, intervals and table of runs from the published runs.
+"""Writes docs/accuracy.md, its pictures, figures, intervals and table of runs from published runs.
 
 python docs/generator/accuracy.py            write both, and say which figures moved
 python docs/generator/accuracy.py --check    say what is out of date or worse, exit code 1 if any is
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import accuracy_pictures
 import headlines
 from accuracy_findings import Findings, Json
 from accuracy_page import page
@@ -111,6 +112,7 @@ def complaints(findings: Findings) -> Iterator[str]:
             yield f"figure {name} is {verdict}: mend the model, or run `make accuracy` and say why"
     if wanted_intervals(findings) != catalog.intervals():
         yield f"{INTERVALS.relative_to(ROOT)} is out of date: run `make accuracy`"
+    yield from accuracy_pictures.complaints(findings.scores.rows, agree)
     yield from _stale(PAGE, page(findings))
     yield from _stale(FILE, evidence_text(findings.scores.rows))
 
@@ -184,6 +186,7 @@ def main(arguments: Sequence[str]) -> int:
     for name, figure in now.items():
         before = f"{stated[name].value:g} -> " if name in stated else ""
         sys.stdout.write(f"{name:36} {before}{figure.value:g}\n")
+    accuracy_pictures.write(findings.scores.rows)
     PAGE.write_text(page(findings), encoding="utf-8")
     FILE.write_text(evidence_text(findings.scores.rows), encoding="utf-8")
     text = json.dumps({name: asdict(figure) for name, figure in now.items()}, indent=1)

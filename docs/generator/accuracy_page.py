@@ -7,6 +7,7 @@ from dataclasses import fields
 from statistics import fmean
 
 import accuracy_evidence
+import accuracy_pictures
 import accuracy_profiles
 from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_error
 from accuracy_remarks import PEERS, SHORT
@@ -102,13 +103,12 @@ def _summary(found: Scores) -> Iterator[Row]:
 def _steps(found: Scores) -> str:
     titles = {"gpu": "GPU", "feature": "runs with"}
     tables = (errors_table(titles.get(name, name), groups) for name, groups in found.groups.items())
-    return "\n\n".join(("## Step time", *tables))
+    return "\n\n".join(("## Step time", accuracy_pictures.picture_text(), *tables))
 
 
 def _ranking(found: Scores) -> str:
     study = found.layout_study
-    assert found.ranking
-    assert study
+    assert found.ranking and study
     order = study.ranking
     many = [one.regret_fraction for one in found.ranking.groups if one.num_layouts > FEWEST_LAYOUTS]
     return f"""\

@@ -44,7 +44,7 @@ from trainplan.costmodel.step import results
 from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.evidence import envelope, evidence
-from trainplan.planner.plan import apart, settings, target
+from trainplan.planner.plan import apart, settings, spent, target
 from trainplan.planner.plan import plan as plans
 from trainplan.planner.tuning import events as tuning
 
@@ -159,6 +159,7 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         plans.OtherSchedule,
     ),
     ("placement", "Which node holds which ranks.", links.Placement),
+    ("spent", "What a step and the run take.", spent.Spent),
     ("apart", "A tower on GPUs of its own.", apart.Apart),
     ("apart.splits[]", "One split of the GPUs.", apart.SplitTried),
     ("provenance.sources[]", "Where a number of the machine comes from.", plans.Source),

@@ -9,12 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import get_args
 
+from annotated_types import Le
+
 from trainplan.cli.commands.tune import TRIAL_LAUNCHERS
 from trainplan.cli.options.stated import listed
 from trainplan.cli.schemas.documents import DOCUMENTS
+from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.axes.axis import Axis
+from trainplan.costmodel.catalog import gpu_names, hosts
+from trainplan.costmodel.catalog.clusters import machines, short_names
+from trainplan.costmodel.catalog.models import preset_names, repositories
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.codecs import Flag, Modules, Names, Stages
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, LARGEST_SIZE, Precision, StatePrecision
 from trainplan.costmodel.spec.lengths import Packing
 from trainplan.planner.exporters import EXPORTERS
@@ -27,6 +36,26 @@ from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.launch.script import LauncherKind
 
+EVEN = "even"
+"""The one word for `stages`, which are else written one by one."""
+
+
+def _values(axis: Axis) -> Iterator[str]:
+    """The values of a field of a layout, where they are few and can be listed."""
+    match axis.codec:
+        case Names(names):
+            yield from (name or "none" for name in names)
+        case Modules(names):
+            yield from names
+        case Flag():
+            yield from ("true", "false")
+        case Stages():
+            yield EVEN
+    for limit in Layout.model_fields[axis.name].metadata if "." not in axis.name else ():
+        if isinstance(limit, Le):
+            yield from map(str, range(int(str(limit.le)) + 1))
+
+
 NAMES_FILE = Path(__file__).parents[2] / "cli" / "options" / "names.py"
 HEAD = '''"""Names that help pages list, and nothing that must be imported for them.
 
@@ -34,8 +63,16 @@ Written by docs/generator/generate.py (`make docs`) from the registries: edit th
 """
 
 from __future__ import annotations
+
+from trainplan.cli.options.plugged import with_plugins
 '''
 NAMES: Mapping[str, Iterable[str]] = {
+    "MODELS": preset_names(),
+    "REPOSITORIES": [one for name in preset_names() for one in repositories(name)],
+    "GPUS": [*gpu_names(), *short_names()],
+    "HOSTS": hosts(),
+    "MACHINES": machines(),
+    "LAYOUT_FIELDS": [f"{axis.option}={'|'.join(_values(axis))}" for axis in AXES],
     "PRECISIONS": get_args(Precision),
     "PACKINGS": get_args(Packing),
     "OPTIMIZERS": tuple(OPTIMIZERS),
@@ -57,6 +94,16 @@ NAMES: Mapping[str, Iterable[str]] = {
     "DOCUMENTS": DOCUMENTS,
 }
 
+PLUGGED: Mapping[str, str] = {
+    "OPTIMIZERS": "optimizers",
+    "RUNTIMES": "runtimes",
+    "SCHEDULES": "schedules",
+    "EXPORTERS": "exporters",
+    "LAUNCHERS": "launchers",
+    "PROFILE_FORMATS": "importers",
+}
+"""Those to which plug-ins add, and their field of `Plugin`."""
+
 
 def names_text() -> str:
     """Source of `cli.options.names`."""
@@ -67,7 +114,10 @@ def names_text() -> str:
 def _lines() -> Iterator[str]:
     for constant, names in NAMES.items():
         quoted = [f'"{name}",' for name in names]
-        if len(quoted) == 1:
+        if constant in PLUGGED:
+            yield from (f"{constant} = with_plugins(", f'    "{PLUGGED[constant]}",', "    (")
+            yield from (*(f"        {name}" for name in quoted), "    ),", ")")
+        elif len(quoted) == 1:
             yield f"{constant} = ({quoted[0]})"
         else:
             yield from (f"{constant} = (", *(f"    {name}" for name in quoted), ")")

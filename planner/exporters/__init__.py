@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
+from trainplan.costmodel.base.plugins import Registry
 from trainplan.planner.exporters.accelerate import ACCELERATE
 from trainplan.planner.exporters.arctic_training import ARCTIC_TRAINING
 from trainplan.planner.exporters.config import (
@@ -38,7 +38,8 @@ __all__ = [
     "UserVariable",
 ]
 
-EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
+EXPORTERS: Mapping[str, Exporter] = Registry(
+    "exporters",
     {
         exporter.runtime: exporter
         for exporter in (
@@ -51,6 +52,8 @@ EXPORTERS: Mapping[str, Exporter] = MappingProxyType(
             ACCELERATE,
             FSDP2,
         )
-    }
+    },
+    Exporter,
+    called="runtime",
 )
 """Exporter of every runtime a plan can be written for, by runtime id."""

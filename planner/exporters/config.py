@@ -199,7 +199,8 @@ class Exporter:
     """Files of a checkout (patterns below its root) that define the options; the first names one
     file, which must be there. Empty: the exporter writes the program, too."""
     recorded_flags: str
-    """File beside this one with the options of the release `export` is written for."""
+    """File beside this one with the options of the release `export` is written for; of a plug-in,
+    `package:file` or empty."""
     of_others: frozenset[str] = frozenset()
     """Options that it writes for the user's own script, or for a library: no source of the runtime
     defines them."""

@@ -9,6 +9,9 @@ from importlib import resources
 
 @cache
 def recorded(file: str) -> frozenset[str]:
-    """Those in a file of this folder."""
-    text = resources.files(__package__).joinpath(file).read_text("utf-8")
+    """Those in a file of this folder, or of another package: `package:file`; of no file, none."""
+    if not file:
+        return frozenset()
+    package, _, name = file.rpartition(":")
+    text = resources.files(package or __package__).joinpath(name).read_text("utf-8")
     return frozenset(json.loads(text)["flags"])

@@ -6,8 +6,9 @@ To add one: a module with its `Launcher`, and its line in `LAUNCHERS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
+from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.base.plugins import Registry
 from trainplan.planner.launchers.kubernetes import PYTORCHJOB, TRAINJOB
 from trainplan.planner.launchers.mpi import MPI
 from trainplan.planner.launchers.script import Launcher, LaunchFile, hostfile
@@ -15,9 +16,10 @@ from trainplan.planner.launchers.skypilot import SKYPILOT
 from trainplan.planner.launchers.slurm import SLURM
 from trainplan.planner.launchers.torchrun import TORCHRUN, TORCHRUN_C10D
 
-__all__ = ["LAUNCHERS", "LaunchFile", "Launcher", "hostfile"]
+__all__ = ["LAUNCHERS", "LaunchFile", "Launcher", "hostfile", "launcher"]
 
-LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
+LAUNCHERS: Mapping[str, Launcher] = Registry(
+    "launchers",
     {
         "torchrun": TORCHRUN,
         "torchrun-c10d": TORCHRUN_C10D,
@@ -26,6 +28,18 @@ LAUNCHERS: Mapping[str, Launcher] = MappingProxyType(
         "kubernetes": TRAINJOB,
         "pytorchjob": PYTORCHJOB,
         "skypilot": SKYPILOT,
-    }
+    },
+    Launcher,
 )
 """Launcher of every way to start a job, by name."""
+
+
+def launcher(name: str) -> Launcher:
+    """One way to start a job.
+
+    Raises:
+        CatalogError: No such launcher; the message names the nearest.
+    """
+    if name not in LAUNCHERS:
+        raise unknown_name("launcher", name, LAUNCHERS, f"known: {', '.join(LAUNCHERS)}")
+    return LAUNCHERS[name]

@@ -30,6 +30,7 @@ from trainplan.planner.plan.layout_document import (
     with_later_keys,
 )
 from trainplan.planner.plan.settings import Settings
+from trainplan.planner.plan.spent import Spent
 from trainplan.planner.plan.target import Reserve, Target, Trusted
 
 SCHEMA = "trainplan/plan/v1"
@@ -145,6 +146,8 @@ class Plan(Spec):
     """A tower on GPUs of its own, which are not among those of `job`; null: there is none."""
     evidence: Evidence | None = None
     """How far the best layout is from what was measured; null: not asked."""
+    spent: Spent | None = None
+    """What a step and the run take: energy, carbon dioxide, money; null: not asked."""
     notes: tuple[str, ...] = ()
 
 
@@ -232,6 +235,7 @@ def plan_json(plan: Plan) -> Json:
         "placement": plan.placement.model_dump(mode="json") if plan.placement else None,
         "apart": plan.apart and plan.apart.model_dump(mode="json"),
         "evidence": evidence_json(plan.evidence),
+        "spent": plan.spent and plan.spent.model_dump(mode="json"),
         "provenance": {
             "runtime_version": plan.runtime_version,
             "memory_margin": plan.memory_margin,

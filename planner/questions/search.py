@@ -15,6 +15,7 @@ from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.goals.after_even import check_uneven
@@ -26,6 +27,7 @@ from trainplan.planner.goals.uneven import looks_for_uneven
 from trainplan.planner.plan import Certificate, Infeasible, Plan, SearchOptions
 from trainplan.planner.plan.apart import NO_EXPORT, Apart
 from trainplan.planner.plan.plan import Source
+from trainplan.planner.plan.spent import Spent, spent_on
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.changes.feasibility import Relaxations, relaxations
@@ -92,7 +94,9 @@ def search(
         slower = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
         certificate = _priced(replace(context, budget=budget), asked, plan.certificate)
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
-        plan = plan.model_copy(update={"other_schedules": slower, **found})
+        best = plan.best
+        spent = None if apart else spent_of(plan.job, best.layout, best.estimate, measured)
+        plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **found})
     layout = plan.best.layout
     texts = [
         *_without_files(job, layout),
@@ -105,6 +109,11 @@ def search(
     if apart:
         texts = [*(text for text in texts if "`plan export`" not in text), NO_EXPORT]
     return plan.model_copy(update={"notes": tuple(texts), "apart": apart})
+
+
+def spent_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING) -> Spent:
+    """What a step of a priced layout takes, and the run: energy, carbon dioxide, money."""
+    return spent_on(job, machine_for(job, measured), layout, priced.step_time_s)
 
 
 def _priced(context: SearchContext, asked: Job, certificate: Certificate) -> Certificate:

@@ -41,6 +41,8 @@ class Simulation:
     lanes: tuple[Span, ...] = ()
     """What every lane of the slowest rank does, where something is off the GPU: seconds from the
     start of the step, before what no term explains."""
+    message: float = 0.0
+    """Of a message between stages: what occupies neither of them."""
 
     @property
     def ends(self) -> FloatColumn:
@@ -95,10 +97,12 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
     program = program_for(layout.schedule, shape, relative if adapts else EQUAL)
     speed = machine.speed
     passes = StageSeconds(seconds.forward / speed, seconds.backward / speed, seconds.weight / speed)
+    message = float(way[0]) / speed
     return Simulation(
-        scored=score(layout.schedule, program, passes, float(way[0]) / speed),
+        scored=score(layout.schedule, program, passes, message),
         traffic=tuple((np.broadcast_to(priced.traffic, (layout.pp, 1))[:, 0] / speed).tolist()),
         optimizer=float(priced.update[0]) / speed,
         step_time_s=explicit(candidates)[0].step_time_s,
         lanes=tuple(timeline(work)) if work else (),
+        message=message,
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+from trainplan.costmodel.base.plugins import Registry
 from trainplan.planner.readers.accelerate import ACCELERATE
 from trainplan.planner.readers.arctic_training import ARCTIC_TRAINING
 from trainplan.planner.readers.deepspeed import DEEPSPEED
@@ -32,6 +35,7 @@ __all__ = [
     "Reader",
     "Reading",
     "Word",
+    "readers",
 ]
 
 READERS: tuple[Reader, ...] = (
@@ -44,3 +48,12 @@ READERS: tuple[Reader, ...] = (
     ACCELERATE,
 )
 """Reader of every runtime whose launches are read; the first that recognises one reads it."""
+
+PLUGGED: Registry[Reader] = Registry("readers", {}, Reader)
+"""Those of plug-ins."""
+
+
+@cache
+def readers() -> tuple[Reader, ...]:
+    """Ours, and after them those of plug-ins."""
+    return (*READERS, *PLUGGED.values())

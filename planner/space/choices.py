@@ -9,6 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.axes import AXIS_OF_COLUMN, AXIS_OF_OPTION, AXIS_OF_SHORT, RULES
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.similar import did_you_mean, shortened
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.layouts.table import evenly
 from trainplan.costmodel.runtimes import traits_of
@@ -170,7 +171,9 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
     axis = AXIS_OF_OPTION.get(field) or AXIS_OF_SHORT.get(field)
     if axis is None:
         known = ", ".join(sorted(AXIS_OF_OPTION))
-        raise SpecError(f"{text!r}: no field {field!r}; fields are {known}")
+        meant = did_you_mean("layout field", field, AXIS_OF_OPTION)
+        said = f"{shortened(text)!r}: no field {shortened(field)!r}:"
+        raise SpecError(" ".join(filter(None, (said, meant, f"fields are {known}"))))
     try:
         return Choice(axis.column, axis.codec.chosen(field, value), text, excluded)
     except SpecError as error:

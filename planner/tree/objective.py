@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.step import Priced, price
+from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.energy import Energy
 
 
@@ -65,9 +65,7 @@ class StepEnergy:
 
     def value(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
         """Joules of the simulated step."""
-        model = self.energy
-        priced = price(model.with_table(table), merged=False)
-        return self._within(seconds, model.joules(seconds, model.busy(priced, apart=True)))
+        return self._within(seconds, self.energy.of_step(table, seconds))
 
     def _within(self, seconds: FloatColumn, joules: FloatColumn) -> FloatColumn:
         return np.where(seconds <= self.most_seconds, joules, np.inf)

@@ -127,6 +127,10 @@ class Tried(Spec):
     why: str
     outcome: Outcome
     planned_step_time_s: PositiveFloat
+    expected: Forecast | None = None
+    """What was believed of it when it began; null: it ran in an earlier run."""
+    probability_faster_remains: Probability | None = None
+    """As in `Learned`, after it; null likewise."""
 
 
 class Remains(Spec):

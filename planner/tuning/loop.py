@@ -16,7 +16,7 @@ from trainplan.planner.questions.search import search
 from trainplan.planner.tuning import reports
 from trainplan.planner.tuning.choose import choose, reason
 from trainplan.planner.tuning.contenders import Contenders, contenders, exports
-from trainplan.planner.tuning.events import Event, StopReason
+from trainplan.planner.tuning.events import Event, Forecast, StopReason
 from trainplan.planner.tuning.knowledge import Ended, Knowledge, knowledge_of
 from trainplan.planner.tuning.options import TuneOptions
 from trainplan.planner.tuning.stop import Untried, untried
@@ -73,16 +73,19 @@ def run(
     left = what_remains(known, options)
     yield reports.started(known, options)
     stop = stop_reason(known, options, left)
+    told: dict[int, tuple[Forecast, float]] = {}
     while stop is None:
         trial, row = next_trial(known, left)
-        yield reports.trial_started(known, trial, row)
+        begun = reports.trial_started(known, trial, row)
+        yield begun
         ended = Ended(row, trial, launch(trial))
         before, known = known, known.after(ended).priced_near(measured)
         yield reports.trial_ended(before, known, ended)
         left = what_remains(known, options)
+        told[trial.number] = begun.forecast, left.probability
         yield reports.learned(known, left)
         stop = stop_reason(known, options, left)
-    yield reports.finished(known, options, left, stop, measured)
+    yield reports.finished(known, options, left, stop, measured, told=told)
 
 
 def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> Start:

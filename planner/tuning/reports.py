@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import exp
+from types import MappingProxyType
 
 import numpy as np
 
@@ -32,6 +34,7 @@ from trainplan.planner.tuning.knowledge import Ended, Knowledge
 from trainplan.planner.tuning.options import TuneOptions
 from trainplan.planner.tuning.stop import Untried
 
+NOTHING_TOLD: Mapping[int, tuple[Forecast, float]] = MappingProxyType({})
 LIKELIEST = 5
 """Untried layouts that are told."""
 
@@ -96,13 +99,15 @@ def finished(
     left: Untried,
     stop: StopReason,
     measured: Measured = NOTHING,
+    *,
+    told: Mapping[int, tuple[Forecast, float]] = NOTHING_TOLD,
 ) -> Finished:
-    """The result."""
+    """The result; `told` has by trial what was expected of it and what remained after it."""
     return Finished(
         stop=stop,
         says=_says(known, options, left, stop),
         best=_best(known),
-        trials=tuple(_tried(known, one) for one in known.ended),
+        trials=tuple(_tried(known, one, told.get(one.trial.number)) for one in known.ended),
         remains=_remains(known, options, left),
         scalars=scalar_ranges(known),
         memory_factor=memory_factor(known),
@@ -141,7 +146,8 @@ def _best(known: Knowledge) -> Best | None:
     )
 
 
-def _tried(known: Knowledge, one: Ended) -> Tried:
+def _tried(known: Knowledge, one: Ended, told: tuple[Forecast, float] | None) -> Tried:
+    expected, remained = told or (None, None)
     return Tried(
         number=one.trial.number,
         layout=one.trial.layout,
@@ -149,6 +155,8 @@ def _tried(known: Knowledge, one: Ended) -> Tried:
         why=one.trial.why,
         outcome=one.outcome,
         planned_step_time_s=_planned(known, one.row),
+        expected=expected,
+        probability_faster_remains=remained,
     )
 
 

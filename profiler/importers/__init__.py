@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.base.plugins import Registry
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.profiler.importers import aceso, galvatron, metis, nccl_tests, sailor, simumax
@@ -27,17 +28,23 @@ class Importer:
     """Profile of the contents by file name."""
 
 
-IMPORTERS = {
-    importer.name: importer
-    for importer in (
-        Importer("aceso", "CSV files of Aceso's profiler: operations, collectives", aceso.read),
-        Importer("galvatron", "JSON files of Galvatron: layers, bandwidths", galvatron.read),
-        Importer("metis", "JSON files of Metis: time of each layer", metis.read),
-        Importer("nccl-tests", "output or -J file of all_reduce_perf and others", nccl_tests.read),
-        Importer("sailor", "JSON files of Sailor: layers, network coefficients", sailor.read),
-        Importer("simumax", "system JSON of SimuMax: operations, networks", simumax.read),
-    )
-}
+IMPORTERS: Mapping[str, Importer] = Registry(
+    "importers",
+    {
+        importer.name: importer
+        for importer in (
+            Importer("aceso", "CSV files of Aceso's profiler: operations, collectives", aceso.read),
+            Importer("galvatron", "JSON files of Galvatron: layers, bandwidths", galvatron.read),
+            Importer("metis", "JSON files of Metis: time of each layer", metis.read),
+            Importer(
+                "nccl-tests", "output or -J file of all_reduce_perf and others", nccl_tests.read
+            ),
+            Importer("sailor", "JSON files of Sailor: layers, network coefficients", sailor.read),
+            Importer("simumax", "system JSON of SimuMax: operations, networks", simumax.read),
+        )
+    },
+    Importer,
+)
 
 
 def import_profile(name: str, texts: Mapping[str, str], request: ImportRequest) -> Profile:

@@ -4,12 +4,17 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
+from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
+
+from trainplan.cli.commands.doctor import LIBRARIES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"cli", "planner", "profiler", "costmodel"}
@@ -72,19 +77,30 @@ def test_every_room_is_packed_and_is_a_package(wheel):
     assert {f"trainplan/{room}/__init__.py" for room in rooms} <= packed
 
 
-def test_data_files_are_packed(wheel):
-    kinds = {".toml", ".json", ".yaml"}
-    data = [path for package in PACKAGES for path in (ROOT / package).rglob("*")]
-    packed = [path.relative_to(ROOT).as_posix() for path in data if path.suffix in kinds]
-    expected = {f"trainplan/{path}" for path in packed}
-    assert expected
-    assert expected <= set(names(wheel))
+def test_every_file_of_the_packages_is_packed(wheel):
+    """Data of the catalog, templates, pages and scripts of reports: whatever they end in."""
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*")]
+    kept = {path.relative_to(ROOT).as_posix() for path in files if path.is_file()}
+    expected = {f"trainplan/{path}" for path in kept if "__pycache__" not in path}
+    assert len({Path(path).suffix for path in expected}) > 3
+    assert expected == set(names(wheel))
 
 
 def test_command_and_license_are_declared(wheel):
     texts = {Path(name).name: name for name in wheel.namelist() if ".dist-info/" in name}
     assert "plan = trainplan.cli.main:main" in wheel.read(texts["entry_points.txt"]).decode()
     assert "Apache License" in wheel.read(texts["LICENSE"]).decode()
+    assert wheel.read(texts["NOTICE"]) == (ROOT / "NOTICE").read_bytes()
+
+
+def test_the_source_distribution_holds_all_that_is_in_the_wheel_and_the_tests(wheel, tmp_path):
+    (path,) = SdistBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    with tarfile.open(path) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    assert {name.removeprefix("trainplan/") for name in names(wheel)} <= packed
+    tests = (ROOT / "tests").rglob("test_*.py")
+    assert {path.relative_to(ROOT).as_posix() for path in tests} <= packed
+    assert {"NOTICE", "LICENSE", "README.md", "pyproject.toml", "Makefile"} <= packed
 
 
 @pytest.mark.parametrize("arguments", ["['--help']", "['search', '--help']"])
@@ -104,3 +120,17 @@ def test_tests_ask_for_the_torch_that_the_extra_brings():
     sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     asked = {one for text in sources for one in re.findall(r'skip\("torch", "([\d.]+)"', text)}
     assert [f"torch>={version}" for version in asked] == project["optional-dependencies"]["oracles"]
+
+
+def test_the_versions_of_python_that_are_named_are_tested():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    named = [one.rpartition(" ")[2] for one in project["classifiers"] if "Python :: 3." in one]
+    checks = yaml.safe_load((ROOT / ".github" / "workflows" / "check.yml").read_text("utf-8"))
+    assert checks["jobs"]["check"]["strategy"]["matrix"]["python"] == named
+    assert project["requires-python"] == f">={named[0]}"
+
+
+def test_doctor_looks_for_every_library_that_an_installation_brings():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    asked = {re.split(r"[<>=]", one)[0] for one in project["dependencies"]}
+    assert set(LIBRARIES) == asked

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -141,10 +142,26 @@ def test_products_of_numpy_take_no_cores_from_a_search_unless_the_user_says_so(
     assert done.stdout.split() == [str(chosen), str(threads)]
 
 
-def test_without_arguments_there_is_a_start():
+def test_without_arguments_there_are_three_examples_that_work():
     outcome = plan()
     assert outcome.code == 0
-    assert "plan search --model llama3-70b" in outcome.out
+    whole = outcome.out.replace("\\\n", "")
+    search, gpus, check = (line for line in whole.splitlines() if line.startswith("  plan "))
+    assert re.match(r"tp \d+ · ", plan(*shlex.split(search)[1:], "--search-options", "none").out)
+    fewest = plan(*shlex.split(gpus)[1:], "--search-options", "none").out
+    assert re.match(r"\d+ GPUs are the fewest that end the run in time: in ", fewest)
+    words = shlex.split(check)[1:]
+    told = plan("check", "--time-limit", "3", *words[1:]).out
+    assert told.startswith("It runs and fits: ")
+    assert max(len(line) for line in outcome.out.splitlines()) <= 80
+
+
+def test_a_group_alone_shows_its_commands_and_ends_as_click_ends_it():
+    outcome = plan("catalog")
+    assert outcome.code == 2
+    assert outcome.err.startswith("Usage: plan catalog [OPTIONS] COMMAND")
+    assert "\n  gpus " in outcome.err
+    assert "error" not in outcome.err
 
 
 def test_the_version_is_printed():

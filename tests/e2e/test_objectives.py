@@ -32,14 +32,15 @@ def rented(tmp_path: Path) -> tuple[str, ...]:
     ],
     ids=" ".join,
 )
-def test_the_second_line_says_the_value_of_the_objective(rented, arguments, second):
+def test_the_value_of_the_objective_stands_beside_the_layout(rented, arguments, second):
     outcome = plan("search", *rented, *arguments)
     lines = outcome.out.splitlines()
     assert outcome.code == 0
-    assert lines[0].startswith("tp ")
-    assert second in lines[1]
+    first = int(arguments[1] != "gpus")  # a number of GPUs is the answer itself
+    assert lines[1 - first].startswith("tp ")
+    assert second in lines[first]
     even = arguments[1] in ("memory", "energy")
-    assert lines[1].endswith("; proved with even stages" if even else "; proved")
+    assert lines[first].endswith("; proved with even stages" if even else "; proved")
     assert " a step (80 %" in lines[2]
     assert max(len(line) for line in lines) <= 100
 
@@ -131,8 +132,8 @@ def test_a_short_run_is_told_in_hours_or_minutes_and_one_gpu_is_one():
     job = with_value(with_value(TINY, "--cluster", "2x1:h100-sxm"), "--global-batch-size", "16")
     run = ("--tokens", "100M", "--deadline", "3h")
     lines = plan("search", *job, "--objective", "gpus", *run).out.splitlines()
-    assert lines[1].startswith("1 GPU is the fewest that ends the run in time: in ")
-    assert lines[1].endswith(" minutes; proved")
+    assert lines[0].startswith("1 GPU is the fewest that ends the run in time: in ")
+    assert lines[0].endswith(" minutes; proved")
     assert " minutes (" in lines[3]
     assert " 0 GPU-hours" not in lines[3]
     late = plan("search", *job, "--tokens", "1T", "--deadline", "1h")

@@ -93,8 +93,30 @@ def test_the_first_lines_are_the_answer(page: str):
     assert numbers.endswith("GiB")
     assert run.startswith("15 T tokens in ")
     assert "GPU-hours" in run
-    for part in ("Proved fastest of", "Where the step goes", "recompute", "Refused", "Next"):
+    for part in ("Proved fastest of", "Where the step goes", "recompute", "Next"):
         assert part in page
+
+
+BEHIND_VERBOSE = (
+    "combinations of settings",
+    "Memory of each pipeline rank, GiB",
+    "Refused: ",
+)
+
+
+def test_the_first_screen_is_short_and_the_rest_comes_with_verbose():
+    short, long = (plan("search", *SMALLER, *more).out for more in ((), ("--verbose",)))
+    before = short[: short.index("\n #")].splitlines()
+    assert len(before) <= 24
+    assert "With --verbose: memory of every rank" in short
+    assert short.count("distance") == 1
+    for part in BEHIND_VERBOSE:
+        assert part not in short
+        assert part in long
+    assert long.count("distance") == 3
+    assert "With --verbose" not in long
+    assert "smaller ones, each below 1 %" in short
+    assert "smaller ones" not in long
 
 
 def test_no_line_of_a_plan_is_wider_than_a_hundred_columns(page: str):
@@ -144,6 +166,31 @@ def test_money_comes_from_the_price_of_the_cluster(page: str):
     hours, money = re.search(r"([\d,]+) GPU-hours · ([\d,]+) EUR", line).groups()
     ratio = int(money.replace(",", "")) / int(hours.replace(",", ""))
     assert ratio == pytest.approx(2.0, rel=1e-4)
+
+
+def test_a_printed_layout_without_sequence_parallelism_says_so_itself():
+    printed = ("--layout", "tp 2 · pp 1 · dp 8 · mbs 1 · ZeRO-1 · recompute none")
+    stated = ("--layout", "tp=2,dp=8")
+    told = [plan("estimate", *SMALLER, *layout).out for layout in (printed, stated)]
+    assert ["sequence_parallel is not in the layout" in one for one in told] == [False, True]
+
+
+def test_energy_and_carbon_dioxide_of_the_run_come_with_what_is_stated_of_the_site(tmp_path):
+    layout = ("--layout", "pp=2", "--tokens", "1T")
+    plain = plan("estimate", *SMALLER, *layout).out.splitlines()[3]
+    assert re.fullmatch(r"energy [\d.]+ MWh, [\d.]+ Wh a step \(GPUs alone\)", plain)
+    stated = ("--pue", "1.2", "--carbon", "world", "--json")
+    on_line = plan("estimate", *SMALLER, *layout, *stated).json
+    assert (on_line["cluster"]["pue"], on_line["cluster"]["kg_co2_per_kwh"]) == (1.2, 0.445)
+    group = "{gpu: h100-sxm, num_nodes: 2, gpus_per_node: 8}"
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"groups: [{group}]\npue: 1.2\nkg_co2_per_kwh: 0.445\n")
+    job = with_value(SMALLER, "--cluster", str(path))
+    in_file = plan("estimate", *job, *layout, "--json").json
+    assert in_file["spent"] == on_line["spent"]
+    spent = in_file["spent"]
+    assert spent["kg_co2_per_run"] == pytest.approx(0.445 * spent["kwh_per_run"])
+    assert spent["kwh_per_step"] == pytest.approx(1.2 * spent["joules_per_step"] / 3.6e6)
 
 
 def test_another_runtime_version_is_noted():
@@ -224,7 +271,7 @@ def test_a_layout_the_runtime_cannot_express_is_not_sent_to_export(
     monkeypatch.setattr(answer, "notes", lambda *given: (*notes(*given), note))
     _, found, following = plan("search", *TINY).out.partition("Next\n")
     assert found
-    assert following == f"  {note}\n"
+    assert following.startswith(f"  {note}\n\n")
 
 
 def test_a_model_the_runtime_cannot_run_is_told_under_the_answer_and_nowhere_else():

@@ -70,6 +70,16 @@ def test_the_last_event_has_the_best_measured_the_trials_and_what_remains(simula
     assert document["certificate"]["lower_bound_s"] > 0
 
 
+def test_trials_keep_what_was_believed_before_and_after_them(simulated):
+    told = events(simulated("--trials", "2", "--json"))
+    forecasts = [one["forecast"] for one in told if one["event"] == "trial_started"]
+    chances = [one["probability_faster_remains"] for one in told if one["event"] == "learned"]
+    trials = told[-1]["trials"]
+    assert [one["expected"] for one in trials] == forecasts
+    assert [one["probability_faster_remains"] for one in trials] == chances
+    assert len(chances) == 2
+
+
 EVENTS_OF_A_TRIAL = ["trial_started", "trial_ended", "learned"]
 
 
@@ -89,7 +99,8 @@ def test_what_goes_on_repeats_no_trial(simulated, tmp_path):
     kept = (tmp_path / "tuned" / "trials.jsonl").read_text()
     told = events(simulated("--trials", "3", "--resume", "--json"))
     assert told[0]["earlier_trials"] == 2
-    assert told[-1]["trials"][:2] == first
+    believed = {"expected": None, "probability_faster_remains": None}
+    assert told[-1]["trials"][:2] == [{**one, **believed} for one in first]
     assert (tmp_path / "tuned" / "trials.jsonl").read_text().startswith(kept)
     layouts = [json.dumps(one["layout"]) for one in told[-1]["trials"]]
     assert len(set(layouts)) == len(layouts)

@@ -5,6 +5,7 @@ the change then says why a figure moved.
 """
 
 import importlib
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,24 @@ def test_pages_agree_within_the_last_digit(accuracy):
     assert not accuracy.agree("error 8.1 % of 12 runs", "error 8.4 % of 12 runs")
     assert not accuracy.agree("error 8.1 % of 12 runs", "error 8.1 % of 13 runs")
     assert not accuracy.agree("`run-1` 8.1", "`run-2` 8.1")
+
+
+def test_a_picture_of_other_numbers_is_out_of_date(accuracy, monkeypatch, tmp_path):
+    pictures = accuracy.accuracy_pictures
+    monkeypatch.setattr(pictures, "FOLDER", tmp_path)
+    drawn = pictures.Picture("one", [("a", [(1.234, 5.678), (9.0, 0.5)])], 100, None)
+    monkeypatch.setattr(pictures, "pictures", lambda rows: [drawn])
+    assert drawn.numbers == "a: 1.23 5.68, 9 0.5"
+    for text, complaints in (("a: 1.23 5.68, 9 0.5", 0), ("a: 1.23 5.61, 9 0.5", 1), ("", 1)):
+        drawn.path.write_text(f"<dc:description>{text}</dc:description>", encoding="utf-8")
+        assert len(list(pictures.complaints([], accuracy.agree))) == complaints
+
+
+@pytest.mark.parametrize("name", ["accuracy-steps", "accuracy-sources", "accuracy-kinds"])
+def test_a_picture_is_on_the_page_and_follows_the_scheme(name):
+    text = (ROOT / "docs" / "assets" / f"{name}.svg").read_text("utf-8")
+    [style, *_] = ET.fromstring(text).iter("{http://www.w3.org/2000/svg}style")
+    assert "prefers-color-scheme: dark" in style.text
+    assert "currentColor" in text
+    assert "#000000" not in text
+    assert f"](assets/{name}.svg)" in (ROOT / "docs" / "accuracy.md").read_text("utf-8")

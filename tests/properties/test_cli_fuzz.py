@@ -84,6 +84,15 @@ WORDS = st.one_of(
     st.sampled_from(["--template", "--schema", "gpt2", "h100-sxm", "--model", "--output-dir"]),
     st.text(TEXT, max_size=10),
 )
+REMARKS = ("cluster ", "model ", "--nic: ", "--price: ")
+"""How lines begin that say what a short name was taken for."""
+PARTS = st.sampled_from(
+    [
+        *("8", "64", "x", "2x8", ":", "@", "+", " ", "h100", "h100-sxm", "gb200", "gb200-nvl72"),
+        *("p5.48xlarge", "ND_H100_v5", "dgx-h100", "v100", "0", "99999999999", "X", "-", "_"),
+    ]
+)
+"""Of clusters as they may be typed."""
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -99,7 +108,9 @@ def answers_or_refuses(*arguments: str) -> None:
     if "completion" not in arguments:  # a script of click's
         assert all(len(line) <= 100 for line in outcome.out.splitlines())
     if outcome.code == 2 and not outcome.out:
-        assert len(outcome.err.splitlines()) == 1, outcome.err
+        *said, refusal = outcome.err.splitlines()
+        assert refusal.startswith("plan: error: "), outcome.err
+        assert all(line.startswith(REMARKS) for line in said), outcome.err
 
 
 @some(40, by_night=100)
@@ -129,6 +140,24 @@ def test_any_slip_is_priced_or_refused(job: dict[str, str], slip: tuple[str, str
 def test_any_job_is_searched_or_refused(job: dict[str, str]):
     del job["--layout"]
     answers_or_refuses("search", *typed(job), "--time-limit=0.2")
+
+
+@some(150, by_night=1000)
+@given(st.lists(PARTS, max_size=6).map("".join))
+def test_any_text_of_a_cluster_is_priced_or_refused(text: str):
+    job = ("--model", "Qwen/Qwen3-8B", "--cluster", text, *TINY[4:])
+    answers_or_refuses("estimate", *job, "--layout", "tp=1")
+
+
+MONEY = st.sampled_from(["2", ".", "5", "$", "EUR", " ", "-", "€", "/h", "e9", "nan", "٣"])
+SPEEDS = st.sampled_from(["4", "00", "x", "Gb/s", "GB/s", "/node", "/gpu", " ", ".", "0", "-", "٣"])
+
+
+@some(100, by_night=1000)
+@given(st.lists(MONEY, max_size=4).map("".join), st.lists(SPEEDS, max_size=5).map("".join))
+def test_any_price_and_network_are_read_or_refused(price: str, nic: str):
+    answers_or_refuses("estimate", *TINY, "--layout", "tp=1", f"--price={price}")
+    answers_or_refuses("estimate", *TINY, "--layout", "tp=1", f"--nic={nic}")
 
 
 @some(60, by_night=150)

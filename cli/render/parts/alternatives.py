@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from rich.table import Table
-
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.render.parts.grid import Grid, Words, grid
 from trainplan.cli.render.parts.text import (
     NEVER,
     SHORT_MODULES,
@@ -68,6 +66,8 @@ _APART = frozenset(
     }
 )
 """In columns of words further right, or too long for one."""
+_SHAPE = frozenset({"tp", "pp", "vpp", "cp", "dp", "ep", "etp", "micro_batch_size"})
+"""Axes that a narrow table keeps when others are gone."""
 _NEEDED = {
     **_FIRST,
     **{axis.column: _used(axis) for axis in AXES if axis.column not in _APART.union(_FIRST)},
@@ -80,10 +80,9 @@ _TEXTS: Mapping[str, Callable[[Layout], str]] = {
 """Where the cell is not the value as `--layout` takes it."""
 
 
-def alternatives_table(plan: Plan) -> Table:
+def alternatives_table(plan: Plan) -> Grid:
     """The best layout of each family, fastest first; `~` marks near-ties."""
-    chosen = [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
-    away = any(offloaded_text(candidate.layout) != NEVER for candidate in plan.candidates)
+    chosen, away = shown_axes(plan), any_away(plan)
     columns = (
         "#",
         *(axis.word for axis in chosen),
@@ -100,14 +99,31 @@ def alternatives_table(plan: Plan) -> Table:
         (
             (
                 f"{candidate.rank}",
-                *(_TEXTS.get(axis.column, axis.text)(candidate.layout) for axis in chosen),
+                *(axis_text(axis, candidate.layout) for axis in chosen),
                 *((_folded(offloaded_text(candidate.layout)),) if away else ()),
                 _folded(recompute_text(candidate.layout)),
                 *_numbers(plan, candidate),
             )
             for candidate in plan.candidates
         ),
+        *("MFU", *(axis.word for axis in reversed(chosen) if axis.column not in _SHAPE)),
+        *("slower", "off GPU", "etp", "mbs", "vpp", "recompute"),
     )
+
+
+def shown_axes(plan: Plan) -> list[Axis]:
+    """Axes that are worth a column of the table, in its order."""
+    return [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
+
+
+def axis_text(axis: Axis, layout: Layout) -> str:
+    """The cell of an axis."""
+    return _TEXTS.get(axis.column, axis.text)(layout)
+
+
+def any_away(plan: Plan) -> bool:
+    """Does any layout of the table keep something besides the optimizer off the GPU?"""
+    return any(offloaded_text(candidate.layout) != NEVER for candidate in plan.candidates)
 
 
 def _folded(text: str) -> str:
@@ -117,13 +133,21 @@ def _folded(text: str) -> str:
     return "+\n".join(lines)
 
 
+def ties_lines(plan: Plan) -> Iterator[str]:
+    """What `~` means, and why the rows that have it are not in the order of their steps."""
+    ties = [candidate for candidate in plan.candidates if candidate.near_tie]
+    close = f"with row 1 (within {percent(near_tie_fraction())})"
+    if len(ties) == 1:
+        yield f"Row {ties[0].rank} (~) ties {close}."
+    elif ties:
+        behind = {candidate.inside_measured for candidate in ties}
+        evidence = "evidence, then " if len(behind) > 1 else ""
+        rows = f"Rows {ties[0].rank} to {ties[-1].rank} (~)"
+        yield f"{rows} tie {close}: sorted by {evidence}free memory, not by time."
+
+
 def legend(plan: Plan) -> Iterator[str]:
-    """What the marks and short names of the table mean; nothing where none is used."""
-    if any(candidate.near_tie for candidate in plan.candidates):
-        close = percent(near_tie_fraction())
-        behind = {candidate.inside_measured for candidate in plan.candidates if candidate.near_tie}
-        first = "measured layouts first, then by" if len(behind) > 1 else "ordered by"
-        yield f"~ within {close}, less than the model can tell apart: {first} free memory"
+    """What the short names of the table mean; nothing where none is used."""
     used = {m for candidate in plan.candidates for m in candidate.layout.recompute_modules}
     names = [f"{short} = {m}" for m, short in SHORT_MODULES.items() if m in used and m != short]
     if names:

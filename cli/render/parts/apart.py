@@ -13,16 +13,7 @@ from trainplan.planner.plan.apart import Apart
 
 def apart_part(apart: Apart) -> Iterator[RenderableType]:
     """The step of the whole first; the layout of the page is that of the decoder."""
-    yield Group(
-        f"Tower apart: {seconds(apart.step_time_s)} a step. The layout above is the decoder's, on "
-        f"{plural(apart.decoder_gpus, 'GPU')} ({seconds(apart.decoder_step_s)}); "
-        f"the tower runs on {plural(apart.tower_gpus, 'GPU')} ({seconds(apart.tower_step_s)}, tp "
-        f"{apart.tower_tp} dp {apart.tower_dp}, {plural(apart.samples_at_once, 'sample')} at once, "
-        f"keeps {apart.keeps}, {gib(apart.tower_used_bytes)} GiB). Handing embeddings over exposes "
-        f"{seconds_like(apart.exposed_s, apart.step_time_s)}.",
-        unified_text(apart),
-        proof_text(apart),
-    )
+    yield Group(apart_text(apart), unified_text(apart), proof_text(apart))
     yield grid(
         ("GPUs of the tower", "bound", "step"),
         (
@@ -33,6 +24,18 @@ def apart_part(apart: Apart) -> Iterator[RenderableType]:
             )
             for one in apart.splits
         ),
+    )
+
+
+def apart_text(apart: Apart) -> str:
+    """The split and both steps."""
+    return (
+        f"Tower apart: {seconds(apart.step_time_s)} a step. The layout above is the decoder's, on "
+        f"{plural(apart.decoder_gpus, 'GPU')} ({seconds(apart.decoder_step_s)}); "
+        f"the tower runs on {plural(apart.tower_gpus, 'GPU')} ({seconds(apart.tower_step_s)}, tp "
+        f"{apart.tower_tp} dp {apart.tower_dp}, {plural(apart.samples_at_once, 'sample')} at once, "
+        f"keeps {apart.keeps}, {gib(apart.tower_used_bytes)} GiB). Handing embeddings over exposes "
+        f"{seconds_like(apart.exposed_s, apart.step_time_s)}."
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 
-from rich.table import Table
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, bar, grid
+from trainplan.cli.render.parts.grid import Bars, Grid, Words, bar, grid
 from trainplan.cli.render.parts.text import gib, percent, seconds_like
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, RankMemory
@@ -33,6 +32,8 @@ LABELS = {
 WORK = ("gemm", "attention", "elementwise")
 """What every layout has to do."""
 SMALLEST_SHARE = 0.0005
+FEW_SHARE = 0.01
+"""Of the step; a short table has what is smaller in one row, where there are some of it."""
 TERM_BAR, MEMORY_BAR = 24, 16
 """Columns of a bar."""
 MOST_ROWS = 12
@@ -40,25 +41,25 @@ MOST_ROWS = 12
 ENDS = 3
 
 
-def terms_table(estimate: Estimate) -> Table:
-    """Exposed seconds by term, largest first; they sum to the step time."""
+def terms_table(estimate: Estimate, *, few: bool = False) -> Grid:
+    """Exposed seconds by term, largest first; they sum to the step time.
+
+    With `few` those below `FEW_SHARE` share a row.
+    """
     step = estimate.step_time_s
     terms = sorted(asdict(estimate.terms).items(), key=lambda item: -item[1])
-    shown = [(name, value) for name, value in terms if abs(value) >= SMALLEST_SHARE * step]
+    shown = [(LABELS[name], value) for name, value in terms if abs(value) >= SMALLEST_SHARE * step]
+    small = [value for _, value in shown if abs(value) < FEW_SHARE * step] if few else []
+    if len(small) > 1:
+        shown = [row for row in shown if abs(row[1]) >= FEW_SHARE * step]
+        shown.append((f"{len(small)} smaller ones, each below {percent(FEW_SHARE, 0)}", sum(small)))
     largest = max(value for _, value in shown)
-    columns = (Words("Where the step goes"), "time", "share", Words(""))
-    return grid(
-        columns,
-        (
-            (
-                LABELS[name],
-                seconds_like(value, step),
-                percent(value / step),
-                bar(value / largest, TERM_BAR),
-            )
-            for name, value in shown
-        ),
+    columns = (Words("Where the step goes"), "time", "share", Bars(""))
+    rows = (
+        (says, seconds_like(value, step), percent(value / step), bar(value / largest, TERM_BAR))
+        for says, value in shown
     )
+    return grid(columns, rows)
 
 
 def largest_cost(estimate: Estimate) -> str:
@@ -82,11 +83,11 @@ class _Row:
         return f"{self.first.rank}-{self.last.rank}"
 
 
-def memory_table(memory: Memory) -> Table:
+def memory_table(memory: Memory) -> Grid:
     """GiB of each pipeline rank by term; neighbours that look alike share a row."""
     names = [field.name for field in fields(RankMemory) if field.name != "rank"]
     heads = [name.removesuffix("_bytes") for name in names]
-    columns = ("rank", *heads, "GiB", Words("of " + gib(memory.capacity_bytes)))
+    columns = ("rank", *heads, "GiB", Bars("of " + gib(memory.capacity_bytes)))
     rows: list[list[str | Text]] = []
     for row in _shown(_collapsed(memory.pipeline_ranks)):
         if row is None:

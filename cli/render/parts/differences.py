@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 
 from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
-from trainplan.cli.render.parts.grid import Words, bar, grid
+from trainplan.cli.render.parts.grid import Bars, Grid, Words, bar, grid
 from trainplan.cli.render.parts.text import (
     gib,
     last_words,
@@ -22,7 +21,7 @@ from trainplan.cli.render.parts.text import (
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.results import Memory
+from trainplan.costmodel.step.results import Memory, NodeMemory
 from trainplan.planner.questions.compare import FieldDifference, Side, TermDifference
 from trainplan.planner.questions.remedies import Remedy
 
@@ -57,7 +56,7 @@ def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
     return {**words, **last_words(layout)}
 
 
-def fields_table(head: str, fields: Sequence[FieldDifference], before: str, after: str) -> Table:
+def fields_table(head: str, fields: Sequence[FieldDifference], before: str, after: str) -> Grid:
     """Fields that differ, side by side."""
     columns = (Words(head), Words(before), Words(after))
     return grid(columns, ((f.field, _short(f.before), _short(f.after)) for f in fields))
@@ -70,13 +69,13 @@ def _short(value: str) -> str:
 
 def differences_table(
     terms: Iterable[TermDifference], before: Estimate, after: Estimate, *, heads: tuple[str, str]
-) -> Table:
+) -> Grid:
     """Seconds of every term that can be seen and their difference, largest first; the sum below."""
     step = max(before.step_time_s, after.step_time_s)
     noise = SMALLEST_SHARE * step
     rows = [row for row in terms if max(abs(row.before_s), abs(row.after_s)) >= noise]
     largest = max((abs(row.difference_s) for row in rows), default=0.0) or 1.0
-    columns = (Words("Where the seconds differ"), *heads, "difference", Words(""))
+    columns = (Words("Where the seconds differ"), *heads, "difference", Bars(""))
     sums = TermDifference(
         "", before.step_time_s, after.step_time_s, after.step_time_s - before.step_time_s
     )
@@ -105,7 +104,7 @@ def gain(fraction: float) -> str:
     return sign + text
 
 
-def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Table:
+def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Grid:
     """The fullest rank of both, by term."""
     columns = (Words("Memory of the fullest rank, GiB"), *heads, "difference")
     ranks = [max(m.pipeline_ranks, key=lambda rank: rank.total_bytes) for m in (before, after)]
@@ -113,10 +112,19 @@ def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Tab
     rows = [(name, *(getattr(rank, f"{name}_bytes") for rank in ranks)) for name in names]
     rows.append(("together", *(rank.total_bytes for rank in ranks)))
     rows.append(("of", before.capacity_bytes, after.capacity_bytes))
+    rows += _of_nodes(before.host, after.host)
     return grid(
         columns,
         ((name, gib(one), gib(other), f"{(other - one) / GIB:+.1f}") for name, one, other in rows),
     )
+
+
+def _of_nodes(before: NodeMemory, after: NodeMemory) -> Iterator[tuple[str, float, float]]:
+    """What a node keeps off its GPUs, where one of both keeps anything."""
+    if before.host_bytes or after.host_bytes:
+        yield "host of a node", before.host_bytes, after.host_bytes
+    if before.drive_bytes or after.drive_bytes:
+        yield "drives of a node", before.drive_bytes, after.drive_bytes
 
 
 def field_json(difference: FieldDifference) -> Mapping[str, object]:

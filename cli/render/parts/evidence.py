@@ -19,10 +19,10 @@ MOST_TOLD = 4
 """Axes beyond what was measured; `evidence.beyond` of the document has all."""
 
 
-def evidence_lines(evidence: Evidence) -> Iterator[str]:
+def evidence_lines(evidence: Evidence, *, verbose: bool = True) -> Iterator[str]:
     """The nearest published runs with their errors, and where the layout leaves them."""
     if evidence.nearest:
-        first, *others = evidence.nearest
+        first, *others = evidence.nearest[: None if verbose else 1]
         then = "".join(f"; {_machine(run)} ({_off(run)})" for run in others)
         yield (
             f"Nearest of {plural(evidence.num_runs, 'scored run')}: {_machine(first)}, "
@@ -45,11 +45,11 @@ def _off(run: NearRun) -> str:
     return f"estimate {run.error_fraction * 100:+.1f} %, distance {run.distance:.1f}"
 
 
-def plan_evidence_lines(plan: Plan) -> Iterator[str]:
+def plan_evidence_lines(plan: Plan, *, verbose: bool = True) -> Iterator[str]:
     """Those of the answer, a near-tie with more behind it, and what `--trusted` costs."""
     if plan.evidence is None:
         return
-    yield from evidence_lines(plan.evidence)
+    yield from evidence_lines(plan.evidence, verbose=verbose)
     yield from _near_tie_line(plan, plan.evidence)
     yield from _price_lines(plan)
 

@@ -1,15 +1,31 @@
-"""Tables: aligned columns, no lines, no cut-off text."""
+"""Tables: aligned columns, no lines, no cut-off text, on lines of any length.
+
+Where a table is wider than the page, columns close up; then those that say least go, and it is told
+which; a table that is still too wide becomes a paragraph for each row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from rich.console import JustifyMethod, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from trainplan.cli.terminal.text import DOT, WIDEST
+
 MANY_COLUMNS = 15
 """More than that stand closer together."""
+PROSE = 24
+"""Columns in which a text can be read."""
+INDENT = 2
+"""Of the further lines of a row that is a paragraph."""
+TOGETHER = "\ue000"
+"""Stands for a space at which no line ends, until lines are made."""
+
+Cell = str | Text
 
 
 class Words(str):
@@ -18,17 +34,136 @@ class Words(str):
     __slots__ = ()
 
 
-def grid(heads: Sequence[str], rows: Iterable[Sequence[RenderableType]]) -> Table:
-    """A table; text columns wrap, numbers do not."""
-    gap = 2 if len(heads) <= MANY_COLUMNS else 1
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for head in heads:
-        numeric = not isinstance(head, Words)
-        justify: JustifyMethod = "right" if numeric else "left"
-        table.add_column(Text(head), justify=justify, no_wrap=numeric, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
+class Bars(Words):
+    """Head of a column of bars: the first to go where lines are short, for numbers say the same."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A table for a page of any width."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    spare: tuple[str, ...] = ()
+    """Heads of columns that may be left out, the first of them first."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
+        width = options.max_width
+        kept, gap = self._kept(width)
+        if not kept:
+            yield from self._paragraphs(console, width)
+            return
+        yield self._table(kept, gap, width)
+        hidden = [
+            head
+            for place, head in enumerate(self.heads)
+            if place not in kept and not isinstance(head, Bars)
+        ]
+        if hidden:
+            whole = self._least(range(len(self.heads)), 1)
+            wider = f"a terminal of {whole} columns or " if whole <= WIDEST else ""
+            yield Text(f"not shown for lack of room: {', '.join(hidden)}; {wider}--json has all")
+
+    @property
+    def _gap(self) -> int:
+        return 2 if len(self.heads) <= MANY_COLUMNS else 1
+
+    def _kept(self, width: int) -> tuple[list[int], int]:
+        """Places of the columns for which there is room, and the gap between them; or none."""
+        kept = list(range(len(self.heads)))
+        if self._least(kept, self._gap) <= width:
+            return kept, self._gap
+        bars = [i for i in kept if isinstance(self.heads[i], Bars)]
+        for goes in (*bars, *map(self.heads.index, self.spare), None):
+            if self._least(kept, 1) <= width:
+                gap = self._gap if self._least(kept, self._gap) <= width else 1
+                return kept, gap
+            if goes in kept:
+                kept.remove(goes)
+        return [], 0
+
+    def _least(self, kept: Sequence[int], gap: int) -> int:
+        """Columns of the page that a table needs."""
+        return sum(map(self._needed, kept)) + gap * (len(kept) - 1)
+
+    def _natural(self, column: int) -> int:
+        """The longest line of a column."""
+        return max(map(cell_len, self._lines(column)))
+
+    def _needed(self, column: int) -> int:
+        """Numbers need all of it; words may be wrapped, but not at every one."""
+        natural = self._natural(column)
+        if not isinstance(self.heads[column], Words) or isinstance(self.heads[column], Bars):
+            return natural
+        words = (word for line in self._lines(column) for word in line.split())
+        longest = max(map(cell_len, words), default=0)
+        return min(natural, max(PROSE, min(longest, 2 * PROSE)))
+
+    def _lines(self, column: int) -> Iterator[str]:
+        yield self.heads[column]
+        for row in self.rows:
+            yield from str(row[column]).split("\n")
+
+    def _table(self, kept: Sequence[int], gap: int, width: int) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+        for column, size in zip(kept, self._widths(kept, gap, width), strict=True):
+            head = self.heads[column]
+            numeric = not isinstance(head, Words)
+            justify: JustifyMethod = "right" if numeric else "left"
+            table.add_column(
+                Text(head), justify=justify, no_wrap=numeric, overflow="fold", width=size
+            )
+        for row in self.rows:
+            table.add_row(*(row[i] for i in kept))
+        return table
+
+    def _widths(self, kept: Sequence[int], gap: int, width: int) -> list[int]:
+        """As they are, or the widest words cut to what is left."""
+        natural, least = map(self._natural, kept), [self._needed(i) for i in kept]
+        sizes = list(natural)
+        over = sum(sizes) + gap * (len(kept) - 1) - width
+        while over > 0:
+            widest = max(range(len(kept)), key=lambda i: (sizes[i] > least[i], sizes[i]))
+            sizes[widest] -= 1
+            over -= 1
+        return sizes
+
+    def _paragraphs(self, console: Console, width: int) -> Iterator[Text]:
+        """A paragraph for each row: heads and cells."""
+        for row in self.rows:
+            text = Text()
+            for head, cell in zip(self.heads, row, strict=True):
+                if str(cell) and not isinstance(head, Bars):
+                    space = " " if isinstance(head, Words) else TOGETHER
+                    text.append(DOT if text else "")
+                    text.append(space.join(f"{head} ".split(" ")) if head else "", "dim")
+                    style = cell.style if isinstance(cell, Text) else ""
+                    text.append(space.join(str(cell).split()), style)
+            for number, line in enumerate(text.wrap(console, width - INDENT, overflow="fold")):
+                line.plain = line.plain.replace(TOGETHER, " ")
+                yield Text(" " * INDENT * bool(number)).append_text(line)
+
+
+def grid(heads: Sequence[str], rows: Iterable[Sequence[Cell]], *spare: str) -> Grid:
+    """A table; words wrap, numbers do not; the columns `spare` may go, the first of them first."""
+    known = tuple(head for head in spare if head in heads)
+    return Grid(tuple(heads), tuple(map(tuple, rows)), known)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A picture as wide as the page, or as it was asked to be."""
+
+    draw: Callable[[int], RenderableType]
+    """Makes it, from its width."""
+    width: int | None = None
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        yield self.draw(self.width or options.max_width)
 
 
 def bar(share: float, width: int) -> Text:

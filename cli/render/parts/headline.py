@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
+from trainplan.cli.render.parts.spent import spent_lines
 from trainplan.cli.render.parts.text import (
-    DOT,
     gib,
     layout_line,
     parameters,
@@ -19,6 +19,7 @@ from trainplan.cli.render.parts.text import (
     tokens,
 )
 from trainplan.cli.render.parts.tower import tower_lines
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.lengths import mean_length, real_tokens_per_step
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
@@ -26,16 +27,23 @@ from trainplan.costmodel.spec import ClusterSpec, Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, NodeMemory
 from trainplan.planner.plan.changes_training import changes_training
+from trainplan.planner.plan.spent import Spent
 
 
 def headline(
-    job: Job, layout: Layout, estimate: Estimate, *after: str, cannot: Sequence[str] = ()
+    job: Job,
+    layout: Layout,
+    estimate: Estimate,
+    *after: str,
+    before: Sequence[str] = (),
+    spent: Spent | None = None,
+    cannot: Sequence[str] = (),
 ) -> Text:
-    """Layout, then `after`, speed and memory; with `tokens` also days, GPU-hours and money.
+    """Layout, `before` and `after` it what answers, speed, memory, with `tokens` the whole run.
 
     At last what the runtime `cannot` run.
     """
-    text = Text(layout_line(layout, job.model), style="bold green")
+    text = Text("\n".join((*before, layout_line(layout, job.model))), style="bold green")
     for line in after:
         text.append("\n" + line, style="bold default")
     text.append("\n" + estimate_line(estimate), style="not bold default")
@@ -43,6 +51,8 @@ def headline(
         text.append("\n" + fit_line(estimate.memory), style="bold red")
     if job.training.tokens:
         text.append("\n" + run_line(job, estimate, job.training.tokens), style="not bold default")
+    for line in spent_lines(job, spent):
+        text.append("\n" + line, style="not bold default")
     for line in cannot:
         text.append("\n" + line, style="bold red")
     return text

@@ -11,13 +11,13 @@ from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.text import gib, percent, plural, seconds
 from trainplan.costmodel.base.units import long_unit
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.step.footprint import JOULES_PER_KWH
 from trainplan.costmodel.step.money import run_steps
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Target, Tried
 
 SHOWN_SIZES = 6
 """Of those tried, the best; `certificate.objective.tried` of the plan document has all."""
-JOULES_PER_KWH = 3.6e6
 FEW_JOULES = 1e5
 """Less is written in kJ."""
 WORDS: Mapping[str, str] = {

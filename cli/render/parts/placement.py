@@ -65,9 +65,15 @@ def _short(nodes: tuple[str, ...]) -> list[str]:
 
 def groups_part(job: Job, layout: Layout) -> Iterator[RenderableType]:
     """A line for each node group, where the stages name theirs."""
+    if lines := group_lines(job, layout):
+        yield Group(Text("Where stages run", style="bold"), *(f"  {line}" for line in lines))
+
+
+def group_lines(job: Job, layout: Layout) -> list[str]:
+    """Which pipeline ranks and layers each node group has; none where stages name no group."""
     stages = layout.stages or ()
     if not any(stage.group for stage in stages):
-        return
+        return []
     schedule = SCHEDULE_NAMES.index(layout.schedule)
     ranks = rank_groups(stages, schedule, layout.pp)
     lines = []
@@ -77,7 +83,7 @@ def groups_part(job: Job, layout: Layout) -> Iterator[RenderableType]:
         layers = int(np.sum([stage.layers for stage in stages if stage.group == group]))
         which = f"{first} to {here[-1]}" if len(here) > 1 else f"{first}"
         lines.append(
-            f"  pipeline rank{'s' * (len(here) > 1)} {which}: {plural(layers, 'layer')} on group "
+            f"pipeline rank{'s' * (len(here) > 1)} {which}: {plural(layers, 'layer')} on group "
             f"{group}, {plural(nodes.num_nodes, 'node')} of {nodes.gpus_per_node} {nodes.gpu}"
         )
-    yield Group(Text("Where stages run", style="bold"), *lines)
+    return lines

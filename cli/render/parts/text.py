@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from itertools import groupby
 
+from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.spec.codecs import stages_text
+from trainplan.costmodel.spec.layout import StageSpec
 
-DOT = " · "
 NEVER = "-"
 SHORT_MODULES = {
     "core_attn": "attn",
@@ -49,6 +52,14 @@ def no_plan_text(status: str, reason: str) -> str:
     return known.get(status, reason)
 
 
+def otherwise_text(plan: str, written_s: float, now_s: float) -> str:
+    """That a plan was made with other numbers than those of now."""
+    return (
+        f"{plan} says {written_s:.4g} s a step, this version {now_s:.4g} s: "
+        "give the --profile it was made with, or make it anew"
+    )
+
+
 def seconds(value: float) -> str:
     """Seconds with about four digits."""
     if abs(value) >= 1000:
@@ -81,6 +92,11 @@ def percent(fraction: float, digits: int = 1) -> str:
 def share(fraction: float) -> str:
     """A chosen fraction in percent, with a digit where it needs one: 25 %, 33.4 %."""
     return f"{round(fraction * 100, 1):g} %"
+
+
+def exact_share(fraction: float) -> str:
+    """A fraction in percent with all its digits, so that it can be read back."""
+    return f"{(Decimal(repr(fraction)) * 100).normalize():f} %"
 
 
 def parameters(count: int) -> str:
@@ -117,8 +133,22 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
     parts.append(zero_text(layout))
     parts.append(f"recompute {recompute_text(layout)}")
     if layout.offload.optimizer:
-        parts.append(f"offload {share(layout.offload.optimizer)} of optimizer")
+        parts.append(f"offload {exact_share(layout.offload.optimizer)} of optimizer")
     return DOT.join((*parts, *last_words(layout).values()))
+
+
+def stages_sentence(stages: Sequence[StageSpec]) -> str:
+    """What `stages 0+1*74+2*2` means, in words."""
+    runs = [(stage, len(list(run))) for stage, run in groupby(stages)]
+    told = (
+        f"{count} x {_of_stage(stage)}" if count > 1 else _of_stage(stage) for stage, count in runs
+    )
+    return f"Layers of the {len(stages)} virtual stages, in pipeline order: {', '.join(told)}."
+
+
+def _of_stage(stage: StageSpec) -> str:
+    again = stage.recompute_num_layers
+    return f"{stage.layers}" if again is None else f"{stage.layers} ({again} recomputed)"
 
 
 def last_words(layout: Layout) -> Mapping[str, str]:

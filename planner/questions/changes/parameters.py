@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar, get_args
 
-from trainplan.costmodel import catalog
 from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.base.similar import did_you_mean
+from trainplan.costmodel.catalog.clusters import gpu_meant
 from trainplan.costmodel.spec.cluster import MOST_GPUS
 from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
 from trainplan.planner.questions.changes.variations import (
@@ -84,8 +85,7 @@ def _number(text: str) -> float:
 
 
 def _gpu(text: str) -> str:
-    catalog.gpu(text)
-    return text
+    return gpu_meant(text)
 
 
 def _precision(text: str) -> str:
@@ -168,4 +168,6 @@ def _choice(knob: str, value: str) -> Choice:
     try:
         return parse_choice(f"{knob}={value}", excluded=False)
     except SpecError as error:
-        raise SpecError(f"{error}; knobs are {', '.join(KNOBS)} and these fields") from error
+        meant = did_you_mean("knob", knob, KNOBS)
+        knobs = f"knobs are {', '.join(KNOBS)} and these fields"
+        raise SpecError(f"{error}; {meant} {knobs}" if meant else f"{error}; {knobs}") from error

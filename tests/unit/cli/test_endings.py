@@ -376,3 +376,6 @@ def test_a_terminal_without_our_characters_is_no_error():
     outcome = plan_process("estimate", *TINY, "--layout", "tp=1", **environment)
     assert outcome.code == 0
     assert outcome.out.isascii()
+    assert outcome.out.startswith("tp 1 | pp 1 | ")
+    assert " ####" in outcome.out
+    assert "?" not in outcome.out

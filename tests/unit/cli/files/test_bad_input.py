@@ -48,8 +48,15 @@ def test_a_value_out_of_range_is_refused_by_name(option: str, value: str):
         ("0x8:h100-sxm", ["no GPUs"]),
         ("8x0:h100-sxm", ["no GPUs"]),
         ("8x8:h100-smx", ["h100-sxm", "did you mean"]),
-        ("8x8", ["8x8:h100-sxm"]),
-        ("", ["8x8:h100-sxm"]),
+        ("8x8", ["NODESxGPUS:GPU such as 8x8:h100"]),
+        ("", ["NODESxGPUS:GPU such as 8x8:h100"]),
+        ("h100", ["neither a machine nor a count", "64xh100"]),
+        ("8xv100", ["may be v100-pcie-32gb or v100-sxm-16gb or v100-sxm-32gb"]),
+        ("100xh100", ["100 GPUs fill no nodes of 8 h100-sxm", "NODESxGPUS:h100-sxm"]),
+        ("2xp5.84xlarge", ["unknown GPU or machine", "did you mean 'p5.48xlarge'"]),
+        ("8x8:h100@dgx-h10", ["unknown host", "did you mean 'dgx-h100'"]),
+        ("64xh100+0xh100", ["no GPUs"]),
+        ("1000000xgb200-nvl72", ["at most"]),
         ("9" * 5000 + "x8:h100-sxm", ["at most"]),
         ("999999999x8:h100-sxm", ["at most"]),
         ("missing.yaml", ["no such file"]),
@@ -69,15 +76,23 @@ def test_a_cluster_that_is_none_is_refused(text: str, words: list[str]):
         ("google/flan-t5-xxl", ["encoder-decoder", "not modelled"]),
         ("bert-large", ["encoder", "not modelled"]),
         ("llama3-71b", ["did you mean 'llama3-70b'"]),
-        ("llama3-8B", ["unknown model 'llama3-8B'", "did you mean 'llama3-8b'"]),
         ("mine/config.jsn", ["unknown model 'mine/config.jsn'"]),
-        ("meta-llama/Llama-3.1-70B", ["llama3.1-70b"]),
+        ("Qwen/Qwen3-14B", ["did you mean 'qwen3-8b'", "hf download Qwen/Qwen3-14B config.json"]),
+        ("mine/llama3; rm -rf", ["unknown model", "`plan catalog models`"]),
         ("missing/config.json", ["no such file"]),
         ("", ["unknown model"]),
     ],
 )
 def test_a_model_that_is_none_is_refused(name: str, words: list[str]):
     refused(searched("--model", name), *words)
+
+
+def test_what_is_like_no_name_suggests_none():
+    assert "did you mean" not in refused(searched("--model", "minimax_m2"))
+
+
+def test_only_a_name_of_hugging_face_is_put_into_a_command():
+    assert "hf download" not in refused(searched("--model", "mine/llama3; rm -rf"))
 
 
 @pytest.mark.parametrize("option", ["--model", "--cluster"])

@@ -8,7 +8,7 @@ import pytest
 
 from trainplan.cli.files.inputs import load_cluster, load_model
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.cli.options.parameters import byte_count, day_count, token_count
+from trainplan.cli.options.parameters import byte_count, carbon_intensity, day_count, token_count
 from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.render.parts.text import SHORT_MODULES, recompute_text
 from trainplan.costmodel.base import SpecError
@@ -136,3 +136,16 @@ def test_sizes_of_memory_name_their_unit(text, size):
 def test_no_size_of_memory_is_guessed(text):
     with pytest.raises(click.BadParameter, match="write 30GiB, 30GB or 500MiB"):
         byte_count(CONTEXT, OPTION, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [(None, None), ("0.4", 0.4), ("0", 0.0), ("10", 10.0), ("world", "world")]
+)
+def test_carbon_dioxide_of_a_kwh_is_a_number_of_kg_or_the_mean_of_the_world(text, value):
+    assert carbon_intensity(CONTEXT, OPTION, text) == value
+
+
+@pytest.mark.parametrize("text", ["", "-1", "445", "0.4 kg", "nan", "World", "0x1"])
+def test_no_carbon_dioxide_of_a_kwh_is_guessed(text):
+    with pytest.raises(click.BadParameter, match="write a number such as"):
+        carbon_intensity(CONTEXT, OPTION, text)

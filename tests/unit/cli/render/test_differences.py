@@ -2,10 +2,18 @@
 
 import pytest
 
-from trainplan.cli.render.parts.differences import SAME, change_text, gain, signed
+from trainplan.cli.render.parts.differences import (
+    SAME,
+    change_text,
+    gain,
+    memories_table,
+    signed,
+)
+from trainplan.costmodel.base import GIB
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.step.results import Memory, NodeMemory, RankMemory
 
 DENSE = preset("llama3-8b")
 
@@ -43,3 +51,16 @@ def test_what_is_gone_is_named_too():
     base = Layout(tp=2, dp=4, sequence_parallel=True)
     plain = base.model_copy(update={"sequence_parallel": False})
     assert change_text(plain, base, DENSE) == "no SP"
+
+
+def test_what_a_node_keeps_off_its_gpus_is_compared_where_one_of_both_keeps_any():
+    def memory(host_gib=0, drive_gib=0):
+        rank = RankMemory(0, 4 * GIB, 0, 0, 0, 0, 0)
+        node = NodeMemory(host_gib * GIB, None, drive_gib * GIB, None)
+        return Memory(0, 0, 80 * GIB, fits=True, pipeline_ranks=(rank,), host=node)
+
+    table = memories_table(memory(), memory(host_gib=30), ("first", "second"))
+    assert table.rows[-1] == ("host of a node", "0.0", "30.0", "+30.0")
+    table = memories_table(memory(drive_gib=2), memory(), ("first", "second"))
+    assert table.rows[-1] == ("drives of a node", "2.0", "0.0", "-2.0")
+    assert memories_table(memory(), memory(), ("first", "second")).rows[-1][0] == "of"

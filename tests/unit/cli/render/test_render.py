@@ -6,16 +6,26 @@ import pytest
 from rich.console import Console
 
 from trainplan.cli.render.infeasible import infeasible_page
-from trainplan.cli.render.parts.alternatives import legend
-from trainplan.cli.render.parts.breakdown import MOST_ROWS, memory_table
-from trainplan.cli.render.parts.text import gib, parameters, plural, seconds, seconds_like, tokens
+from trainplan.cli.render.parts.alternatives import legend, ties_lines
+from trainplan.cli.render.parts.breakdown import MOST_ROWS, memory_table, terms_table
+from trainplan.cli.render.parts.text import (
+    gib,
+    parameters,
+    plural,
+    seconds,
+    seconds_like,
+    stages_sentence,
+    tokens,
+)
 from trainplan.cli.render.plan import certificate_text
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.base.units import long_unit
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.layout import StageSpec, stage_specs
 from trainplan.costmodel.step.results import Memory, RankMemory
 from trainplan.planner.plan import Infeasible, Plan
 from trainplan.planner.plan.plan import UnevenStages
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.search import SearchOptions, estimate, search
 
 
 @pytest.mark.parametrize(
@@ -67,7 +77,7 @@ def ranks(*weights: float) -> Memory:
 
 
 def names(memory: Memory) -> list[str]:
-    return [str(cell) for cell in memory_table(memory).columns[0].cells]
+    return [str(row[0]) for row in memory_table(memory).rows]
 
 
 def test_ranks_that_look_alike_share_a_row():
@@ -179,6 +189,54 @@ def test_changes_that_were_not_tried_are_no_changes_that_do_not_help(
         Console(file=page, width=100).print(part)
     assert expected in page.getvalue()
     assert ("time limit" in page.getvalue()) != all_tried
+
+
+def with_ties(plan: Plan, *measured: bool) -> Plan:
+    """The plan with so many rows beside it, all near-ties."""
+    best = plan.candidates[0]
+    ties = (
+        best.model_copy(update={"rank": rank, "near_tie": True, "inside_measured": inside})
+        for rank, inside in enumerate(measured, 2)
+    )
+    return plan.model_copy(update={"candidates": (best, *ties)})
+
+
+def test_near_ties_are_explained_above_the_table_in_a_line(make_job):
+    found = search(make_job("gpt2", "1x1:h100-sxm", 8, 1024), SearchOptions(top=1))
+    assert isinstance(found, Plan)
+    told = [
+        list(ties_lines(with_ties(found, *measured)))
+        for measured in ((), (True,), (True, True), (True, False, False))
+    ]
+    assert told == [
+        [],
+        ["Row 2 (~) ties with row 1 (within 5.8 %)."],
+        ["Rows 2 to 3 (~) tie with row 1 (within 5.8 %): sorted by free memory, not by time."],
+        [
+            "Rows 2 to 4 (~) tie with row 1 (within 5.8 %): sorted by evidence, then free memory, "
+            "not by time."
+        ],
+    ]
+
+
+def test_uneven_stages_are_told_in_words():
+    assert stages_sentence(stage_specs([0, *[1] * 28, 2, 2, 0])) == (
+        "Layers of the 32 virtual stages, in pipeline order: 0, 28 x 1, 2 x 2, 0."
+    )
+    again = (StageSpec(layers=13, recompute_num_layers=4), StageSpec(layers=12))
+    assert stages_sentence(again).endswith("in pipeline order: 13 (4 recomputed), 12.")
+
+
+def test_small_terms_share_a_row_that_keeps_the_sum(make_job):
+    job = make_job("llama3-8b", "2x8:h100-sxm", 128, 8192)
+    priced = estimate(job, Layout(pp=2, vpp=4, dp=8, schedule="interleaved"))
+    few, whole = (terms_table(priced, few=few).rows for few in (True, False))
+    small = [row for row in whole if float(row[2].split()[0]) < 1]  # percent
+    assert len(small) > 1
+    assert few[-1][0] == f"{len(small)} smaller ones, each below 1 %"
+    assert len(few) == len(whole) - len(small) + 1
+    shares = [sum(float(row[2].split()[0]) for row in rows) for rows in (few, whole)]
+    assert shares[0] == pytest.approx(shares[1], abs=0.1 * len(whole))
 
 
 def test_a_legend_explains_short_names_alone(make_job):

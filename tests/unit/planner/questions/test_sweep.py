@@ -181,3 +181,20 @@ def test_other_gpus_and_formats_are_other_jobs(case):
     assert found[1].outcome.best.estimate == search(case.job).best.estimate
     fast = points(case, "precision=bf16,fp8")
     assert [point.outcome.status for point in fast] == ["proved", "proved"]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("gpu_memory_gib=40,80", "memory_gib"),
+        ("globalbatch=1,2", "global_batch_size"),
+        ("tp_size=1,2", "tp"),
+    ],
+)
+def test_a_knob_that_is_nearly_one_suggests_it(text: str, meant: str):
+    with pytest.raises(SpecError, match=f"did you mean '{meant}'"):
+        parse_varied(text)
+
+
+def test_a_short_name_of_a_gpu_is_a_value():
+    assert parse_varied("gpu=h100,a100").values == ("h100", "a100")

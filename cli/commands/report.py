@@ -1,0 +1,30 @@
+"""`plan report`: a document as a page with charts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainplan.cli.files.disk import errors_of, refuse_existing, try_writing, write_text
+from trainplan.cli.files.documents import read_json
+from trainplan.cli.files.profiles import load_measured, profile_of
+from trainplan.cli.files.tuning_folder import PLAN
+from trainplan.cli.report.page import html
+from trainplan.cli.report.registry import Asked, page_of
+from trainplan.cli.terminal.output import remark
+from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE
+
+
+def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: bool) -> None:
+    """Write the report of a document."""
+    refuse_existing(output, force=force)
+    try_writing(output)
+    measured = load_measured(profiles)
+    if document.is_dir():  # of `plan tune`
+        document = document / PLAN
+    text, read = read_json(document)
+    if read.values.get("schema") == PROFILE:
+        profile_of(read)
+    with errors_of(document):
+        page = page_of(Asked(str(document), text, read.values, measured))
+    write_text(output, html(page), force=force)
+    remark(f"wrote {output}")

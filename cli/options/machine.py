@@ -1,0 +1,188 @@
+"""Where it is trained, as it may be said: a cluster, counts and a GPU, or nothing but this machine.
+
+With what a named cluster need not have a file for: its network adapters and its price.
+"""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from trainplan.cli.files.profiles import machines_of
+from trainplan.cli.terminal.output import remark
+from trainplan.costmodel import catalog
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.similar import shortened
+from trainplan.costmodel.catalog.clusters import gpu_meant, machine_named
+from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.spec.cluster import MOST_GPUS_PER_NODE, NicSpec, NodeGroup
+from trainplan.profiler.host.visible import visible_gpus
+
+NO_GPU = "no GPU is visible here"
+COUNTED = "--gpus 64 --gpu h100, or --nodes 8 --gpus 8 --gpu h100"
+NIC_FORMS = (
+    "write 400Gb/s (one adapter of that speed for each GPU), 4x100Gb/s (adapters of a node) or "
+    "3200Gb/s/node, in Gb/s or GB/s"
+)
+PRICE_FORMS = "write money for one GPU and hour, such as 2.5, '$2.5' or 'EUR 2'"
+_NIC = re.compile(
+    r"((?P<count>\d{1,4}) *[xX*] *)?(?P<speed>\d{1,7}(\.\d{1,6})?) *"
+    r"(?P<unit>[Gg]b/s|[Gg]bps|[Gg]bit/s|GB/s|GBps)?(/(?P<of>gpu|node))?"
+)
+_PRICE = re.compile(
+    r"(?P<before>[$€£]|[A-Za-z]{3})? *(?P<money>\d{1,7}(\.\d{1,6})?) *(?P<after>[$€£]|[A-Za-z]{3})?"
+    r"(/(gpu|h|hour|gpu-hour|gpu/h))?"
+)
+_CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP"}
+BITS_OF_BYTE = 8
+
+
+def machines_stated(
+    measured: Measured,
+    *,
+    cluster: str | None,
+    nodes: int | None,
+    gpus: int | None,
+    gpu: str | None,
+    nic: str | None,
+    price: str | None,
+) -> tuple[ClusterSpec, Measured]:
+    """The cluster that the options describe, and what was measured of it.
+
+    Raises:
+        PlanError: As `machines_of`, options that contradict each other, or no GPU to be found.
+    """
+    text = cluster_text(cluster, nodes, gpus, gpu)
+    machines, whole = machines_of(this_machine() if text is None else text, measured)
+    if nic is not None:
+        machines = with_nic(machines, nic)
+    if price is not None:
+        machines = with_price(machines, price)
+    return machines, whole
+
+
+def cluster_text(
+    cluster: str | None, nodes: int | None, gpus: int | None, gpu: str | None
+) -> str | None:
+    """`--nodes`, `--gpus` and `--gpu` as a cluster's text; null: none of them is given.
+
+    Raises:
+        UsageError: A cluster is named as well, or there is no GPU or no count.
+    """
+    counted = {"--nodes": nodes, "--gpus": gpus, "--gpu": gpu}
+    given = [name for name, value in counted.items() if value is not None]
+    if cluster is not None and given:
+        raise click.UsageError(f"--cluster and {given[0]} both say where it is trained: give one")
+    if not given:
+        return cluster
+    if gpu is None or (nodes is None and gpus is None):
+        missing = "--gpu" if gpu is None else "--gpus"
+        raise click.UsageError(f"{given[0]} needs {missing}: write {COUNTED}")
+    machine = machine_named(gpu)
+    if machine is not None:
+        raise click.UsageError(
+            f"--gpu {shortened(gpu)}: that is a machine: write --cluster {nodes or 1}x{machine}"
+        )
+    name = gpu_meant(gpu)
+    if nodes is None:
+        return f"{gpus}x{name}"
+    how = "with --nodes, --gpus are those of each node"
+    if gpus is None:
+        gpus, how = catalog.gpu(name).gpus_per_node, "the usual size, --gpus says another"
+    remark(f"{nodes} nodes of {gpus} {name}: {how}")
+    return f"{nodes}x{gpus}:{name}"
+
+
+def this_machine() -> str:
+    """The GPUs that are visible here, as a cluster's text; says what was found.
+
+    Raises:
+        SpecError: There are none, unlike ones, or ones the catalog does not have.
+    """
+    found = visible_gpus()
+    if found is None:
+        raise SpecError(
+            f"{NO_GPU} (nvidia-smi, rocm-smi): say where it is trained with --cluster 8x8:h100, "
+            f"64xh100 or 2xp5.48xlarge, with {COUNTED}, or with a file; `plan profile` measures "
+            "this machine, with a GPU or without, and its file is a cluster"
+        )
+    kinds = sorted(set(found.names))
+    if len(kinds) > 1:
+        raise SpecError(
+            f"this machine has unlike GPUs ({', '.join(kinds)}): name one, as --gpus 4 --gpu a100"
+        )
+    name = catalog.gpu_named(kinds[0])
+    if name is None:
+        raise SpecError(
+            f"this machine's {kinds[0]!r} is not in the catalog: `plan profile --output "
+            "machine.json` measures it, then give --cluster machine.json"
+        )
+    text = f"1x{len(found.names)}:{name}"
+    remark(f"no --cluster: this machine, {text} ({found.tool}: {len(found.names)} x {kinds[0]})")
+    return text
+
+
+def with_nic(cluster: ClusterSpec, text: str) -> ClusterSpec:
+    """The cluster with these adapters in every node; says how they were read.
+
+    Raises:
+        SpecError: The text describes none, or links between the nodes were measured.
+    """
+    if cluster.links is not None:
+        raise SpecError(
+            "--nic: the links between these nodes were measured: leave the option out, or name the "
+            "cluster instead of its profile"
+        )
+    nics = {group: _nic(text, group) for group in cluster.groups}
+    for group, nic in nics.items():
+        share = nic.per_node * nic.gb_per_s / group.gpus_per_node
+        stated = "" if group.nic is None else f", instead of {_adapters(group.nic)}"
+        remark(f"--nic: {_adapters(nic)} in a node, {share:.3g} GB/s for each GPU{stated}")
+    groups = tuple(group.model_copy(update={"nic": nics[group]}) for group in cluster.groups)
+    return cluster.model_copy(update={"groups": groups})
+
+
+def _adapters(nic: NicSpec) -> str:
+    return f"{nic.per_node} x {nic.gb_per_s * BITS_OF_BYTE:g} Gb/s"
+
+
+def _nic(text: str, group: NodeGroup) -> NicSpec:
+    match = _NIC.fullmatch(text.strip())
+    if match is None or not float(match["speed"]) or match["count"] in ("0", "00"):
+        raise SpecError(f"--nic {shortened(text)!r} is no network: {NIC_FORMS}")
+    if match["count"] is not None and match["of"] is not None:
+        raise SpecError(f"--nic {shortened(text)!r} counts twice: {NIC_FORMS}")
+    in_bytes = (match["unit"] or "").startswith("GB")
+    gb_per_s = float(match["speed"]) / (1 if in_bytes else BITS_OF_BYTE)
+    per_node = 1 if match["of"] == "node" else int(match["count"] or group.gpus_per_node)
+    if per_node > MOST_GPUS_PER_NODE:
+        raise SpecError(f"--nic {shortened(text)!r}: at most {MOST_GPUS_PER_NODE} adapters a node")
+    return NicSpec(per_node=per_node, gb_per_s=gb_per_s)
+
+
+def with_price(cluster: ClusterSpec, text: str) -> ClusterSpec:
+    """The cluster with this price of a GPU for an hour; says so where it replaces another.
+
+    Raises:
+        SpecError: The text is no price.
+    """
+    match = _PRICE.fullmatch(text.strip())
+    if match is None or (match["before"] and match["after"]):
+        raise SpecError(f"--price {shortened(text)!r} is no price: {PRICE_FORMS}")
+    money, sign = float(match["money"]), match["before"] or match["after"]
+    currency = _CURRENCIES.get(sign, sign.upper()) if sign else cluster.currency
+    stated = {group.price_per_gpu_hour for group in cluster.groups} - {None}
+    if stated:
+        before = " and ".join(f"{one:g}" for one in sorted(filter(None, stated))) or "0"
+        remark(f"--price: {money:g} {currency}, instead of {before} {cluster.currency}")
+    groups = tuple(
+        group.model_copy(update={"price_per_gpu_hour": money}) for group in cluster.groups
+    )
+    return cluster.model_copy(update={"groups": groups, "currency": currency})
+
+
+def nothing_here() -> str:
+    """Why a cluster must be named: empty where this machine has GPUs of its own."""
+    return "" if visible_gpus() else NO_GPU

@@ -1,0 +1,68 @@
+"""Options that say where it is trained: a cluster in one word, or its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from trainplan.cli.options import completions
+from trainplan.cli.options.help import Given
+from trainplan.cli.terminal.lazily import call
+
+CLUSTER = click.option(
+    "--cluster",
+    shell_complete=completions.cluster,
+    metavar="CLUSTER",
+    help="NODESxGPUS:GPU such as 8x8:h100, a count such as 64xh100, a machine such as "
+    "2xp5.48xlarge or gb200-nvl72 (`plan catalog clusters`), a YAML file, or a file of `plan "
+    "profile`.  [default: the GPUs of this machine]",
+)
+COUNTS = (
+    click.option(
+        "--nodes",
+        type=click.IntRange(1, 1 << 20),
+        metavar="N",
+        help="In place of --cluster: nodes.",
+    ),
+    click.option(
+        "--gpus",
+        type=click.IntRange(1, 1 << 20),
+        metavar="N",
+        help="In place of --cluster: GPUs of each node, or without --nodes of them all.",
+    ),
+    click.option(
+        "--gpu",
+        metavar="GPU",
+        shell_complete=completions.GPU,
+        help="In place of --cluster: their kind, such as h100.",
+    ),
+)
+NIC = click.option(
+    "--nic",
+    metavar="SPEED",
+    help="Network of a node: 400Gb/s (an adapter of that speed for each GPU), 4x100Gb/s or "
+    "3200Gb/s/node; Gb/s or GB/s.  [default: the cluster's]",
+)
+PRICE = click.option(
+    "--price",
+    metavar="MONEY",
+    help="Of one GPU for an hour: 2.5, '$2.5', 'EUR 2'. Adds money where --tokens is given.  "
+    "[default: the cluster's]",
+)
+WHERE = (CLUSTER, *COUNTS, NIC, PRICE)
+"""All of them, in the order of the help page."""
+
+MACHINE = ("cluster", "nodes", "gpus", "gpu")
+"""Options that say where it is trained, by name."""
+
+
+def needs_a_machine(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  # noqa: FBT001
+    """`--cluster`, where nothing says where it is trained and this machine has no GPU.
+
+    Drivers are asked only if something else is `lacking`; else they are when the command answers.
+    """
+    if lacking and given.keys().isdisjoint(MACHINE):
+        why = call("trainplan.cli.options.machine:nothing_here")
+        if why:
+            yield "--cluster", str(why)

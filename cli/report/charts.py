@@ -1,0 +1,96 @@
+"""How numbers are drawn: colours for light, dark and print, and figures of plotly as plain JSON.
+
+A figure names its colours (`"@compute"`); the page's script puts in those of the theme it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from textwrap import wrap
+from types import MappingProxyType
+
+from trainplan.cli.report.blocks import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    """A colour on the light and on the dark background."""
+
+    light: str
+    dark: str
+
+
+BACKGROUND = Colour("#ffffff", "#14181d")
+TEXT = Colour("#1b1f24", "#e6e9ed")
+COLOURS: Mapping[str, Colour] = MappingProxyType(
+    {
+        "@text": TEXT,
+        "@quiet": Colour("#59636e", "#9aa4af"),
+        "@grid": Colour("#d8dee4", "#343b44"),
+        "@background": BACKGROUND,
+        "@limit": Colour("#c2211c", "#ff7b72"),
+        "@blue": Colour("#1f6feb", "#6cb0ff"),
+        "@green": Colour("#1a7f37", "#4cc26a"),
+        "@orange": Colour("#b35900", "#f0a042"),
+        "@violet": Colour("#8250df", "#b48cff"),
+        "@teal": Colour("#0f7b8a", "#4cc4d4"),
+        "@pink": Colour("#bf3989", "#f57ec3"),
+        "@olive": Colour("#6b6f00", "#c6c94b"),
+        "@brown": Colour("#8a5a44", "#d3a188"),
+        "@grey": Colour("#6e7781", "#8b949e"),
+    }
+)
+"""Each has at least 4.5:1 to the background of its theme as text, 3:1 as an area; tested."""
+SERIES: Sequence[str] = (
+    "@blue", "@orange", "@green", "@violet", "@teal", "@pink", "@olive", "@brown", "@grey",
+)  # fmt: skip
+"""Colours of series without one of their own, in order."""
+
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif'
+"""As in the page's style."""
+
+
+def layout(*, x: str = "", y: str = "", **more: object) -> dict[str, object]:
+    """A plotly layout in the page's style; `x` and `y` are titles of axes with their units.
+
+    `more` replaces or adds keys; `xaxis` and `yaxis` are merged.
+    """
+    axis = {"gridcolor": "@grid", "zerolinecolor": "@grid", "automargin": True}
+
+    def title(text: str) -> dict[str, object]:
+        return {"text": text, "font": {"size": 13, "color": "@quiet"}}
+
+    merged: dict[str, object] = {
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"color": "@text", "size": 13, "family": FONT},
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "dragmode": False,
+        "hoverlabel": {"bgcolor": "@background", "font": {"color": "@text"}},
+        "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+        "xaxis": {**axis, "title": title(x)},
+        "yaxis": {**axis, "title": title(y)},
+    }
+    for name, value in more.items():
+        known = merged.get(name)
+        both = isinstance(known, dict) and isinstance(value, dict)
+        merged[name] = {**known, **value} if both else value  # type: ignore[dict-item]
+    return merged
+
+
+def figure(data: Sequence[Mapping[str, object]], layout: Mapping[str, object]) -> Figure:
+    """A figure of traces."""
+    return {"data": [dict(trace) for trace in data], "layout": dict(layout)}
+
+
+def label(text: str) -> str:
+    """Text that a figure shows as it stands: plotly reads tags, entities and templates in it."""
+    shown = escape(text, quote=False).replace("%{", "%&#123;")
+    return f"&#64;{shown[1:]}" if shown.startswith("@") else shown
+
+
+def folded(text: str, width: int) -> str:
+    """`label` on lines of `width` characters."""
+    return "<br>".join(map(label, wrap(text, width)))

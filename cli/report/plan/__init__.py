@@ -1,0 +1,1 @@
+"""The report of a plan, a file for each thing it shows."""

@@ -1,0 +1,312 @@
+"""The layouts of the table: what each is, how much slower, and what makes it so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from trainplan.cli.render.parts.alternatives import any_away, axis_text, legend, shown_axes
+from trainplan.cli.render.parts.differences import SAME, change_text
+from trainplan.cli.render.parts.text import (
+    gib,
+    layout_line,
+    offloaded_text,
+    percent,
+    recompute_text,
+    seconds_like,
+)
+from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
+from trainplan.cli.report.charts import SERIES, figure, folded, label, layout
+from trainplan.costmodel.axes import Axis
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.machine.uncertainty import near_tie_fraction
+from trainplan.planner.plan import Candidate, Plan
+from trainplan.planner.questions.compare import TermDifference, term_differences
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "products, attention, elementwise, launches": ("gemm", "attention", "elementwise", "host"),
+    "recomputation": ("recompute",),
+    "tensor parallel": ("tp_comm",),
+    "context parallel": ("cp_comm",),
+    "expert all-to-all": ("ep_comm",),
+    "sharding and data parallel": ("fsdp_comm", "dp_comm"),
+    "bubble": ("bubble",),
+    "messages between stages": ("p2p",),
+    "update, offload, overhead": ("optimizer", "offload", "overhead"),
+}
+"""Terms that the chart of differences shows as one."""
+SHORT = {
+    "gemm": "products",
+    "elementwise": "elementwise work",
+    "host": "kernel launches",
+    "tp_comm": "tp comm",
+    "cp_comm": "cp comm",
+    "ep_comm": "expert all-to-all",
+    "fsdp_comm": "sharding comm",
+    "bubble": "bubble",
+    "p2p": "stage messages",
+    "dp_comm": "dp comm",
+    "optimizer": "update",
+    "offload": "offload",
+    "overhead": "overhead",
+}
+"""Terms in the table; the others are called as they are."""
+MOST_CAUSES = 3
+"""Terms named of a layout; the chart has all."""
+SEEN = 0.002
+"""Of the answer's step: a smaller difference is not named."""
+
+
+def alternatives_section(plan: Plan) -> Section:
+    """Table, differences by term, and step against memory."""
+    return Section("alternatives", "Alternatives", tuple(_blocks(plan)))
+
+
+def _blocks(plan: Plan) -> Iterator[Block]:
+    if not plan.certificate.alternatives_complete:
+        yield Paragraph("The time limit struck: the table may miss alternatives.", "doubtful")
+    yield _table(plan)
+    yield from (Paragraph(line) for line in legend(plan))
+    others = [one for one in plan.candidates if one.layout != plan.best.layout]
+    if others:
+        yield _differences(plan, others)
+        yield _scatter(plan)
+
+
+def differences(plan: Plan, candidate: Candidate) -> tuple[TermDifference, ...]:
+    """Seconds by which terms of a layout differ from the answer's; they sum to the difference."""
+    return term_differences(plan.best.estimate, candidate.estimate)
+
+
+def _table(plan: Plan) -> Table:
+    axes, away = shown_axes(plan), any_away(plan)
+    columns = (
+        Column("#", numeric=True),
+        Column("step", numeric=True),
+        Column("slower", numeric=True, hint="than the answer"),
+        Column("MFU", numeric=True),
+        Column("GiB", numeric=True, hint="of the fullest GPU"),
+        Column("near tie", hint=f"within {percent(near_tie_fraction())} of the best"),
+        *(Column(axis.word, numeric=_is_number(plan, axis)) for axis in axes),
+        *((Column("off GPU"),) if away else ()),
+        Column("recompute"),
+        Column("what makes it slower", hint="of the answer's step"),
+    )
+    rows = tuple(
+        (
+            Cell(str(one.rank), one.rank),
+            *_numbers(plan, one),
+            Cell("~" if one.near_tie else ""),
+            *(_axis_cell(axis_text(axis, one.layout)) for axis in axes),
+            *((Cell(offloaded_text(one.layout)),) if away else ()),
+            Cell(recompute_text(one.layout)),
+            Cell(causes(plan, one)),
+        )
+        for one in plan.candidates
+    )
+    marked = [place for place, one in enumerate(plan.candidates) if _is_answer(plan, one)]
+    return Table(
+        "The best layout of each family; a heading sorts",
+        columns,
+        rows,
+        marked=marked[0] if marked else None,
+    )
+
+
+def _is_answer(plan: Plan, candidate: Candidate) -> bool:
+    return candidate.layout == plan.best.layout
+
+
+def _is_number(plan: Plan, axis: Axis) -> bool:
+    """Are all its values numbers?"""
+    texts = (axis_text(axis, one.layout) for one in plan.candidates)
+    return all(text.removesuffix(" %").replace(".", "", 1).isdecimal() for text in texts)
+
+
+def _axis_cell(text: str) -> Cell:
+    return Cell(text, float(text)) if text.isdecimal() else Cell(text)
+
+
+def _numbers(plan: Plan, one: Candidate) -> Iterator[Cell]:
+    best, found = plan.best.estimate.step_time_s, one.estimate
+    slower, used = found.step_time_s / best - 1, found.memory.peak_reserved_bytes
+    yield Cell(seconds_like(found.step_time_s, best), found.step_time_s)
+    yield Cell(percent(slower), slower)
+    yield Cell(percent(found.mfu), found.mfu)
+    yield Cell(gib(used), used)
+
+
+def causes(plan: Plan, candidate: Candidate) -> str:
+    """The terms that take most more than the answer's, and those that take most less."""
+    step = plan.best.estimate.step_time_s
+    if _is_answer(plan, candidate):
+        return "the answer"
+    seen = [one for one in differences(plan, candidate) if abs(one.difference_s) >= SEEN * step]
+    named = [
+        f"{SHORT.get(one.term, one.term)} {one.difference_s / step * 100:+.1f}\u00a0%"
+        for one in seen
+    ]
+    more = len(named) - MOST_CAUSES
+    rest = f", {more} more" if more > 0 else ""
+    return ", ".join(named[:MOST_CAUSES]) + rest if named else "no term differs by much"
+
+
+def _differences(plan: Plan, others: Sequence[Candidate]) -> Chart:
+    names = [f"{one.rank}" for one in others]
+    by_group = {name: [_of_group(plan, one, name) for one in others] for name in GROUPS}
+    bars = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": names,
+            "x": values,
+            "marker": {"color": colour},
+            "hovertemplate": "layout %{y}: %{x:+.3g} s<extra>%{fullData.name}</extra>",
+        }
+        for (name, values), colour in zip(by_group.items(), SERIES, strict=True)
+        if any(values)
+    ]
+    shown = [bar["name"] for bar in bars]
+    return Chart(
+        name="differences",
+        caption="Seconds that each layout takes more (right) or less (left) than the answer, by "
+        "cause; both sides together are its difference",
+        says=_worst_cause(by_group),
+        figure=figure(
+            bars,
+            layout(
+                x="seconds against the answer",
+                y="layout",
+                barmode="relative",
+                yaxis={"autorange": "reversed", "type": "category"},
+                xaxis={"zeroline": True, "zerolinecolor": "@text"},
+                bargap=0.3,
+            ),
+        ),
+        numbers=Table(
+            "Seconds against the answer",
+            (
+                Column("#", numeric=True),
+                *(Column(str(name), numeric=True) for name in shown),
+                Column("together", numeric=True),
+            ),
+            tuple(
+                (
+                    Cell(str(one.rank), one.rank),
+                    *(_signed(by_group[str(name)][place]) for name in shown),
+                    _signed(one.estimate.step_time_s - plan.best.estimate.step_time_s),
+                )
+                for place, one in enumerate(others)
+            ),
+        ),
+        height=120 + 34 * len(others),
+    )
+
+
+def _of_group(plan: Plan, one: Candidate, group: str) -> float:
+    terms = GROUPS[group]
+    return sum(row.difference_s for row in differences(plan, one) if row.term in terms)
+
+
+def _signed(value: float) -> Cell:
+    return Cell(f"{value:+.3g} s", value)
+
+
+def _worst_cause(by_group: Mapping[str, Sequence[float]]) -> str:
+    """What costs the alternatives most, in a sentence."""
+    totals = {name: sum(max(0.0, value) for value in values) for name, values in by_group.items()}
+    worst = max(totals, key=lambda name: totals[name])
+    return f"What most sets the alternatives back is {worst}."
+
+
+def _scatter(plan: Plan) -> Chart:
+    best = plan.best.estimate
+    capacity = best.memory.capacity_bytes / GIB
+    shown = list(plan.candidates)
+    points = [
+        {
+            "type": "scatter",
+            "mode": "markers+text",
+            "name": name,
+            "x": [one.estimate.step_time_s for one in some],
+            "y": [one.estimate.memory.peak_reserved_bytes / GIB for one in some],
+            "text": [str(one.rank) for one in some],
+            "textposition": "top center",
+            "customdata": [_hover(plan, one) for one in some],
+            "marker": {"color": colour, "size": 11, "symbol": symbol},
+            "hovertemplate": "%{customdata}<br>%{x:.4g} s, %{y:.1f} GiB<extra></extra>",
+        }
+        for name, colour, symbol, some in (
+            ("the answer", "@green", "star", [o for o in shown if _is_answer(plan, o)]),
+            ("near tie", "@orange", "circle", [o for o in shown if _tie(plan, o)]),
+            ("slower", "@blue", "circle", [o for o in shown if _slower(plan, o)]),
+        )
+        if some
+    ]
+    limit = {
+        "type": "line",
+        "xref": "paper",
+        "x0": 0,
+        "x1": 1,
+        "y0": capacity,
+        "y1": capacity,
+        "line": {"color": "@limit", "width": 2, "dash": "dot"},
+    }
+    return Chart(
+        name="speed-and-memory",
+        caption="Step time and memory of the fullest GPU of each layout of the table",
+        says=_unbeaten(plan),
+        figure=figure(points, layout(x="seconds a step", y="GiB", shapes=[limit])),
+        numbers=Table(
+            "Step and memory",
+            (
+                Column("#", numeric=True),
+                Column("step", numeric=True),
+                Column("GiB", numeric=True),
+                Column("against the answer"),
+            ),
+            tuple(
+                (
+                    Cell(str(one.rank), one.rank),
+                    Cell(
+                        seconds_like(one.estimate.step_time_s, best.step_time_s),
+                        one.estimate.step_time_s,
+                    ),
+                    Cell(
+                        gib(one.estimate.memory.peak_reserved_bytes),
+                        one.estimate.memory.peak_reserved_bytes,
+                    ),
+                    Cell(change_text(one.layout, plan.best.layout, plan.job.model)),
+                )
+                for one in shown
+            ),
+        ),
+    )
+
+
+def _tie(plan: Plan, one: Candidate) -> bool:
+    return one.near_tie and not _is_answer(plan, one)
+
+
+def _slower(plan: Plan, one: Candidate) -> bool:
+    return not one.near_tie and not _is_answer(plan, one)
+
+
+def _hover(plan: Plan, one: Candidate) -> str:
+    change = change_text(one.layout, plan.best.layout, plan.job.model)
+    words = layout_line(one.layout, plan.job.model) if change == SAME else change
+    return f"{label(str(one.rank))}: {folded(words, 40)}"
+
+
+def _unbeaten(plan: Plan) -> str:
+    """Which layouts of the table are faster or leaner than every other."""
+    points = [
+        (one.rank, one.estimate.step_time_s, one.estimate.memory.peak_reserved_bytes)
+        for one in plan.candidates
+    ]
+    front = [
+        str(rank)
+        for rank, step, used in points
+        if not any(s <= step and u <= used and (s, u) != (step, used) for _, s, u in points)
+    ]
+    return f"No other layout of the table is both faster and leaner than {', '.join(front)}."

@@ -1,0 +1,136 @@
+"""Bars on a clock: rows of lanes, time from left to right."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trainplan.cli.render.parts.text import percent, seconds, seconds_like
+from trainplan.cli.report.blocks import Cell, Chart, Column, Figure, Table
+from trainplan.cli.report.charts import SERIES, figure, label, layout
+from trainplan.costmodel.lanes.loads import Lane
+from trainplan.costmodel.lanes.timeline import Span
+
+MOST_SPANS = 4_000
+"""Spans that are drawn. Source: as MOST_BARS of `timeline`."""
+
+
+@dataclass(slots=True)
+class Bars:
+    """Bars of one kind."""
+
+    name: str
+    colour: str
+    height: float
+    """In rows."""
+    rows: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    length: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    def add(self, row: float, start: float, length: float, text: str) -> None:
+        """Add a bar; seconds."""
+        self.rows.append(round(row, 3))
+        self.starts.append(rounded(start))
+        self.length.append(rounded(length))
+        self.texts.append(text)
+
+    def seconds_on(self, row: int) -> float:
+        """Seconds of all bars of a row."""
+        here = zip(self.rows, self.length, strict=True)
+        return sum(length for place, length in here if round(place) == row)
+
+
+def rounded(value: float) -> float:
+    """Six digits: a bar is as wide as it is to the eye, and the page stays small."""
+    return float(f"{value:.6g}")
+
+
+def drawing(
+    bars: Sequence[Bars],
+    names: Mapping[float, str],
+    *,
+    whole: tuple[float, float],
+    first_seen: tuple[float, float],
+) -> Figure:
+    """The figure of `whole` seconds, of which `first_seen` are shown at first.
+
+    `names` are by the height in rows where they stand, one for each row.
+    """
+    low, high = whole
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": one.name,
+            "y": one.rows,
+            "base": one.starts,
+            "x": one.length,
+            "width": one.height,
+            "offset": -one.height / 2,
+            "customdata": [label(text) for text in one.texts],
+            "marker": {"color": one.colour, "line": {"width": 0}},
+            "hovertemplate": "%{customdata}: from %{base:.5g} s, %{x:.4g} s"
+            "<extra>%{fullData.name}</extra>",
+        }
+        for one in bars
+        if one.length
+    ]
+    return figure(
+        traces,
+        layout(
+            x="seconds",
+            barmode="overlay",
+            dragmode="zoom",
+            xaxis={"range": list(first_seen), "minallowed": low, "maxallowed": high},
+            yaxis={
+                "tickvals": list(names),
+                "ticktext": [label(name) for name in names.values()],
+                "range": [len(names) - 0.4, -0.6],
+                "fixedrange": True,
+                "showgrid": False,
+                "zeroline": False,
+            },
+        ),
+    )
+
+
+def lanes_chart(spans: Sequence[Span]) -> Chart:
+    """What every lane of the slowest rank does, where something is off the GPU."""
+    whole = max(span.end for span in spans)
+    used = [lane for lane in Lane if any(s.lane is lane and s.end > s.start for s in spans)]
+    colours = dict(zip(used, SERIES, strict=False))
+    drawn = [span for span in spans if span.end > span.start][:MOST_SPANS]
+    kinds = {lane: Bars(lane.plain, colours[lane], 0.7) for lane in used}
+    for span in drawn:
+        kinds[span.lane].add(used.index(span.lane), span.start, span.end - span.start, span.name)
+    last = max(span.end for span in drawn)
+    cut = "" if last == whole else f" Drawn until {seconds(last)}: then the pattern goes on."
+    busy = {lane: sum(s.end - s.start for s in spans if s.lane is lane) for lane in used}
+    most = max(used, key=lambda lane: busy[lane])
+    return Chart(
+        name="lanes",
+        caption="What each lane of the slowest rank does, in seconds from the start of the step, "
+        "before overhead",
+        says=f"{most.plain} works {percent(busy[most] / whole)} of the {seconds(whole)}.{cut}",
+        figure=drawing(
+            list(kinds.values()),
+            {place: lane.plain for place, lane in enumerate(used)},
+            whole=(0.0, last),
+            first_seen=(0.0, last),
+        ),
+        numbers=Table(
+            "Seconds of work",
+            (Column("lane"), Column("work", numeric=True), Column("of the time", numeric=True)),
+            tuple(
+                (
+                    Cell(lane.plain),
+                    Cell(seconds_like(busy[lane], whole), busy[lane]),
+                    Cell(percent(busy[lane] / whole), busy[lane] / whole),
+                )
+                for lane in used
+            ),
+        ),
+        height=130 + 40 * len(used),
+        zooms=True,
+    )

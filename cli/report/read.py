@@ -1,0 +1,62 @@
+"""What a report reads of a document: its own fields, the others let be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, TypeVar
+
+from pydantic import BeforeValidator, ConfigDict, ValidationError
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.validation_errors import first_complaint
+from trainplan.costmodel.spec import Layout, ModelSpec
+from trainplan.costmodel.spec.base import Spec
+from trainplan.planner.plan.layout_document import layout_from_json, with_later_keys
+
+COUNTS = ("num_parameters", "num_active_parameters")
+DERIVED = "num_microbatches"
+"""In layouts that are written with what follows from them; a sweep writes the axes alone."""
+
+
+class Read(Spec):
+    """The part of a document that is drawn."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+ReadT = TypeVar("ReadT", bound=Spec)
+
+
+def read(kind: type[ReadT], values: Mapping[str, object]) -> ReadT:
+    """The values of a document.
+
+    Raises:
+        SpecError: A field is missing or wrong; the message names it.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise SpecError(f"{first_complaint(error).text}: make the document again") from error
+
+
+def _layout(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    if DERIVED not in value:
+        return value
+    try:
+        return layout_from_json(with_later_keys(value))
+    except ValidationError as error:
+        raise ValueError(first_complaint(error).text) from error
+
+
+def _model(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    return {name: one for name, one in value.items() if name not in COUNTS}
+
+
+LayoutValue = Annotated[Layout, BeforeValidator(_layout)]
+"""A layout as documents write it, with the numbers that follow from it."""
+ModelValue = Annotated[ModelSpec, BeforeValidator(_model)]
+"""A model as documents write it, with its parameter counts."""

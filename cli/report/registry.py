@@ -1,0 +1,116 @@
+"""Which documents have a report, and what makes its page: one line a kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeAlias
+
+from trainplan.cli.render.compare import SCHEMA as COMPARE
+from trainplan.cli.render.infeasible import SCHEMA as INFEASIBLE
+from trainplan.cli.render.sweep import SCHEMA as SWEEP
+from trainplan.cli.render.validate_json import SCHEMA as VALIDATE
+from trainplan.cli.report.blocks import Page
+from trainplan.cli.report.compare import compare_page
+from trainplan.cli.report.compare_memory import Compared
+from trainplan.cli.report.page import html
+from trainplan.cli.report.pareto import Front, pareto_page
+from trainplan.cli.report.plan.page import plan_page
+from trainplan.cli.report.profile import profile_page
+from trainplan.cli.report.read import read
+from trainplan.cli.report.sweep import sweep_page
+from trainplan.cli.report.sweep_curves import Swept
+from trainplan.cli.report.tune import tuned_page
+from trainplan.cli.report.tune_trials import TunedPlan
+from trainplan.cli.report.validate import validate_page
+from trainplan.cli.report.validate_groups import Validated
+from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE
+from trainplan.costmodel.spec.evidence.profile import Profile
+from trainplan.planner.goals.pareto import SCHEMA as PARETO
+from trainplan.planner.plan.plan import SCHEMA as PLAN
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A document to be drawn."""
+
+    name: str
+    """Of its file, as commands of the page name it."""
+    text: str
+    values: Mapping[str, object]
+    measured: Measured = NOTHING
+    """What `--profile` says of the machine, where something is priced again."""
+
+
+def _plan_page(asked: Asked) -> Page:
+    """Of a plan; of a tuned one what was measured."""
+    if asked.values.get("tuned") is not None:
+        return _tuned_page(asked)
+    return plan_page(asked.name, asked.text, asked.measured)
+
+
+def _tuned_page(asked: Asked) -> Page:
+    """What was measured, then the plan of the fastest measured layout."""
+    page = tuned_page(read(TunedPlan, asked.values))
+    plan = plan_page(asked.name, asked.text, asked.measured)
+    return replace(page, sections=(*page.sections, *plan.sections))
+
+
+def _plain(values: Mapping[str, object]) -> Mapping[str, object]:
+    """A document without its schema."""
+    return {name: value for name, value in values.items() if name != "schema"}
+
+
+Builder: TypeAlias = Callable[[Asked], Page]
+KINDS: Mapping[str, Builder] = MappingProxyType(
+    {
+        PLAN: _plan_page,
+        COMPARE: lambda asked: compare_page(read(Compared, asked.values)),
+        SWEEP: lambda asked: sweep_page(read(Swept, asked.values)),
+        VALIDATE: lambda asked: validate_page(read(Validated, asked.values)),
+        PROFILE: lambda asked: profile_page(read(Profile, _plain(asked.values))),
+        PARETO: lambda asked: pareto_page(read(Front, asked.values)),
+    }
+)
+"""Schema of a document -> its page."""
+HOW = "`plan search --output` writes plans"
+
+
+def written(name: str, text: str, measured: Measured = NOTHING) -> str:
+    """The file of the report of a document that was made here.
+
+    Raises:
+        PlanError: As `page_of`.
+    """
+    return html(page_of(Asked(name, text, json.loads(text), measured)))
+
+
+def page_of(asked: Asked) -> Page:
+    """The page of a document.
+
+    Raises:
+        SpecError: It is none of ours, of another version, or has nothing to draw.
+        CatalogError: No such kind of document has a report.
+    """
+    schema = asked.values.get("schema")
+    if not isinstance(schema, str):
+        raise SpecError(f"no document of plan: the key 'schema' is missing; {HOW}")
+    if schema in KINDS:
+        return KINDS[schema](asked)
+    if schema == INFEASIBLE:
+        raise SpecError(f"nothing fits, so there is no layout to draw{_helps(asked.values)}")
+    others = {known.rpartition("/")[0]: known for known in KINDS}
+    if known := others.get(schema.rpartition("/")[0]):
+        raise SpecError(f"schema {schema[:80]!r} is not {known!r}: make it again with this version")
+    raise unknown_name("schema with a report", schema[:80], KINDS, f"known: {', '.join(KINDS)}")
+
+
+def _helps(values: Mapping[str, object]) -> str:
+    """The first set of changes with which something fits."""
+    sets = values.get("relaxations")
+    first = sets[0] if isinstance(sets, list) and sets else None
+    return f"; it fits with: {' and '.join(map(str, first))}" if isinstance(first, list) else ""

@@ -1,0 +1,209 @@
+"""The trials of a tuning run: what is read of its plan, and the trials in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from math import inf
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from trainplan.cli.render.parts.text import layout_line, plural, seconds
+from trainplan.cli.render.tune import ENDINGS
+from trainplan.cli.report.blocks import Block, Cell, Chart, Table
+from trainplan.cli.report.charts import figure, label, layout
+from trainplan.cli.report.parts import Columns, Value, cell, number, table
+from trainplan.cli.report.read import ModelValue, Read
+from trainplan.costmodel.spec import ClusterSpec
+from trainplan.planner.tuning.events import Finished, Tried
+
+BESIDE = 0.12
+"""Trials that what was believed stands to the left of what was measured."""
+LEVEL = "80 %"
+"""Of all intervals, as `planner.tuning.events` has them."""
+BAR = {"thickness": 1.5, "width": 5, "color": "@quiet"}
+"""How an interval is drawn."""
+FEW_TRIALS = 25
+"""Each has a tick of its own."""
+
+
+def _result(value: object) -> object:
+    """What a plan says of its tuning, as the event it was."""
+    return {**value, "calibration": None} if isinstance(value, Mapping) else value
+
+
+class TunedPlan(Read):
+    """The document of a tuned plan, in the folder of `plan tune`."""
+
+    model: ModelValue
+    cluster: ClusterSpec
+    tuned: Annotated[Finished, BeforeValidator(_result)]
+
+
+def trials_blocks(plan: TunedPlan) -> Iterator[Block]:
+    """Trials in order, beside what was believed of each before it."""
+    found = plan.tuned
+    measured = [one for one in found.trials if one.outcome.step_time_s]
+    says = f"{len(measured)} of {plural(len(found.trials), 'trial')} measured"
+    if found.best:
+        first = found.best.number
+        says += f"; the fastest is trial {first}, with {seconds(found.best.measured_step_time_s)}"
+    yield Chart(
+        name="trials-in-order",
+        caption="Seconds of a step by trial: believed before it, measured in it, best so far",
+        says=f"{says}.",
+        figure=figure(
+            list(_trial_traces(plan)),
+            layout(
+                x="trial",
+                y="seconds of a step",
+                xaxis=ticks(found.trials),
+            ),
+        ),
+        numbers=_believed(found.trials),
+        height=420,
+    )
+    yield _trials_table(plan)
+
+
+def _believed_of(one: Tried) -> tuple[float, float, float]:
+    """Seconds, and the ends of the interval; without one where it ran in an earlier run."""
+    was = one.expected
+    if was is None:
+        return (one.planned_step_time_s,) * 3
+    return was.step_time_s, was.step_time_low_s, was.step_time_high_s
+
+
+def _trial_traces(plan: TunedPlan) -> Iterator[dict[str, object]]:
+    trials = plan.tuned.trials
+    believed = [_believed_of(one) for one in trials]
+    yield {
+        **_points([one.number - BESIDE for one in trials], believed),
+        "name": f"believed before, {LEVEL}",
+        "marker": {"symbol": "circle-open", "size": 8, "color": "@grey"},
+        "text": _hovers(plan, trials),
+    }
+    measured = [one for one in trials if one.outcome.step_time_s]
+    yield {
+        **_points([one.number for one in measured], [_measured_of(one) for one in measured]),
+        "name": "measured, lowest to highest step",
+        "marker": {"size": 9, "color": "@blue"},
+        "text": _hovers(plan, measured),
+    }
+    for ending in dict.fromkeys(one.outcome.ending for one in trials if one not in measured):
+        some = [one for one in trials if one.outcome.ending == ending]
+        yield {
+            "type": "scatter",
+            "mode": "markers",
+            "name": ENDINGS[ending],
+            "x": [one.number for one in some],
+            "y": [_believed_of(one)[0] for one in some],
+            "marker": {
+                "symbol": "x" if ending == "out_of_memory" else "cross",
+                "size": 11,
+                "color": "@limit" if ending == "out_of_memory" else "@orange",
+            },
+            "text": _hovers(plan, some),
+            "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
+        }
+    yield _incumbent(trials)
+
+
+def _measured_of(one: Tried) -> tuple[float, float, float]:
+    out = one.outcome
+    step = out.step_time_s or 0.0
+    return step, out.lowest_s or step, out.highest_s or step
+
+
+def _points(x: Sequence[float], values: Sequence[tuple[float, float, float]]) -> dict[str, object]:
+    """Points with their intervals."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": list(x),
+        "y": [value for value, _, _ in values],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": [high - value for value, _, high in values],
+            "arrayminus": [value - low for value, low, _ in values],
+            **BAR,
+        },
+        "hovertemplate": "%{y:.4g} s<br>%{text}<extra>%{fullData.name}</extra>",
+    }
+
+
+def _incumbent(trials: Sequence[Tried]) -> dict[str, object]:
+    best = list(accumulate((one.outcome.step_time_s or inf for one in trials), min))
+    some = [(one.number, step) for one, step in zip(trials, best, strict=True) if step < inf]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "best so far",
+        "x": [at for at, _ in some],
+        "y": [step for _, step in some],
+        "line": {"color": "@green", "shape": "hv", "dash": "dot"},
+        "hovertemplate": "best so far: %{y:.4g} s<extra></extra>",
+    }
+
+
+def _hovers(plan: TunedPlan, trials: Sequence[Tried]) -> list[str]:
+    return [
+        label(layout_line(one.layout, plan.model))
+        + (f"<br>{label(one.outcome.reason[:120])}" if one.outcome.reason else "")
+        for one in trials
+    ]
+
+
+def _believed(trials: Sequence[Tried]) -> Table:
+    columns: Columns = (
+        number("trial"),
+        number("believed"),
+        number("low"),
+        number("high"),
+        number("measured"),
+        number("lowest"),
+        number("highest"),
+    )
+    rows: list[Sequence[Cell | Value]] = [
+        [
+            one.number,
+            *(cell(x, seconds(x)) for x in _believed_of(one)),
+            *(cell(x or None, seconds(x) if x else None) for x in _measured_of(one)),
+        ]
+        for one in trials
+    ]
+    return table("Seconds of a step by trial", columns, rows)
+
+
+def _trials_table(plan: TunedPlan) -> Table:
+    columns: Columns = (
+        number("#"),
+        number("measured"),
+        number("planned", "what the model said before any trial"),
+        "ending",
+        "layout",
+        "why it was tried",
+    )
+    best = plan.tuned.best
+    numbers = [one.number for one in plan.tuned.trials]
+    rows = [_trial_row(plan, one) for one in plan.tuned.trials]
+    return table("Trials", columns, rows, numbers.index(best.number) if best else None)
+
+
+def _trial_row(plan: TunedPlan, one: Tried) -> Sequence[Cell | Value]:
+    step, out = one.outcome.step_time_s, one.outcome
+    return (
+        one.number,
+        cell(step, seconds(step) if step else None),
+        cell(one.planned_step_time_s, seconds(one.planned_step_time_s)),
+        ENDINGS[out.ending] + (f": {out.reason}" if out.reason else ""),
+        layout_line(one.layout, plan.model),
+        one.why,
+    )
+
+
+def ticks(trials: Sequence[Tried]) -> dict[str, object]:
+    """Of an axis of trials."""
+    return {"dtick": 1 if len(trials) <= FEW_TRIALS else 5}

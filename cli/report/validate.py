@@ -1,0 +1,216 @@
+"""The report of `plan validate`: predictions against measured runs, by source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trainplan.cli.render.parts.text import percent, plural, seconds, seconds_like
+from trainplan.cli.render.validate import EXPLAINED, SKIPPED, signed
+from trainplan.cli.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Fact,
+    Facts,
+    Folded,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+)
+from trainplan.cli.report.charts import figure, label, layout
+from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, series, table
+from trainplan.cli.report.validate_groups import (
+    Validated,
+    ValidatedRow,
+    coverage_chart,
+    groups_chart,
+    groups_table,
+)
+
+WORST = 25
+"""Rows that are most off."""
+GROUPS = {"source": "Source", "gpu": "GPU", "runtime": "Runtime"}
+"""Groupings that are drawn; the others are tables."""
+
+
+def validate_page(found: Validated) -> Page:
+    """The report of predictions beside measured runs."""
+    step = found.overall.step_time
+    mean = step.mean_of_source_medians_fraction
+    answer = (
+        "No step time could be compared."
+        if mean is None
+        else f"Step time: {percent(mean)} median error over {plural(step.num_sources, 'source')}."
+    )
+    return Page(
+        title="Predicted against measured",
+        answer=answer,
+        certainty=tuple(_certainty(found)),
+        facts=Facts(tuple(_facts(found))),
+        sections=tuple(_sections(found)),
+    )
+
+
+def _sections(found: Validated) -> Iterator[Section]:
+    rows = found.scored
+    if rows:
+        yield Section("runs", "Predicted against measured", (_scatter(rows),))
+        yield Section("errors", "Error by source, GPU and runtime", tuple(_groups(found)))
+    if found.overall.coverage:
+        yield Section("intervals", "Do the intervals hold?", (coverage_chart(found),))
+    if rows:
+        yield Section("worst", "Rows that are most off", (_worst(rows),))
+    memory = [one for one in found.groups if one.quantity == "peak_memory"]
+    if memory or found.overall.fits.labels:
+        yield Section("memory", "Memory", tuple(_memory(found)))
+    if found.overall.skipped:
+        yield Section("skipped", "Not priced", tuple(_skipped(found)))
+
+
+def _certainty(found: Validated) -> Iterator[Paragraph]:
+    step = found.overall.step_time
+    yield Paragraph(
+        f"{step.num_priced:,} of {plural(step.num_asked, 'run')} with a measured step were priced.",
+        "good" if step.num_priced == step.num_asked else "plain",
+    )
+    yield Paragraph(EXPLAINED)
+
+
+def _facts(found: Validated) -> Iterator[Fact]:
+    step = found.overall.step_time
+    if step.median_fraction is not None and step.bias_fraction is not None:
+        yield Fact("median error of a run", percent(step.median_fraction), "size, all runs alike")
+        yield Fact("bias", signed(step.bias_fraction), "median of predicted / measured - 1")
+    if found.overall.coverage:
+        every = found.overall.coverage[0]
+        yield Fact("inside the interval", percent(every.inside_fraction), plural(every.n, "run"))
+    ranking = found.overall.ranking
+    if ranking.mean_regret_fraction is not None:
+        yield Fact(
+            "regret",
+            percent(ranking.mean_regret_fraction),
+            "the layout we would choose over the fastest measured",
+        )
+    fits = found.overall.fits
+    if fits.answered:
+        wrong = fits.false_fits + fits.false_refusals
+        yield Fact("does it fit: wrong", f"{wrong} of {fits.answered}")
+
+
+def _scatter(rows: Sequence[ValidatedRow]) -> Chart:
+    sources = list(dict.fromkeys(row.source_group for row in rows))
+    both = [x for row in rows for x in (row.measured, row.predicted)]
+    low, high = min(both) / 1.3, max(both) * 1.3
+    equal = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "predicted = measured",
+        "x": [low, high],
+        "y": [low, high],
+        "line": {"color": "@quiet", "dash": "dot"},
+        "hoverinfo": "skip",
+    }
+    near = sum(abs(row.error) <= 0.1 for row in rows)
+    axis = log_axis(both, "{:,g}".format)
+    return Chart(
+        name="predicted-against-measured",
+        caption="Seconds of a step, predicted against measured, by source; both axes logarithmic",
+        says=f"{near} of {plural(len(rows), 'run')} are within 10 %.",
+        figure=figure(
+            [equal, *(_source(rows, name, place) for place, name in enumerate(sources))],
+            layout(x="measured, s", y="predicted, s", xaxis=axis, yaxis=axis),
+        ),
+        numbers=_rows_table("Runs", rows),
+        height=560,
+    )
+
+
+def _source(rows: Sequence[ValidatedRow], name: str, place: int) -> dict[str, object]:
+    some = [row for row in rows if row.source_group == name]
+    symbols = ("circle", "square", "diamond", "triangle-up")
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": label(name),
+        "x": [row.measured for row in some],
+        "y": [row.predicted for row in some],
+        "text": [f"{label(row.id)}: {signed(row.error)}" for row in some],
+        "hovertemplate": "%{text}<br>%{x:.4g} s measured, %{y:.4g} s predicted<extra></extra>",
+        "marker": {
+            "size": 7,
+            "opacity": 0.75,
+            "color": series(place),
+            "symbol": symbols[place // 9 % len(symbols)],
+        },
+    }
+
+
+def _groups(found: Validated) -> Iterator[Block]:
+    shown = [one for one in found.groups if one.quantity == "step_time"]
+    for by, title in GROUPS.items():
+        some = [one for one in shown if one.by == by]
+        if some:
+            yield groups_chart(by, title, some)
+    others = dict.fromkeys(one.by for one in shown if one.by not in GROUPS)
+    for by in others:
+        some = [one for one in shown if one.by == by]
+        yield Folded(f"By {by}", (groups_table(f"Error of the step time by {by}", some),))
+
+
+def _worst(rows: Sequence[ValidatedRow]) -> Table:
+    some = sorted(rows, key=lambda row: -row.factor)[:WORST]
+    return _rows_table(f"The {len(some)} runs that are most off, half and double alike", some)
+
+
+def _rows_table(caption: str, rows: Sequence[ValidatedRow]) -> Table:
+    columns: Columns = (
+        "run",
+        "source",
+        number("measured"),
+        number("predicted"),
+        number("error", "predicted / measured - 1"),
+        "largest terms",
+    )
+    return table(caption, columns, [_row(row) for row in rows])
+
+
+def _row(row: ValidatedRow) -> Sequence[Cell | Value]:
+    terms = sorted((row.terms or {}).items(), key=lambda item: -abs(item[1]))[:3]
+    said = (f"{name} {seconds_like(value, row.predicted)}" for name, value in terms)
+    return (
+        row.id,
+        row.source_group,
+        cell(row.measured, seconds(row.measured)),
+        cell(row.predicted, seconds_like(row.predicted, row.measured)),
+        cell(row.error, signed(row.error)),
+        ", ".join(said),
+    )
+
+
+def _memory(found: Validated) -> Iterator[Block]:
+    for by in ("kind", "source and kind"):
+        some = [one for one in found.groups if one.quantity == "peak_memory" and one.by == by]
+        if some:
+            yield groups_table(f"Error of the peak memory by {by}", some)
+    fits = found.overall.fits
+    if fits.labels:
+        yield table(
+            f"Does it fit? {fits.answered:,} of {plural(fits.labels, 'label')} answered",
+            ("we say", number("it fitted"), number("it did not")),
+            (
+                ("it fits", fits.true_fits, fits.false_fits),
+                ("it does not", fits.false_refusals, fits.true_refusals),
+            ),
+        )
+
+
+def _skipped(found: Validated) -> Iterator[Block]:
+    counts = found.overall.skipped
+    rows = [(number_, name, SKIPPED.get(name, "")) for name, number_ in counts.items()]
+    yield table("Records not priced, by reason", (number("records"), "reason", "in words"), rows)
+    odd = [row for row in found.rows if row.skip_reason]
+    each = [(row.id, row.skip_reason, row.skip_detail) for row in odd]
+    yield Folded(
+        f"All {len(odd)} of them", (table("Records not priced", ("run", "reason", "why"), each),)
+    )

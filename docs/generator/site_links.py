@@ -1,0 +1,89 @@
+"""Where the links of a page lead on the site.
+
+On the site a page of docs/ stays where it is. What such a page links to elsewhere in the repository
+becomes a page below `repository/`: Markdown as it is, any other file as a block of code. So every
+link works without a network, whatever address the repository has.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+DOCS = "docs/"
+FOLDER = "repository/"
+LANGUAGES: Mapping[str, str] = {
+    ".json": "json",
+    ".py": "python",
+    ".sh": "bash",
+    ".toml": "toml",
+    ".yaml": "yaml",
+}
+CODE = re.compile(r"^(`{3,}).*?^\1`*$|(?<!`)(`+)(?!`).+?(?<!`)\2(?!`)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
+CUTS = re.compile(r"^(```console) [\d-]+$", re.MULTILINE)
+"""What tells docs/generator/console.py how much to show is no word for a reader."""
+
+
+def site_page(path: str) -> str:
+    """The source of the site's page for a file of the repository, `docs/tutorial.md`, say."""
+    if path.startswith(DOCS):
+        return path.removeprefix(DOCS)
+    return f"{FOLDER}{path}" if path.endswith(".md") else f"{FOLDER}{path}.md"
+
+
+def as_page(text: str, path: str) -> str:
+    """A file outside docs/ as a page of the site."""
+    if path.endswith(".md"):
+        return for_the_site(text, path)
+    if path.endswith(".ipynb"):
+        return for_the_site("\n".join(_cells(json.loads(text)["cells"])), path)
+    language = LANGUAGES.get(Path(path).suffix, "text")
+    return f"# {path}\n\n{_block(language, text)}"
+
+
+def _cells(cells: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A notebook as Markdown: its text, its code and what the code printed."""
+    for cell in cells:
+        source = "".join(cell["source"])
+        yield source + "\n" if cell["cell_type"] == "markdown" else _block("python", source)
+        printed = "".join(line for one in cell.get("outputs", ()) for line in one.get("text", ()))
+        if printed:
+            yield _block("text", printed)
+
+
+def _block(language: str, text: str) -> str:
+    return f"````{language}\n{text.rstrip()}\n````\n"
+
+
+def linked(text: str, path: str) -> Iterator[str]:
+    """Files of the repository that a page of it, at `path`, links to."""
+    for target in LINK.findall(CODE.sub("", text)):
+        if ":" not in target:
+            yield posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+
+
+def for_the_site(text: str, path: str) -> str:
+    """The page with links as the site has them."""
+    here = posixpath.dirname(site_page(path))
+
+    def moved(link: re.Match[str]) -> str:
+        target = link[1]
+        if ":" in target:
+            return target
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+        return posixpath.relpath(site_page(file), here or ".")
+
+    return CUTS.sub(r"\1", _outside_code(text, moved))
+
+
+def _outside_code(text: str, moved: Callable[[re.Match[str]], str]) -> str:
+    parts, end = [], 0
+    for code in CODE.finditer(text):
+        parts += [LINK.sub(moved, text[end : code.start()]), code[0]]
+        end = code.end()
+    return "".join((*parts, LINK.sub(moved, text[end:])))

@@ -1,0 +1,58 @@
+"""A whole plan from its document: what `plan_json` wrote, back as a `Plan`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pydantic import TypeAdapter, ValidationError
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.validation_errors import first_complaint
+from trainplan.planner.plan.layout_document import layout_from_json
+from trainplan.planner.plan.plan import Candidate, Plan, chosen_from_json
+
+_BEST = {"rank": 1, "near_tie": False, "inside_measured": None}
+"""Of the answer, whose row of the table it may not be: a tuned plan has another one."""
+_PLAN = TypeAdapter(Plan)
+_ELSEWHERE = ("runtime_version", "memory_margin", "choices", "sources", "notes")
+"""Fields that the document keeps under `provenance`."""
+_SAME = ("certificate", "refused", "other_schedules", "placement", "apart", "evidence")
+
+
+def plan_from_json(text: str) -> Plan:
+    """Read `plan_json` back.
+
+    Raises:
+        SpecError: The text is no plan of this version, or a part of it is missing or wrong.
+    """
+    job, layout = chosen_from_json(text)
+    document = json.loads(text)
+    try:
+        told = document["provenance"]
+        best = {**_BEST, "layout": layout, "estimate": document["best"]["estimate"]}
+        listed = [_candidate(one) for one in document["candidates"]]
+        return _PLAN.validate_python(
+            {
+                **{name: document[name] for name in _SAME if name in document},
+                **{name: told[name] for name in _ELSEWHERE if name in told},
+                "job": job,
+                "best": best,
+                "candidates": listed,
+            }
+        )
+    except ValidationError as error:
+        first = first_complaint(error)
+        raise SpecError(f"field {first.field!r}: {first.reason}: make the plan again") from error
+    except KeyError as error:
+        raise SpecError(f"field {error} is missing: make the plan again") from error
+    except (AttributeError, TypeError) as error:
+        raise SpecError("a part of the plan is of the wrong kind: make it again") from error
+
+
+def _candidate(written: Mapping[str, object]) -> Candidate:
+    """A row of the table."""
+    values = {name: written.get(name) for name in Candidate.model_fields}
+    if not isinstance(layout := written["layout"], dict):
+        raise TypeError(layout)
+    return Candidate.model_validate({**values, "layout": layout_from_json(layout)})

@@ -1,0 +1,84 @@
+"""What a step and the run take: energy, carbon dioxide, money."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.units import SECONDS_PER_HOUR
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.step.energy import energy_of
+from trainplan.costmodel.step.footprint import kg_co2, site_kwh
+from trainplan.costmodel.step.money import price_per_second, run_steps
+
+
+class Spent(Spec):
+    """Of one layout; null where something is not stated or not known."""
+
+    steps: int | None
+    """Of the run; null: `--tokens` is not given."""
+    joules_per_step: float | None
+    """Of all GPUs alone, as `--objective energy` counts them; null: their power is not known."""
+    kwh_per_step: float | None
+    """Of the GPUs, times the `pue` of the cluster where it is stated."""
+    kwh_per_run: float | None
+    """Likewise."""
+    kg_co2_per_step: float | None
+    """At the `kg_co2_per_kwh` of the cluster; null: it is not stated."""
+    kg_co2_per_run: float | None
+    """Likewise."""
+    money_per_step: float | None
+    """In the currency of the cluster; null: a price is not stated."""
+    money_per_run: float | None
+    """Likewise."""
+    gpu_hours_per_run: float | None
+    """Of all GPUs together."""
+
+
+def spent_on(job: Job, machine: Machine, layout: Layout, step_time_s: float) -> Spent:
+    """What a layout takes whose step lasts so long."""
+    cluster, steps = job.cluster, run_steps(job)
+    joules = _joules(job, machine, layout, step_time_s)
+    kwh = None if joules is None else site_kwh(joules, cluster.pue)
+    carbon = cluster.kg_co2_per_kwh
+    emitted = None if kwh is None or carbon is None else kg_co2(kwh, carbon)
+    money = _money(job, step_time_s)
+    hours = step_time_s / SECONDS_PER_HOUR * cluster.num_gpus
+    return Spent(
+        steps=steps,
+        joules_per_step=joules,
+        kwh_per_step=kwh,
+        kwh_per_run=_of_run(kwh, steps),
+        kg_co2_per_step=emitted,
+        kg_co2_per_run=_of_run(emitted, steps),
+        money_per_step=money,
+        money_per_run=_of_run(money, steps),
+        gpu_hours_per_run=_of_run(hours, steps),
+    )
+
+
+def _of_run(value: float | None, steps: int | None) -> float | None:
+    return None if value is None or steps is None else value * steps
+
+
+def _joules(job: Job, machine: Machine, layout: Layout, step_time_s: float) -> float | None:
+    """Of a step of all GPUs; null where their power is not known, or they are not all alike."""
+    if len(job.cluster.groups) > 1:
+        return None
+    try:
+        energy = energy_of(job, machine, traits_of(job))
+    except SpecError:
+        return None
+    table = LayoutTable.of([layout])
+    return float(energy.of_step(table, np.array([step_time_s]))[0])
+
+
+def _money(job: Job, step_time_s: float) -> float | None:
+    try:
+        return price_per_second(job.cluster) * step_time_s
+    except SpecError:
+        return None

@@ -1,0 +1,34 @@
+"""A plan read back is the plan that was written."""
+
+import json
+
+import pytest
+
+from trainplan.costmodel.base import SpecError
+from trainplan.planner.plan import plan_json
+from trainplan.planner.plan.read_back import plan_from_json
+from trainplan.planner.questions.search import search
+
+
+@pytest.fixture(scope="module")
+def text(make_job):
+    return json.dumps(plan_json(search(make_job("small-moe", "1x8:h100-sxm", 16))))
+
+
+def test_what_is_read_back_writes_the_same_document(text):
+    assert json.loads(json.dumps(plan_json(plan_from_json(text)))) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"certificate": {}}, "field 'certificate.optimal'.*make the plan again"),
+        ({"provenance": None}, "wrong kind: make it again"),
+        ({"candidates": [{"rank": 1}]}, "'layout' is missing: make the plan again"),
+        ({"candidates": [{"rank": 1, "layout": 3}]}, "wrong kind: make it again"),
+        ({"schema": "trainplan/plan/v0"}, "make the plan again with this version"),
+    ],
+)
+def test_a_part_that_is_missing_or_wrong_is_named(text, changes, says):
+    with pytest.raises(SpecError, match=says):
+        plan_from_json(json.dumps({**json.loads(text), **changes}))
