@@ -8,7 +8,7 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test full oracles runtimes attack mutation check docs site fit accuracy bench
+.PHONY: demo test full oracles runtimes attack mutation check docs pictures site fit accuracy bench
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -54,6 +54,9 @@ SITE ?= site
 site: $(VENV)/.site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --site-dir $(abspath $(SITE))
 	$(BIN)/python docs/generator/check_site.py $(SITE)
+# The README's pictures of what `plan search` prints and of its report.
+pictures: $(VENV)/.dev
+	PYTHONPATH=. $(BIN)/python docs/generator/pictures.py
 fit: $(VENV)/.dev
 	$(BIN)/python examples/accuracy/fit.py --write
 accuracy: $(VENV)/.pictures

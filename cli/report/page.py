@@ -66,9 +66,9 @@ def _document(page: Page) -> Iterator[str]:
         yield f'<li><a href="#{_name(part.name)}">{escape(part.title)}</a></li>'
     yield '</ul></nav><main><section id="answer">'
     yield f'<p class="answer">{escape(page.answer)}</p>'
-    yield from (block for one in page.certainty for block in _html(one))
     if page.facts.facts:
         yield from _html(page.facts)
+    yield from (block for one in page.certainty for block in _html(one))
     yield "</section>"
     for part in page.sections:
         yield from _section(part)

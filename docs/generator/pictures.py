@@ -1,6 +1,6 @@
 """Draws the pictures of the README: the answer as a terminal shows it, and the report of the plan.
 
-python docs/generator/pictures.py       writes docs/pictures; needs a Chromium on the PATH
+make pictures       writes docs/pictures; needs Chromium and chromedriver of the system
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 import contextlib
 import io
 import shlex
-import shutil
-import subprocess
 import sys
 import tempfile
+from base64 import b64decode
 from pathlib import Path
 from unittest import mock
 
 from rich.console import Console
 from rich.text import Text
 
+from tests.browser.chromium import Browser
 from trainplan.cli.main import run
 from trainplan.cli.terminal import output
 
@@ -25,8 +25,7 @@ FOLDER = Path(__file__).parents[1] / "pictures"
 JOB = "--model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192"
 LINES = 42
 """Of the answer that are drawn: down to the last row of the table."""
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-SIZE = (1280, 1480)
+SIZE = {"width": 1280, "height": 1360}
 """Pixels of the report that are drawn."""
 SVG = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
@@ -66,27 +65,22 @@ def printed(arguments: str) -> str:
     """What `plan` prints on a terminal."""
     out = io.StringIO()
     terminal = mock.patch.object(output, "_is_terminal", return_value=True)
-    with terminal, contextlib.redirect_stdout(out):
+    wide = mock.patch.object(output, "page_width", return_value=output.WIDTH)
+    with terminal, wide, contextlib.redirect_stdout(out):
         assert run(shlex.split(arguments)) == 0
     return out.getvalue()
 
 
-def photographed(page: Path, picture: Path, *, dark: bool) -> None:
-    """The top of a page as a browser shows it."""
-    browser = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if browser is None:
-        raise SystemExit(f"none of {', '.join(BROWSERS)} is on the PATH")
-    width, height = SIZE
-    theme = ("--blink-settings=preferredColorScheme=0",) if dark else ()
-    subprocess.run(
-        (
-            browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-            f"--window-size={width},{height}", "--virtual-time-budget=5000", *theme,
-            f"--screenshot={picture}", page.as_uri(),
-        ),
-        check=True,
-        capture_output=True,
-    )  # fmt: skip
+def photographed(browser: Browser, page: Path, picture: Path, scheme: str) -> None:
+    """The top of a page as a browser shows it, its first chart drawn."""
+    browser.open(page, scheme=scheme)
+    browser.draw()
+    browser.ask("scrollTo(0, 0)")
+    clip = {"x": 0, "y": 0, **SIZE, "scale": 1}
+    shot = browser.driver.execute_cdp_cmd(
+        "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True, "clip": clip}
+    )
+    picture.write_bytes(b64decode(shot["data"]))
 
 
 def main() -> None:
@@ -97,9 +91,10 @@ def main() -> None:
         text = printed(f"search {JOB} --report {shlex.quote(str(report))}")
         picture = answer_svg(text, f"plan search {JOB}")
         (FOLDER / "answer.svg").write_text(picture, encoding="utf-8")
-        for dark in (False, True):
-            name = "report-dark.png" if dark else "report-light.png"
-            photographed(report, FOLDER / name, dark=dark)
+        browser = Browser()
+        for scheme in ("light", "dark"):
+            photographed(browser, report, FOLDER / f"report-{scheme}.png", scheme)
+        browser.quit()
 
 
 if __name__ == "__main__":
