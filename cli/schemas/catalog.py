@@ -7,6 +7,7 @@ from typing import Any
 
 from trainplan.cli.schemas.parts import Document, WrittenModel, written
 from trainplan.costmodel.catalog import SourcedHost
+from trainplan.costmodel.catalog.clusters import Machine
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
 
 GpuEntry = written(
@@ -19,12 +20,20 @@ GpuEntry = written(
     stand_in=str | None,
 )
 HostEntry = written("HostEntry", SourcedHost, "SourcedHost", "A host of a usual node.", name=str)
-ModelEntry = written("ModelEntry", WrittenModel, "model", "A preset.", source=str | None)
+ModelEntry = written(
+    "ModelEntry",
+    WrittenModel,
+    "model",
+    "A preset, with its names on Hugging Face.",
+    source=str | None,
+    repositories=tuple[str, ...],
+)
 ReadModel = written(
     "ReadModel",
-    ModelEntry,
+    WrittenModel,
     "model",
     "A model and how it was read: `read`, `assumed` and `ignored` fields of its file.",
+    source=str | None,
     read=dict[str, Any],
     assumed=dict[str, Any],
     ignored=tuple[str, ...],
@@ -131,6 +140,8 @@ class Clusters(Document):
     """Short forms of clusters."""
 
     clusters: tuple[ShortForm, ...]
+    machines: dict[str, Machine]
+    """Machines of clouds and vendors, by name."""
 
 
 CatalogDocument = Gpus | Models | Hosts | Methods | Optimizers | Clusters | GpuEntry | ReadModel

@@ -35,6 +35,7 @@ class ValidatedRow(Document):
     measured_fits: bool | None
     skip_reason: str | None
     skip_detail: str | None
+    scored: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +112,7 @@ class ValidateDocument(Document):
     """Predictions against measured runs; errors are predicted / measured - 1."""
 
     KEYS = "validate"
+    schema: Literal["trainplan/validate/v1"]
     rows: tuple[ValidatedRow, ...]
     groups: tuple[ValidatedGroup, ...]
     overall: Overall

@@ -13,6 +13,7 @@ from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan import Certificate
 from trainplan.planner.plan.apart import Apart
 from trainplan.planner.plan.plan import OtherSchedule, Source
+from trainplan.planner.plan.spent import Spent
 from trainplan.planner.questions.outcome import Status
 from trainplan.planner.tuning.events import (
     Best,
@@ -60,6 +61,7 @@ class PlanDocument(OfJob):
     placement: Placement | None
     apart: Apart | None
     evidence: Evidence | None
+    spent: Spent | None
     provenance: Provenance
 
 
@@ -144,6 +146,8 @@ class EstimateDocument(OfJob, Priced):
     """What one layout costs."""
 
     evidence: Evidence | None
+    spent: Spent
+    """What a step and the run take: energy, carbon dioxide, money."""
     remedies: tuple[Remedy, ...]
     """Of a layout that does not fit: layouts that do."""
     provenance: Notes

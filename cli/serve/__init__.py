@@ -1,6 +1,7 @@
 """A server that other programs ask: each call is a command, in a process of its own.
 
-`requests` says what may be asked (`fields` what of it several share, `tools` which command answers
-it), `command_line` how it is typed, `work` runs the command, `calls` starts, follows and ends its
-process, `shown` keeps an answer within bounds, `lines` reads messages, `server` answers them.
+`requests` says what may be asked (`fields` and `job_request` what of it several share, `tools`
+which command answers it), `command_line` how it is typed, `work` runs the command, `calls` starts,
+follows and ends its process, `shown` keeps an answer within bounds, `lines` reads messages,
+`server` answers them.
 """

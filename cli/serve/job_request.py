@@ -1,0 +1,136 @@
+"""What tools are asked of a job: what is trained, where and with what."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from trainplan.cli.options.names import (
+    DEFAULT_RUNTIME,
+    PACKINGS,
+    PRECISIONS,
+    RUNTIME_OPTIONS,
+    RUNTIMES,
+    STATE_PRECISIONS,
+)
+from trainplan.cli.serve.fields import Given, Inline, Profiles, Request, Size, one_of
+
+
+class OfJob(Request):
+    """What is trained, where and with what."""
+
+    model: Annotated[
+        str | Given,
+        Inline(),
+        Field(
+            description="A preset of the catalog (tool `catalog`, kind `models`), the content of a "
+            "Hugging Face config.json, or our own model document.",
+            examples=["llama3-70b"],
+        ),
+    ]
+    tower: str | None = Field(
+        None,
+        description="Of a model that sees or hears: samples=N in a sequence, patches=N in a "
+        "sample, frozen=none|encoder|all; or `none` for its text alone.",
+        examples=["samples=2,patches=1024"],
+    )
+    cluster: Annotated[
+        str | Given,
+        Inline(),
+        Field(
+            description="NODESxGPUS:GPU, groups of unlike nodes joined by +, machines with a name "
+            "(tool `catalog`, kinds `gpus` and `clusters`), a cluster document (`plan schema "
+            "cluster`) or a profile.",
+            examples=["8x8:h100-sxm", "4x8:h100-sxm+4x8:h200-sxm", "2xp5.48xlarge"],
+        ),
+    ]
+    nic: str | None = Field(
+        None,
+        description="Network of a node, where it is not the cluster's usual one.",
+        examples=["400Gb/s", "4x100Gb/s"],
+    )
+    price: str | None = Field(
+        None,
+        description="Of one GPU for an hour: with `tokens`, adds money of the run.",
+        examples=["2.5", "EUR 2"],
+    )
+    carbon: str | None = Field(
+        None,
+        description="Carbon dioxide of a kWh of electricity in kg, or the mean of the world.",
+        examples=["0.4", "world"],
+    )
+    pue: float | None = Field(
+        None,
+        ge=1,
+        le=10,
+        description="Energy of the site over that of its machines; null: that of the GPUs alone.",
+        examples=[1.2],
+    )
+    global_batch_size: Size = Field(
+        description="Sequences per optimizer step, over all replicas.", examples=[128]
+    )
+    lengths: Annotated[
+        str | Given | None,
+        Inline(),
+        Field(
+            description="How long sequences are, where not all are seq_length: "
+            "lognormal:MEAN,SIGMA, mean in tokens, or counts by length in tokens.",
+            examples=["lognormal:4096,1.5", {"1024": 900, "8192": 100}],
+        ),
+    ] = None
+    packing: str | None = Field(
+        None,
+        description="How sequences of `lengths` fill rows.",
+        json_schema_extra=one_of(*PACKINGS, None),
+    )
+    precision: str = Field(
+        "bf16",
+        description="Number format of the matrix products.",
+        json_schema_extra=one_of(*PRECISIONS),
+    )
+    optimizer: str = Field(
+        "adamw",
+        description="NAME[:SETTING=VALUE,...] (tool `catalog`, kind `optimizers`).",
+        examples=["adamw", "galore:rank=1024"],
+    )
+    state_precision: str = Field(
+        "o0",
+        description="FP8-LM's level of stored states; all but o0 change the training.",
+        json_schema_extra=one_of(*STATE_PRECISIONS),
+    )
+    tokens: str | None = Field(
+        None,
+        description="Tokens of the whole run: adds days, GPU-hours and money.",
+        examples=["15T", "300B"],
+    )
+    train: str | None = Field(
+        None,
+        description="What is trained: full, lora:rank=16,modules=all, qlora:rank=16 or "
+        "frozen:layers=0-20.",
+        examples=["lora:rank=16,modules=all"],
+    )
+    loss_tokens: float = Field(
+        1.0, gt=0, le=1, description="Share of the tokens that count in the loss."
+    )
+    runtime: str | None = Field(
+        None,
+        description=f"Training runtime the layout is for; null: {DEFAULT_RUNTIME}, or the first "
+        "that has the optimizer.",
+        json_schema_extra=one_of(*RUNTIMES, None),
+    )
+    runtime_version: str | None = Field(None, description="Version of it that runs.")
+    option: list[str] = Field(
+        [],
+        description=f"Settings of the runtime, NAME=VALUE: {', '.join(RUNTIME_OPTIONS)}.",
+        examples=[["attention=unfused", "overlap_grad_reduce=false"]],
+    )
+    reserve: str | None = Field(
+        None,
+        description="Memory of every GPU left to another tenant, with its unit.",
+        examples=["30GiB"],
+    )
+    reserve_host: str | None = Field(
+        None, description="Memory of the host of every node left to it.", examples=["200GiB"]
+    )
+    profile: Profiles = ()
