@@ -184,7 +184,7 @@ GPUS = (
     "b300-sxm",
     "mi250",
     "mi300",
-    "rtx-rtx-rtx-4090",
+    "rtx-4090",
     "rtx-3090",
     "rtx-a6000",
     "rtx-pro-6000",
