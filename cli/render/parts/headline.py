@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
+from trainplan.cli.render.parts.run import run_lines
 from trainplan.cli.render.parts.spent import spent_lines
 from trainplan.cli.render.parts.text import (
     gib,
@@ -16,14 +16,12 @@ from trainplan.cli.render.parts.text import (
     plural,
     seconds,
     seconds_like,
-    tokens,
 )
 from trainplan.cli.render.parts.tower import tower_lines
 from trainplan.cli.terminal.text import DOT
-from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
-from trainplan.costmodel.lengths import mean_length, real_tokens_per_step
+from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec import ClusterSpec, Job, Layout
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, NodeMemory
 from trainplan.planner.plan.changes_training import changes_training
@@ -49,9 +47,7 @@ def headline(
     text.append("\n" + estimate_line(estimate), style="not bold default")
     if not estimate.memory.fits:
         text.append("\n" + fit_line(estimate.memory), style="bold red")
-    if job.training.tokens:
-        text.append("\n" + run_line(job, estimate, job.training.tokens), style="not bold default")
-    for line in spent_lines(job, spent):
+    for line in (*run_lines(job, estimate), *spent_lines(job, spent)):
         text.append("\n" + line, style="not bold default")
     for line in cannot:
         text.append("\n" + line, style="bold red")
@@ -110,26 +106,6 @@ def fit_line(memory: Memory) -> str:
     return f"Does not fit: {gib(-memory.headroom_bytes)} GiB too much on the fullest rank."
 
 
-def run_line(job: Job, estimate: Estimate, length: int) -> str:
-    """What the whole run takes."""
-    steps = math.ceil(length / real_tokens_per_step(job.training))
-    total = steps * estimate.step_time_s
-    interval = estimate.uncertainty
-    size, unit = long_unit(total)
-    low, high = (
-        _count(steps * bound / size)
-        for bound in (interval.step_time_low_s, interval.step_time_high_s)
-    )
-    hours = total / SECONDS_PER_HOUR * job.cluster.num_gpus
-    return DOT.join(
-        (
-            f"{tokens(length)} tokens in {_count(total / size)} {unit} ({low} to {high})",
-            f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.2g} GPU-hours",
-            _money(job.cluster, total),
-        )
-    )
-
-
 def job_line(job: Job) -> str:
     """What was asked."""
     model, cluster, training = job.model, job.cluster, job.training
@@ -163,15 +139,3 @@ def _states(job: Job) -> Iterator[str]:
         yield training.optimizer.text
     if training.state_precision != usual["state_precision"].default:
         yield f"states {training.state_precision}"
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def _money(cluster: ClusterSpec, value_seconds: float) -> str:
-    prices = [(group.num_gpus, group.price_per_gpu_hour) for group in cluster.groups]
-    if any(price is None for _, price in prices):
-        return "no price_per_gpu_hour given"
-    per_hour = sum(count * (price or 0.0) for count, price in prices)
-    return f"{per_hour * value_seconds / SECONDS_PER_HOUR:,.0f} {cluster.currency}"

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from trainplan.cli.render.parts.apart import apart_text, proof_text, unified_text
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
-from trainplan.cli.render.parts.headline import job_line, refusals, run_line
+from trainplan.cli.render.parts.headline import job_line, refusals
 from trainplan.cli.render.parts.objective import objective_lines
 from trainplan.cli.render.parts.placement import group_lines, placement_text
-from trainplan.cli.render.parts.text import gib, percent, seconds, seconds_like, tokens
+from trainplan.cli.render.parts.run import run_lines, run_words
+from trainplan.cli.render.parts.spent import spent_lines
+from trainplan.cli.render.parts.text import gib, percent, seconds, seconds_like
 from trainplan.cli.render.plan import certificate_text
 from trainplan.cli.report.blocks import Fact, Facts, Paragraph, Section
-from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
-from trainplan.costmodel.step.money import run_steps
 from trainplan.planner.plan import Plan
 
 ONLY_MODELLED = (
@@ -80,37 +80,20 @@ def _whole_fact(plan: Plan) -> Iterator[Fact]:
 
 
 def _run_facts(plan: Plan) -> Iterator[Fact]:
-    """Days, GPU-hours and money; nothing where the job names no number of tokens."""
-    steps, best = run_steps(plan.job), plan.best.estimate
-    if steps is None or plan.job.training.tokens is None:
-        return
-    total, interval = steps * best.step_time_s, best.uncertainty
-    size, unit = long_unit(total)
-    low, high = (
-        _count(steps * bound / size)
-        for bound in (interval.step_time_low_s, interval.step_time_high_s)
-    )
-    length = tokens(plan.job.training.tokens)
-    yield Fact(f"{length} tokens", f"{_count(total / size)} {unit}", f"{low} to {high} {unit}")
-    cluster = plan.job.cluster
-    yield Fact("GPU-hours", _count(total / SECONDS_PER_HOUR * cluster.num_gpus))
-    prices = [(group.num_gpus, group.price_per_gpu_hour) for group in cluster.groups]
-    if all(price is not None for _, price in prices):
-        per_hour = sum(count * (price or 0.0) for count, price in prices)
-        money = per_hour * total / SECONDS_PER_HOUR
-        yield Fact("money", f"{money:,.0f} {cluster.currency}")
-
-
-def _count(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+    """Length, GPU-hours and money; nothing where the job names no number of tokens."""
+    if run := run_words(plan.job, plan.best.estimate):
+        yield Fact(run.tokens, run.length, run.interval)
+        yield Fact("GPU-hours", run.gpu_hours)
+        if run.money:
+            yield Fact("money", run.money)
 
 
 def job_section(plan: Plan) -> Section:
     """What was asked, what the whole run takes, and where its parts run."""
-    length = plan.job.training.tokens
     lines = [
         *job_line(plan.job).splitlines(),
-        *([run_line(plan.job, plan.best.estimate, length)] if length else []),
+        *run_lines(plan.job, plan.best.estimate),
+        *spent_lines(plan.job, plan.spent),
         *group_lines(plan.job, plan.best.layout),
     ]
     if plan.placement:

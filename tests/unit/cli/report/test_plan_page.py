@@ -267,3 +267,12 @@ def test_a_run_of_known_length_has_its_days_and_gpu_hours(plan):
     days = steps * plan.best.estimate.step_time_s / 86_400
     assert facts["10 T tokens"].value == f"{days:,.0f} days"
     assert facts["GPU-hours"].value == f"{days * 24 * 16:,.0f}"
+
+
+def test_energy_of_the_run_is_told_with_the_job(make_job):
+    job = make_job("small-dense", "1x4:h100-sxm")
+    training = job.training.model_copy(update={"tokens": 10**9})
+    found = search(job.model_copy(update={"training": training}), SearchOptions(top=1))
+    page = plan_page(NAME, json.dumps(plan_json(found)))
+    (told,) = [one.text for one in page.sections[0].blocks if one.text.startswith("energy ")]
+    assert told.endswith("a step (GPUs alone)")
