@@ -8,7 +8,7 @@ from dataclasses import asdict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.differences import field_json, gain
+from trainplan.cli.render.parts.differences import gain
 from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import estimate_line, job_line
 from trainplan.cli.render.parts.text import (
@@ -275,7 +275,7 @@ def _lint_json(one: Lint) -> Mapping[str, object]:
         "saved_s": one.saved_s,
         "freed_bytes": one.freed_bytes,
         "fits": one.fits,
-        "changes": [field_json(field) for field in one.fields],
+        "changes": [asdict(field) for field in one.fields],
         "settings": [asdict(setting) for setting in one.settings],
     }
 
@@ -286,7 +286,7 @@ def _edit_json(one: Edit) -> Mapping[str, object]:
         "step_time_s": one.step_time_s,
         "saved_s": one.saved_s,
         "peak_reserved_bytes": one.peak_reserved_bytes,
-        "changes": [field_json(field) for field in one.fields],
+        "changes": [asdict(field) for field in one.fields],
         "settings": [asdict(setting) for setting in one.settings],
         "layout": one.run.layout.model_dump(mode="json"),
         "options": one.run.job.options.stated(),

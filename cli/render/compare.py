@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.parts.differences import (
     differences_table,
-    field_json,
     fields_table,
     memories_table,
-    term_json,
 )
 from trainplan.cli.render.parts.headline import estimate_line, fit_line
 from trainplan.cli.render.parts.text import layout_line, percent
@@ -69,9 +68,9 @@ def compare_document(found: Comparison) -> Mapping[str, object]:
         "verdict": verdict(found),
         "throughput_ratio": found.throughput_ratio,
         "probability_second_faster": found.probability_second_faster,
-        "job": [field_json(field) for field in found.job],
-        "layout": [field_json(field) for field in found.layout],
-        "terms": [term_json(term) for term in found.terms],
+        "job": [asdict(field) for field in found.job],
+        "layout": [asdict(field) for field in found.layout],
+        "terms": [asdict(term) for term in found.terms],
         "first": _side_json(found.first),
         "second": _side_json(found.second),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,7 +13,6 @@ from trainplan.cli.render.parts.differences import (
     differences_table,
     remedies_json,
     remedies_part,
-    term_json,
 )
 from trainplan.cli.render.parts.headline import estimate_line, job_line
 from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
@@ -107,7 +107,7 @@ def why_not_document(found: WhyNot) -> Mapping[str, object]:
         "fits_without_margin": found.fits_without_margin,
         "overflows": [_overflow_json(overflow) for overflow in found.overflows],
         "lost_s": found.lost_s,
-        "terms": [term_json(term) for term in found.terms],
+        "terms": [asdict(term) for term in found.terms],
         "probability_faster": found.probability_faster,
         "reasons": list(found.reasons),
         "listed_rank": found.listed_rank,

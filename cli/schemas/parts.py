@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, create_model
 from trainplan.costmodel.spec import ClusterSpec, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.plan.layout_document import WrittenStage
+from trainplan.planner.questions.compare import FieldDifference
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,32 +20,6 @@ class Document:
 
     KEYS: ClassVar[str] = ""
     """Under which name `keys.json` says what the keys mean."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageLayers(Document):
-    """Layers of a virtual stage."""
-
-    dense: int
-    """Without experts."""
-    moe: int
-    """With experts."""
-    mtp: int
-    """Modules that predict a further token."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class WrittenStage(Document):
-    """A virtual stage."""
-
-    layers: StageLayers
-    embedding: bool
-    head: bool
-    recompute: str
-    recompute_num_layers: int | None
-    offload: None
-    group: int
-    """Of the cluster's node groups, from 0."""
 
 
 BASES: dict[type, tuple[type, str]] = {}
@@ -125,30 +101,10 @@ class Notes(Document):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change(Document):
-    """A field that differs."""
-
-    field: str
-    before: str
-    """The value as text."""
-    after: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Term(Document):
-    """A term of the step, of two layouts."""
-
-    term: str
-    before_s: float
-    after_s: float
-    difference_s: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Remedy(Document):
     """A layout that runs, and what it changes."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[FieldDifference, ...]
     step_time_s: float
     peak_reserved_bytes: float
     layout: Layout

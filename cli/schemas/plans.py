@@ -14,7 +14,9 @@ from trainplan.planner.plan import Certificate
 from trainplan.planner.plan.apart import Apart
 from trainplan.planner.plan.plan import OtherSchedule, Source
 from trainplan.planner.plan.spent import Spent
+from trainplan.planner.questions.changes.parameters import Varied
 from trainplan.planner.questions.outcome import Status
+from trainplan.planner.questions.sweep import Setting
 from trainplan.planner.tuning.events import (
     Best,
     MemoryRange,
@@ -151,22 +153,6 @@ class EstimateDocument(OfJob, Priced):
     remedies: tuple[Remedy, ...]
     """Of a layout that does not fit: layouts that do."""
     provenance: Notes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Varied(Document):
-    """A parameter of the job and its values."""
-
-    knob: str
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting(Document):
-    """A parameter at a value."""
-
-    knob: str
-    value: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,18 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.cli.schemas.parts import (
-    Change,
-    Document,
-    Notes,
-    OfJob,
-    Priced,
-    Remedy,
-    Term,
-    WrittenLayout,
-)
+from trainplan.cli.schemas.parts import Document, Notes, OfJob, Priced, Remedy, WrittenLayout
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.questions.compare import FieldDifference, TermDifference
 from trainplan.planner.questions.explain import Resource
 from trainplan.planner.questions.imbalance import Imbalance
 from trainplan.planner.questions.largest_model import LargestModel
@@ -168,7 +160,7 @@ class WhyNotDocument(OfJob):
     fits_without_margin: bool
     overflows: tuple[Overflow, ...]
     lost_s: float | None
-    terms: tuple[Term, ...]
+    terms: tuple[TermDifference, ...]
     probability_faster: float | None
     reasons: tuple[str, ...]
     listed_rank: int | None
@@ -191,9 +183,9 @@ class CompareDocument(Document):
     verdict: str
     throughput_ratio: float
     probability_second_faster: float | None
-    job: tuple[Change, ...]
-    layout: tuple[Change, ...]
-    terms: tuple[Term, ...]
+    job: tuple[FieldDifference, ...]
+    layout: tuple[FieldDifference, ...]
+    terms: tuple[TermDifference, ...]
     first: Side
     second: Side
 
@@ -237,7 +229,7 @@ class Lint(Document):
     saved_s: float | None
     freed_bytes: float | None
     fits: bool | None
-    changes: tuple[Change, ...]
+    changes: tuple[FieldDifference, ...]
     settings: tuple[SettingChange, ...]
 
 
@@ -251,7 +243,7 @@ class Edit(Document):
     saved_s: float | None
     """Null: the launch does not run without them."""
     peak_reserved_bytes: float
-    changes: tuple[Change, ...]
+    changes: tuple[FieldDifference, ...]
     settings: tuple[SettingChange, ...]
     layout: Layout
     options: dict[str, object]

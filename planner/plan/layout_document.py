@@ -44,26 +44,31 @@ def _offload_json(layout: Layout) -> Json:
     }
 
 
-class _StageLayers(Spec):
+class WrittenLayers(Spec):
+    """Layers of a virtual stage."""
+
     dense: int
-    """Layers without experts."""
+    """Without experts."""
     moe: int
+    """With experts."""
     mtp: int
+    """Modules that predict a further token."""
 
 
-class _WrittenStage(Spec):
+class WrittenStage(Spec):
     """A virtual stage as the document has it."""
 
-    layers: _StageLayers
+    layers: WrittenLayers
     embedding: bool
     head: bool
     recompute: str
     recompute_num_layers: int | None = None
     offload: None
     group: int
+    """Of the cluster's node groups, from 0."""
 
 
-def _written_stages(job: Job, layout: Layout, stages: StageLayers) -> Iterator[_WrittenStage]:
+def _written_stages(job: Job, layout: Layout, stages: StageLayers) -> Iterator[WrittenStage]:
     own = layout.stages or (StageSpec(layers=0),) * len(stages.layers)
     experts = np.array([kind.feed_forward == "moe" for kind in job.model.kinds])
     moe = stages.of_kind @ experts
@@ -72,8 +77,8 @@ def _written_stages(job: Job, layout: Layout, stages: StageLayers) -> Iterator[_
     for stage, (dense, sparse, embedding, head, mtp) in zip(
         own, zip(*columns, strict=True), strict=True
     ):
-        yield _WrittenStage(
-            layers=_StageLayers(dense=dense, moe=sparse, mtp=mtp),
+        yield WrittenStage(
+            layers=WrittenLayers(dense=dense, moe=sparse, mtp=mtp),
             embedding=embedding,
             head=head,
             recompute=layout.recompute,
@@ -113,7 +118,7 @@ def layout_from_json(text: Json) -> Layout:
 
 def _stages_from_json(listed: Sequence[object]) -> tuple[StageSpec, ...] | None:
     """Stages of a layout; none where they are the even split."""
-    written = [_WrittenStage.model_validate(stage) for stage in listed]
+    written = [WrittenStage.model_validate(stage) for stage in listed]
     counts = tuple(stage.layers.dense + stage.layers.moe for stage in written)
     numbers = [stage.recompute_num_layers for stage in written]
     even = bool(counts) and counts == layers_per_stage(sum(counts), len(counts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from rich.console import RenderableType
 
@@ -127,21 +128,6 @@ def _of_nodes(before: NodeMemory, after: NodeMemory) -> Iterator[tuple[str, floa
         yield "drives of a node", before.drive_bytes, after.drive_bytes
 
 
-def field_json(difference: FieldDifference) -> Mapping[str, object]:
-    """One field."""
-    return {"field": difference.field, "before": difference.before, "after": difference.after}
-
-
-def term_json(difference: TermDifference) -> Mapping[str, object]:
-    """One term."""
-    return {
-        "term": difference.term,
-        "before_s": difference.before_s,
-        "after_s": difference.after_s,
-        "difference_s": difference.difference_s,
-    }
-
-
 def remedies_part(remedies: Sequence[Remedy], layout: Layout, beside: Side) -> RenderableType:
     """Each change with its step and its memory; steps are written like that of `beside`."""
     if not remedies:
@@ -167,7 +153,7 @@ def remedies_json(remedies: Sequence[Remedy]) -> list[Mapping[str, object]]:
 def _remedy_json(remedy: Remedy) -> Mapping[str, object]:
     estimate = remedy.candidate.estimate
     return {
-        "changes": [field_json(change) for change in remedy.changes],
+        "changes": [asdict(change) for change in remedy.changes],
         "step_time_s": estimate.step_time_s,
         "peak_reserved_bytes": estimate.memory.peak_reserved_bytes,
         "layout": remedy.candidate.layout.model_dump(mode="json"),
