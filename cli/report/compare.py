@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
 from trainplan.cli.render.parts.differences import signed
@@ -21,16 +22,11 @@ from trainplan.cli.report.blocks import (
     Tone,
 )
 from trainplan.cli.report.charts import figure, layout
-from trainplan.cli.report.compare_memory import (
-    HEADS,
-    Compared,
-    FieldChange,
-    TermChange,
-    memory_chart,
-)
+from trainplan.cli.report.compare_memory import HEADS, Compared, memory_chart
 from trainplan.cli.report.parts import Columns, cell, number, table
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.codecs import stages_text
+from trainplan.planner.questions.compare import FieldDifference, TermDifference
 
 
 def compare_page(found: Compared) -> Page:
@@ -104,7 +100,7 @@ def _time(found: Compared) -> Sequence[Block]:
     )
 
 
-def _says(terms: Sequence[TermChange], step: float) -> str:
+def _says(terms: Sequence[TermDifference], step: float) -> str:
     """The largest difference each way."""
     said = []
     for word, sign in (("saves most", -1), ("pays most", 1)):
@@ -177,9 +173,7 @@ def _layouts(found: Compared) -> Sequence[Block]:
         return (*lines, Paragraph("The layout is the same."))
     stages = [_stages(side.layout) for side in found.sides]
     short = (
-        one.model_copy(update={"before": stages[0], "after": stages[1]})
-        if one.field == "stages"
-        else one
+        replace(one, before=stages[0], after=stages[1]) if one.field == "stages" else one
         for one in found.layout
     )
     return (*lines, _fields("Fields of the layouts that differ", tuple(short)))
@@ -196,6 +190,6 @@ def _jobs(found: Compared) -> Sequence[Block]:
     return (_fields("Fields of the jobs that differ", found.job),)
 
 
-def _fields(caption: str, fields: Sequence[FieldChange]) -> Table:
+def _fields(caption: str, fields: Sequence[FieldDifference]) -> Table:
     rows = ((one.field, one.before, one.after) for one in fields)
     return table(caption, ("field", *HEADS), rows)

@@ -16,25 +16,9 @@ from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import RankMemory
+from trainplan.planner.questions.compare import FieldDifference, TermDifference
 
 HEADS = ("first", "second")
-
-
-class FieldChange(Read):
-    """A field that differs."""
-
-    field: str
-    before: str
-    after: str
-
-
-class TermChange(Read):
-    """A term of both steps."""
-
-    term: str
-    before_s: float
-    after_s: float
-    difference_s: float
 
 
 def _with_ranks(estimate: Estimate) -> Estimate:
@@ -59,9 +43,9 @@ class Compared(Read):
     verdict: str
     throughput_ratio: float
     probability_second_faster: float | None
-    job: tuple[FieldChange, ...]
-    layout: tuple[FieldChange, ...]
-    terms: tuple[TermChange, ...]
+    job: tuple[FieldDifference, ...]
+    layout: tuple[FieldDifference, ...]
+    terms: tuple[TermDifference, ...]
     first: ComparedSide
     second: ComparedSide
 

@@ -22,18 +22,11 @@ from trainplan.cli.report.blocks import (
 from trainplan.cli.report.charts import figure, label, layout
 from trainplan.cli.report.parts import Columns, Value, cell, number, series, table
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
+from trainplan.cli.schemas.plans import Objective
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.step import Estimate
-
-
-class ParetoObjective(Read):
-    """What is compared."""
-
-    name: str
-    unit: str
-    per: str
 
 
 class ParetoPoint(Read):
@@ -51,7 +44,7 @@ class Front(Read):
     model: ModelValue
     cluster: ClusterSpec
     runtime: str
-    objectives: tuple[ParetoObjective, ParetoObjective]
+    objectives: tuple[Objective, Objective]
     points: tuple[ParetoPoint, ...]
     sizes: tuple[int, ...]
     complete: bool
@@ -94,12 +87,12 @@ def _facts(front: Front) -> Iterator[Fact]:
             yield Fact(f"least {one.name}", amount(best.values[place], one.unit), note)
 
 
-def _shown(value: float, one: ParetoObjective) -> float:
+def _shown(value: float, one: Objective) -> float:
     """A value in the unit of its axis."""
     return value / GIB if one.unit == "bytes" else value
 
 
-def _axis(one: ParetoObjective) -> str:
+def _axis(one: Objective) -> str:
     unit = {"bytes": "GiB", "s": "seconds"}.get(one.unit, one.unit)
     return f"{one.name}, {unit}" + (
         f" of a {one.per}" if one.name not in ("memory", "gpus") else ""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, ValidationError
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.costmodel.spec.base import Spec
 from trainplan.planner.plan.layout_document import layout_from_json, with_later_keys
+from trainplan.planner.plan.plan import COUNTS
 
-COUNTS = ("num_parameters", "num_active_parameters")
 DERIVED = "num_microbatches"
 """In layouts that are written with what follows from them; a sweep writes the axes alone."""
 
@@ -24,25 +24,23 @@ class Read(Spec):
     model_config = ConfigDict(extra="ignore")
 
 
-ReadT = TypeVar("ReadT", bound=Spec)
+Kind = TypeVar("Kind")
 
 
-def read(kind: type[ReadT], values: Mapping[str, object]) -> ReadT:
+def read(kind: type[Kind], values: Mapping[str, object]) -> Kind:
     """The values of a document.
 
     Raises:
         SpecError: A field is missing or wrong; the message names it.
     """
     try:
-        return kind.model_validate(values)
+        return TypeAdapter(kind).validate_python(values)
     except ValidationError as error:
         raise SpecError(f"{first_complaint(error).text}: make the document again") from error
 
 
 def _layout(value: object) -> object:
-    if not isinstance(value, Mapping):
-        return value
-    if DERIVED not in value:
+    if not isinstance(value, Mapping) or DERIVED not in value:
         return value
     try:
         return layout_from_json(with_later_keys(value))

@@ -25,7 +25,7 @@ from trainplan.cli.report.sweep_curves import Swept
 from trainplan.cli.report.tune import tuned_page
 from trainplan.cli.report.tune_trials import TunedPlan
 from trainplan.cli.report.validate import validate_page
-from trainplan.cli.report.validate_groups import Validated
+from trainplan.cli.schemas.measurements import ValidateDocument
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE
@@ -71,7 +71,7 @@ KINDS: Mapping[str, Builder] = MappingProxyType(
         PLAN: _plan_page,
         COMPARE: lambda asked: compare_page(read(Compared, asked.values)),
         SWEEP: lambda asked: sweep_page(read(Swept, asked.values)),
-        VALIDATE: lambda asked: validate_page(read(Validated, asked.values)),
+        VALIDATE: lambda asked: validate_page(read(ValidateDocument, asked.values)),
         PROFILE: lambda asked: profile_page(read(Profile, _plain(asked.values))),
         PARETO: lambda asked: pareto_page(read(Front, asked.values)),
     }

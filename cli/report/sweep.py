@@ -17,13 +17,13 @@ from trainplan.cli.report.blocks import (
 )
 from trainplan.cli.report.parts import Columns, Value, cell, number, table
 from trainplan.cli.report.sweep_curves import (
-    SweepPoint,
     Swept,
     curve_charts,
     held_text,
     is_numeric,
     per_gpu,
 )
+from trainplan.cli.schemas.plans import SweepPoint
 
 
 def sweep_page(swept: Swept) -> Page:

@@ -13,50 +13,16 @@ from trainplan.cli.report.blocks import (
 )
 from trainplan.cli.report.charts import figure, label, layout
 from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, series, table
-from trainplan.cli.report.read import LayoutValue, ModelValue, Read
+from trainplan.cli.report.read import ModelValue, Read
+from trainplan.cli.schemas.plans import Curve, SweepPoint
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.step import Estimate
+from trainplan.planner.questions.changes.parameters import Varied
+from trainplan.planner.questions.sweep import Setting
 
 GPUS = "gpus"
 """The knob along which efficiency means something."""
 BILLION = 1e9
-
-
-class SetKnob(Read):
-    """A knob at a value."""
-
-    knob: str
-    value: str
-
-
-class VariedKnob(Read):
-    """A knob and all its values."""
-
-    knob: str
-    values: tuple[str, ...]
-
-
-class SweepPoint(Read):
-    """One job and its best plan."""
-
-    settings: tuple[SetKnob, ...]
-    num_gpus: int
-    status: str
-    reason: str
-    tokens_per_s: float | None
-    efficiency: float | None
-    marginal_efficiency: float | None
-    knee: bool
-    layout: LayoutValue | None
-    estimate: Estimate | None
-
-
-class SweepCurve(Read):
-    """Points along the first knob."""
-
-    held: tuple[SetKnob, ...]
-    points: tuple[SweepPoint, ...]
 
 
 class Swept(Read):
@@ -66,11 +32,11 @@ class Swept(Read):
     cluster: ClusterSpec
     verdict: str
     weak: bool
-    varied: tuple[VariedKnob, ...]
-    curves: tuple[SweepCurve, ...]
+    varied: tuple[Varied, ...]
+    curves: tuple[Curve, ...]
 
 
-def held_text(settings: Sequence[SetKnob]) -> str:
+def held_text(settings: Sequence[Setting]) -> str:
     """Knobs at their values in a few words."""
     return ", ".join(f"{one.knob} {one.value}" for one in settings)
 
@@ -224,7 +190,7 @@ def _hover(swept: Swept, point: SweepPoint) -> str:
     return layout_line(point.layout, swept.model) + (" (knee)" if point.knee else "")
 
 
-def _ideal(curve: SweepCurve) -> Mapping[str, object] | None:
+def _ideal(curve: Curve) -> Mapping[str, object] | None:
     """The first point scaled by its GPUs."""
     planned = [one for one in curve.points if one.tokens_per_s]
     if not planned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 
 from trainplan.cli.render.parts.text import percent, plural, seconds, seconds_like
 from trainplan.cli.render.validate import EXPLAINED, SKIPPED, signed
@@ -21,12 +22,13 @@ from trainplan.cli.report.blocks import (
 from trainplan.cli.report.charts import figure, label, layout
 from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, series, table
 from trainplan.cli.report.validate_groups import (
-    Validated,
-    ValidatedRow,
+    Scored,
     coverage_chart,
     groups_chart,
     groups_table,
+    scored,
 )
+from trainplan.cli.schemas.measurements import ValidateDocument
 
 WORST = 25
 """Rows that are most off."""
@@ -34,7 +36,7 @@ GROUPS = {"source": "Source", "gpu": "GPU", "runtime": "Runtime"}
 """Groupings that are drawn; the others are tables."""
 
 
-def validate_page(found: Validated) -> Page:
+def validate_page(found: ValidateDocument) -> Page:
     """The report of predictions beside measured runs."""
     step = found.overall.step_time
     mean = step.mean_of_source_medians_fraction
@@ -52,13 +54,15 @@ def validate_page(found: Validated) -> Page:
     )
 
 
-def _sections(found: Validated) -> Iterator[Section]:
-    rows = found.scored
+def _sections(found: ValidateDocument) -> Iterator[Section]:
+    rows = tuple(scored(found.rows))
     if rows:
         yield Section("runs", "Predicted against measured", (_scatter(rows),))
         yield Section("errors", "Error by source, GPU and runtime", tuple(_groups(found)))
     if found.overall.coverage:
-        yield Section("intervals", "Do the intervals hold?", (coverage_chart(found),))
+        yield Section(
+            "intervals", "Do the intervals hold?", (coverage_chart(found.overall.coverage),)
+        )
     if rows:
         yield Section("worst", "Rows that are most off", (_worst(rows),))
     memory = [one for one in found.groups if one.quantity == "peak_memory"]
@@ -68,7 +72,7 @@ def _sections(found: Validated) -> Iterator[Section]:
         yield Section("skipped", "Not priced", tuple(_skipped(found)))
 
 
-def _certainty(found: Validated) -> Iterator[Paragraph]:
+def _certainty(found: ValidateDocument) -> Iterator[Paragraph]:
     step = found.overall.step_time
     yield Paragraph(
         f"{step.num_priced:,} of {plural(step.num_asked, 'run')} with a measured step were priced.",
@@ -77,7 +81,7 @@ def _certainty(found: Validated) -> Iterator[Paragraph]:
     yield Paragraph(EXPLAINED)
 
 
-def _facts(found: Validated) -> Iterator[Fact]:
+def _facts(found: ValidateDocument) -> Iterator[Fact]:
     step = found.overall.step_time
     if step.median_fraction is not None and step.bias_fraction is not None:
         yield Fact("median error of a run", percent(step.median_fraction), "size, all runs alike")
@@ -98,8 +102,8 @@ def _facts(found: Validated) -> Iterator[Fact]:
         yield Fact("does it fit: wrong", f"{wrong} of {fits.answered}")
 
 
-def _scatter(rows: Sequence[ValidatedRow]) -> Chart:
-    sources = list(dict.fromkeys(row.source_group for row in rows))
+def _scatter(rows: Sequence[Scored]) -> Chart:
+    sources = list(dict.fromkeys(one.record.source_group for one in rows))
     both = [x for row in rows for x in (row.measured, row.predicted)]
     low, high = min(both) / 1.3, max(both) * 1.3
     equal = {
@@ -126,8 +130,8 @@ def _scatter(rows: Sequence[ValidatedRow]) -> Chart:
     )
 
 
-def _source(rows: Sequence[ValidatedRow], name: str, place: int) -> dict[str, object]:
-    some = [row for row in rows if row.source_group == name]
+def _source(rows: Sequence[Scored], name: str, place: int) -> dict[str, object]:
+    some = [row for row in rows if row.record.source_group == name]
     symbols = ("circle", "square", "diamond", "triangle-up")
     return {
         "type": "scatter",
@@ -135,7 +139,7 @@ def _source(rows: Sequence[ValidatedRow], name: str, place: int) -> dict[str, ob
         "name": label(name),
         "x": [row.measured for row in some],
         "y": [row.predicted for row in some],
-        "text": [f"{label(row.id)}: {signed(row.error)}" for row in some],
+        "text": [f"{label(row.record.id)}: {signed(row.error)}" for row in some],
         "hovertemplate": "%{text}<br>%{x:.4g} s measured, %{y:.4g} s predicted<extra></extra>",
         "marker": {
             "size": 7,
@@ -146,7 +150,7 @@ def _source(rows: Sequence[ValidatedRow], name: str, place: int) -> dict[str, ob
     }
 
 
-def _groups(found: Validated) -> Iterator[Block]:
+def _groups(found: ValidateDocument) -> Iterator[Block]:
     shown = [one for one in found.groups if one.quantity == "step_time"]
     for by, title in GROUPS.items():
         some = [one for one in shown if one.by == by]
@@ -158,12 +162,12 @@ def _groups(found: Validated) -> Iterator[Block]:
         yield Folded(f"By {by}", (groups_table(f"Error of the step time by {by}", some),))
 
 
-def _worst(rows: Sequence[ValidatedRow]) -> Table:
+def _worst(rows: Sequence[Scored]) -> Table:
     some = sorted(rows, key=lambda row: -row.factor)[:WORST]
     return _rows_table(f"The {len(some)} runs that are most off, half and double alike", some)
 
 
-def _rows_table(caption: str, rows: Sequence[ValidatedRow]) -> Table:
+def _rows_table(caption: str, rows: Sequence[Scored]) -> Table:
     columns: Columns = (
         "run",
         "source",
@@ -175,12 +179,13 @@ def _rows_table(caption: str, rows: Sequence[ValidatedRow]) -> Table:
     return table(caption, columns, [_row(row) for row in rows])
 
 
-def _row(row: ValidatedRow) -> Sequence[Cell | Value]:
-    terms = sorted((row.terms or {}).items(), key=lambda item: -abs(item[1]))[:3]
+def _row(row: Scored) -> Sequence[Cell | Value]:
+    every = asdict(row.record.terms) if row.record.terms else {}
+    terms = sorted(every.items(), key=lambda item: -abs(item[1]))[:3]
     said = (f"{name} {seconds_like(value, row.predicted)}" for name, value in terms)
     return (
-        row.id,
-        row.source_group,
+        row.record.id,
+        row.record.source_group,
         cell(row.measured, seconds(row.measured)),
         cell(row.predicted, seconds_like(row.predicted, row.measured)),
         cell(row.error, signed(row.error)),
@@ -188,7 +193,7 @@ def _row(row: ValidatedRow) -> Sequence[Cell | Value]:
     )
 
 
-def _memory(found: Validated) -> Iterator[Block]:
+def _memory(found: ValidateDocument) -> Iterator[Block]:
     for by in ("kind", "source and kind"):
         some = [one for one in found.groups if one.quantity == "peak_memory" and one.by == by]
         if some:
@@ -205,7 +210,7 @@ def _memory(found: Validated) -> Iterator[Block]:
         )
 
 
-def _skipped(found: Validated) -> Iterator[Block]:
+def _skipped(found: ValidateDocument) -> Iterator[Block]:
     counts = found.overall.skipped
     rows = [(number_, name, SKIPPED.get(name, "")) for name, number_ in counts.items()]
     yield table("Records not priced, by reason", (number("records"), "reason", "in words"), rows)

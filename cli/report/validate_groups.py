@@ -1,42 +1,27 @@
-"""Scores of measured runs: what is read of them, and their errors by group."""
+"""Scored runs, their errors by group, and how many lie inside their intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from trainplan.cli.render.parts.text import percent
 from trainplan.cli.render.validate import signed
 from trainplan.cli.report.blocks import Chart, Table
 from trainplan.cli.report.charts import figure, label, layout
 from trainplan.cli.report.parts import Columns, cell, number, table
-from trainplan.cli.report.read import Read
+from trainplan.cli.schemas.measurements import ValidatedGroup, ValidatedRow
 from trainplan.costmodel.machine.uncertainty import LEVEL
+from trainplan.costmodel.validate.intervals import Coverage
 
 
-class ValidatedRow(Read):
-    """A record."""
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A record whose step time is scored; seconds."""
 
-    id: str
-    source_group: str
-    scored: bool
-    predicted_step_time_s: float | None
-    measured_step_time_s: float | None
-    step_time_error_fraction: float | None
-    terms: Mapping[str, float] | None
-    skip_reason: str | None
-    skip_detail: str | None
-
-    @property
-    def measured(self) -> float:
-        """Seconds; of a scored row."""
-        assert self.measured_step_time_s is not None
-        return self.measured_step_time_s
-
-    @property
-    def predicted(self) -> float:
-        """Likewise."""
-        assert self.predicted_step_time_s is not None
-        return self.predicted_step_time_s
+    record: ValidatedRow
+    measured: float
+    predicted: float
 
     @property
     def error(self) -> float:
@@ -49,75 +34,11 @@ class ValidatedRow(Read):
         return max(self.predicted / self.measured, self.measured / self.predicted)
 
 
-class ValidatedGroup(Read):
-    """Errors of a group of rows."""
-
-    quantity: str
-    by: str
-    name: str
-    n: int
-    bias_fraction: float
-    median_fraction: float
-    mean_fraction: float
-
-
-class StepScore(Read):
-    """Of step times."""
-
-    num_asked: int
-    num_priced: int
-    num_sources: int
-    mean_of_source_medians_fraction: float | None
-    bias_fraction: float | None
-    median_fraction: float | None
-
-
-class RankingScore(Read):
-    """Of the order of layouts."""
-
-    mean_regret_fraction: float | None
-
-
-class FitScore(Read):
-    """Of whether it fits."""
-
-    labels: int
-    answered: int
-    true_fits: int
-    false_fits: int
-    false_refusals: int
-    true_refusals: int
-
-
-class CoverageScore(Read):
-    """Of intervals."""
-
-    name: str
-    n: int
-    inside_fraction: float
-
-
-class OverallScores(Read):
-    """Of all rows."""
-
-    step_time: StepScore
-    ranking: RankingScore
-    fits: FitScore
-    coverage: tuple[CoverageScore, ...]
-    skipped: Mapping[str, int]
-
-
-class Validated(Read):
-    """The document of `plan validate --json`."""
-
-    rows: tuple[ValidatedRow, ...]
-    groups: tuple[ValidatedGroup, ...]
-    overall: OverallScores
-
-    @property
-    def scored(self) -> tuple[ValidatedRow, ...]:
-        """Rows whose step time is scored."""
-        return tuple(row for row in self.rows if row.scored)
+def scored(rows: Iterable[ValidatedRow]) -> Iterator[Scored]:
+    """Those of the rows whose step time is scored."""
+    for row in rows:
+        if row.scored and row.measured_step_time_s and row.predicted_step_time_s:
+            yield Scored(row, row.measured_step_time_s, row.predicted_step_time_s)
 
 
 def groups_chart(by: str, title: str, groups: Sequence[ValidatedGroup]) -> Chart:
@@ -179,9 +100,8 @@ def groups_table(caption: str, groups: Sequence[ValidatedGroup]) -> Table:
     return table(caption, columns, rows)
 
 
-def coverage_chart(found: Validated) -> Chart:
+def coverage_chart(some: Sequence[Coverage]) -> Chart:
     """How many measured steps the intervals hold, by regime."""
-    some = found.overall.coverage
     line = {"color": "@limit", "dash": "dot", "width": 2}
     goal = {
         "type": "line",

@@ -19,7 +19,7 @@ class ValidatedRow(Document):
 
     KEYS = "validate_rows"
     id: str
-    source_group: str | None
+    source_group: str
     strict: bool
     predicted_step_time_s: float | None
     predicted_step_time_low_s: float | None

@@ -13,13 +13,12 @@ from trainplan.cli.serve.fields import Apart, Inline, Positional, Request, Subco
 from trainplan.cli.serve.requests import CheckRequest
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.planner.plan.plan import COUNTS
 
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 """Names that may be those of a file."""
 KEPT = re.compile(r"plan-\d{1,9}")
 """What the server calls the plans it keeps."""
-COUNTS = ("num_parameters", "num_active_parameters")
-"""What the model of a plan has beside the fields of a model."""
 
 
 def command_line(

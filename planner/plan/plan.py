@@ -34,7 +34,8 @@ from trainplan.planner.plan.spent import Spent
 from trainplan.planner.plan.target import Reserve, Target, Trusted
 
 SCHEMA = "trainplan/plan/v1"
-_COUNTS = ("num_parameters", "num_active_parameters")
+COUNTS = ("num_parameters", "num_active_parameters")
+"""What the model of a document has beside the fields of a model."""
 
 
 class Candidate(Spec):
@@ -256,8 +257,8 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
     document = _document(text)
     try:
         model, best = document["model"], document["best"]["layout"]
-        counts = {key: model.get(key, ABSENT) for key in _COUNTS}
-        shape = {key: value for key, value in model.items() if key not in _COUNTS}
+        counts = {key: model.get(key, ABSENT) for key in COUNTS}
+        shape = {key: value for key, value in model.items() if key not in COUNTS}
         job = Job.model_validate(
             {
                 "model": ModelSpec.model_validate(shape),
