@@ -40,13 +40,6 @@ def test_the_catalog_shows_the_name_of_every_model_and_the_source_of_every_machi
     assert all(name[:20] in page for name in machines())
 
 
-def test_the_catalog_alone_prints_its_help():
-    done = plan("catalog")
-    assert done.code == 0
-    assert "clusters" in done.out
-    assert done.err == ""
-
-
 def test_the_catalog_knows_a_gpu_by_its_short_name():
     assert plan("catalog", "gpus", "h100").out == plan("catalog", "gpus", "h100-sxm").out
 

@@ -56,9 +56,7 @@ def pages(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for arguments in asked:
             taken = []
-            patch.setattr(
-                output, "page_text", lambda *parts, width, to=taken: to.append(parts) or ""
-            )
+            patch.setattr(output, "page_text", lambda *parts, to=taken, **_: to.append(parts) or "")
             plan(*arguments)
             name = " ".join(str(word).removeprefix(f"{folder}/") for word in arguments)
             (made_by[name],) = taken
