@@ -85,6 +85,45 @@ def figure(data: Sequence[Mapping[str, object]], layout: Mapping[str, object]) -
     return {"data": [dict(trace) for trace in data], "layout": dict(layout)}
 
 
+DOWN: Mapping[str, object] = {"autorange": "reversed"}
+"""An axis whose first entry stands at the top."""
+
+
+def bars(
+    name: str,
+    places: Sequence[object],
+    values: Sequence[float],
+    colour: str,
+    hover: str,
+    **more: object,
+) -> dict[str, object]:
+    """Bars from left to right; `hover` is a template of plotly."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": places,
+        "x": values,
+        "marker": {"color": colour},
+        "hovertemplate": hover,
+        **more,
+    }
+
+
+def line_at(axis: str, value: float, colour: str = "@limit") -> dict[str, object]:
+    """A dotted line through a whole figure, where the axis `x` or `y` has a value."""
+    other = {"x": "y", "y": "x"}[axis]
+    return {
+        "type": "line",
+        f"{axis}0": value,
+        f"{axis}1": value,
+        f"{other}ref": "paper",
+        f"{other}0": 0,
+        f"{other}1": 1,
+        "line": {"color": colour, "dash": "dot", "width": 2},
+    }
+
+
 def label(text: str) -> str:
     """Text that a figure shows as it stands: plotly reads tags, entities and templates in it."""
     shown = escape(text, quote=False).replace("%{", "%&#123;")

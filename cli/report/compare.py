@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
 from trainplan.cli.render.parts.differences import signed
-from trainplan.cli.render.parts.text import gib, layout_line, percent, seconds, seconds_like
+from trainplan.cli.render.parts.text import gib, layout_line, percent, seconds
 from trainplan.cli.report.blocks import (
     Block,
     Cell,
@@ -21,9 +21,9 @@ from trainplan.cli.report.blocks import (
     Table,
     Tone,
 )
-from trainplan.cli.report.charts import figure, layout
+from trainplan.cli.report.charts import DOWN, figure, layout
 from trainplan.cli.report.compare_memory import HEADS, Compared, memory_chart
-from trainplan.cli.report.parts import Columns, cell, number, table
+from trainplan.cli.report.parts import Columns, cell, number, seconds_cell, table
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.codecs import stages_text
 from trainplan.planner.questions.compare import FieldDifference, TermDifference
@@ -139,7 +139,7 @@ def _waterfall(first: float, parts: Sequence[tuple[str, float]], second: float) 
     }
     axis = {"range": [start, max((*ends, second)) + 0.05 * (span or first)]}
     title = "seconds of a step" + (f"; the axis starts at {seconds(start)}" if start else "")
-    down = {"autorange": "reversed"}
+    down = DOWN
     return figure([trace], layout(x=title, yaxis=down, xaxis=axis, showlegend=False))
 
 
@@ -153,8 +153,8 @@ def _terms_table(found: Compared, step: float) -> Table:
         change = after - before
         return (
             Cell(name),
-            cell(before, seconds_like(before, step)),
-            cell(after, seconds_like(after, step)),
+            seconds_cell(before, step),
+            seconds_cell(after, step),
             cell(change, signed(change, step)),
         )
 

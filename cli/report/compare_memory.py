@@ -8,8 +8,8 @@ from pydantic import AfterValidator
 
 from trainplan.cli.render.parts.text import gib
 from trainplan.cli.report.blocks import Cell, Chart
-from trainplan.cli.report.charts import figure, layout
-from trainplan.cli.report.parts import Columns, cell, number, series, table
+from trainplan.cli.report.charts import DOWN, bars, figure, layout
+from trainplan.cli.report.parts import Columns, cell, gib_cell, number, series, table
 from trainplan.cli.report.plan.memory import TERMS
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.costmodel.base import GIB
@@ -65,16 +65,9 @@ def memory_chart(found: Compared) -> Chart:
     ranks = [_fullest(side) for side in found.sides]
     capacities = [side.estimate.memory.capacity_bytes for side in found.sides]
     values = {name: [getattr(rank, field) for rank in ranks] for field, name in TERMS.items()}
-    bars = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": list(HEADS),
-            "x": [one / GIB for one in both],
-            "marker": {"color": series(place)},
-            "hovertemplate": "%{fullData.name}: %{x:.1f} GiB<extra>%{y}</extra>",
-        }
+    hover = "%{fullData.name}: %{x:.1f} GiB<extra>%{y}</extra>"
+    parts = [
+        bars(name, HEADS, [one / GIB for one in both], series(place), hover)
         for place, (name, both) in enumerate(values.items())
     ]
     limit = {
@@ -101,21 +94,18 @@ def memory_chart(found: Compared) -> Chart:
         caption="GiB of the fullest pipeline rank by what they hold, and the GPU's capacity",
         says=f"The first takes {used[0]}, the second {used[1]}.",
         figure=figure(
-            [*bars, limit],
+            [*parts, limit],
             layout(
                 x="GiB",
                 barmode="stack",
-                yaxis={"autorange": "reversed"},
+                yaxis=DOWN,
                 legend={"traceorder": "normal"},
             ),
         ),
         numbers=table(
             "GiB of the fullest pipeline rank",
             columns,
-            (
-                (name, *(cell(x / GIB, gib(x)) for x in (a, b)), _gained(b - a))
-                for name, a, b in rows
-            ),
+            ((name, *(gib_cell(x) for x in (a, b)), _gained(b - a)) for name, a, b in rows),
             len(TERMS),
         ),
         height=240,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from trainplan.cli.render.pareto import spread
 from trainplan.cli.render.parts.objective import amount
-from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
+from trainplan.cli.render.parts.text import layout_line, plural
 from trainplan.cli.report.blocks import (
     Block,
     Cell,
@@ -20,7 +20,17 @@ from trainplan.cli.report.blocks import (
     Table,
 )
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Value, cell, number, series, table
+from trainplan.cli.report.parts import (
+    Columns,
+    Row,
+    cell,
+    gib_cell,
+    number,
+    seconds_cell,
+    series,
+    share_cell,
+    table,
+)
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.cli.schemas.plans import Objective
 from trainplan.costmodel.base import GIB
@@ -179,9 +189,7 @@ def _table(front: Front, caption: str, points: Sequence[ParetoPoint]) -> Table:
     return table(caption, columns, [_row(front, point, others.values()) for point in points])
 
 
-def _row(
-    front: Front, point: ParetoPoint, others: Iterable[Callable[[ParetoPoint], Cell]]
-) -> Sequence[Cell | Value]:
+def _row(front: Front, point: ParetoPoint, others: Iterable[Callable[[ParetoPoint], Cell]]) -> Row:
     values = zip(point.values, front.objectives, strict=True)
     return (
         *(cell(value, amount(value, objective.unit)) for value, objective in values),
@@ -190,19 +198,10 @@ def _row(
     )
 
 
-def _step(point: ParetoPoint) -> Cell:
-    return cell(point.estimate.step_time_s, seconds(point.estimate.step_time_s))
-
-
-def _memory(point: ParetoPoint) -> Cell:
-    used = point.estimate.memory.peak_reserved_bytes
-    return cell(used / GIB, gib(used))
-
-
 OTHERS: Mapping[str, tuple[str, Callable[[ParetoPoint], Cell]]] = {
-    "GPUs": ("gpus", lambda point: cell(point.num_gpus, f"{point.num_gpus:,}")),
-    "step": ("time", _step),
-    "GiB": ("memory", _memory),
-    "MFU": ("", lambda point: cell(point.estimate.mfu, percent(point.estimate.mfu))),
+    "GPUs": ("gpus", lambda point: cell(point.num_gpus)),
+    "step": ("time", lambda point: seconds_cell(point.estimate.step_time_s)),
+    "GiB": ("memory", lambda point: gib_cell(point.estimate.memory.peak_reserved_bytes)),
+    "MFU": ("", lambda point: share_cell(point.estimate.mfu)),
 }
 """Columns of the table beside the objectives, and which objective makes each needless."""

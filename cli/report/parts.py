@@ -1,4 +1,4 @@
-"""What reports share: cells, tables of numbers, traces."""
+"""What reports share: cells, tables of numbers, axes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil, floor, log10
 from typing import TypeAlias
 
-from trainplan.cli.render.parts.text import NEVER
+from trainplan.cli.render.parts.text import NEVER, gib, percent, seconds, seconds_like
 from trainplan.cli.report.blocks import Cell, Column, Table
 from trainplan.cli.report.charts import SERIES
 
 Value: TypeAlias = str | float | None
 """A word or a number; None is a dash."""
+Row: TypeAlias = Sequence[Cell | Value]
+"""Of a table."""
 Columns: TypeAlias = Sequence[Column | str]
 """Of a table; those given by their names alone are of words."""
 
@@ -26,13 +28,32 @@ def cell(value: Value, text: str | None = None) -> Cell:
         return Cell(NEVER)
     if isinstance(value, str):
         return Cell(value if text is None else text)
-    return Cell(f"{value:,.4g}" if text is None else text, float(value))
+    if text is None:
+        text = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    return Cell(text, float(value))
+
+
+def seconds_cell(value: float | None, whole: float | None = None) -> Cell:
+    """Seconds, with as many digits as `whole` has."""
+    if value is None:
+        return cell(None)
+    return Cell(seconds(value) if whole is None else seconds_like(value, whole), value)
+
+
+def share_cell(fraction: float | None, digits: int = 1) -> Cell:
+    """In percent."""
+    return cell(fraction, None if fraction is None else percent(fraction, digits))
+
+
+def gib_cell(value: float | None) -> Cell:
+    """Bytes, read as GiB."""
+    return cell(value, None if value is None else gib(value))
 
 
 def table(
     caption: str,
     columns: Columns,
-    rows: Iterable[Sequence[Cell | Value]],
+    rows: Iterable[Row],
     marked: int | None = None,
 ) -> Table:
     """A table of words and numbers."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from trainplan.cli.render.parts.text import percent, plural, seconds
+from trainplan.cli.render.parts.text import plural, seconds
 from trainplan.cli.render.profile import NOT_ODD, curves_of
 from trainplan.cli.report.blocks import (
     Block,
-    Cell,
     Fact,
     Facts,
     Folded,
@@ -18,12 +17,19 @@ from trainplan.cli.report.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.report.parts import Columns, Value, cell, number, table
+from trainplan.cli.report.parts import (
+    Columns,
+    Row,
+    gib_cell,
+    number,
+    seconds_cell,
+    share_cell,
+    table,
+)
 from trainplan.cli.report.profile_curves import bandwidth_charts, collective_charts
 from trainplan.cli.report.profile_links import link_charts
 from trainplan.cli.report.profile_points import is_odd
 from trainplan.cli.report.profile_products import attention_charts, product_charts
-from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec.evidence.profile import Host, Point, Profile, Timing
 
 FEW, MOST_DOUBTFUL = 15, 500
@@ -115,10 +121,10 @@ def _facts(profile: Profile) -> Iterator[Fact]:
 
 
 def _curves(profile: Profile) -> Iterator[Block]:
-    rows: list[Sequence[Cell | Value]] = []
+    rows: list[Row] = []
     for name, says, key in curves_of(profile):
         scatter = profile.scatter_fraction[key] if key else None
-        rows.append((name, says, cell(scatter, None if scatter is None else percent(scatter))))
+        rows.append((name, says, share_cell(scatter)))
     if rows:
         off = number("off by", "median error of a point that the curve was fitted without")
         yield table("Curves that are fitted, and how well they tell a point", (
@@ -158,13 +164,13 @@ def _doubtful_table(caption: str, shown: Sequence[tuple[Point, str, Timing]]) ->
         number("repeats"),
         "flags",
     )
-    rows: list[Sequence[Cell | Value]] = [
+    rows: list[Row] = [
         (
             described(point),
             name,
-            cell(one.seconds, seconds(one.seconds)),
-            cell(one.spread_fraction, percent(one.spread_fraction)),
-            cell(one.half_width_fraction, percent(one.half_width_fraction)),
+            seconds_cell(one.seconds),
+            share_cell(one.spread_fraction),
+            share_cell(one.half_width_fraction),
             one.repeats,
             ", ".join(one.flags),
         )
@@ -205,23 +211,17 @@ def _hosts(hosts: Sequence[Host]) -> Table:
         number("GiB host"),
         "driver",
     )
-    rows: list[Sequence[Cell | Value]] = [
+    rows: list[Row] = [
         (
             one.name,
             one.num_gpus,
             ", ".join(dict.fromkeys(one.gpu_names)) or None,
-            _gib(one.gpu_memory_bytes),
+            gib_cell(one.gpu_memory_bytes),
             one.cpu,
             one.num_cores,
-            _gib(one.memory_bytes),
+            gib_cell(one.memory_bytes),
             one.driver,
         )
         for one in hosts
     ]
     return table("Nodes", columns, rows)
-
-
-def _gib(value: int | None) -> Cell:
-    return cell(
-        None if value is None else value / GIB, None if value is None else f"{value / GIB:.1f}"
-    )

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from trainplan.cli.render.parts.text import percent, plural, seconds
+from trainplan.cli.render.parts.text import plural
 from trainplan.cli.report.blocks import Block, Chart, Table
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, cell, log_axis, number, series, short, table
+from trainplan.cli.report.parts import (
+    Columns,
+    cell,
+    log_axis,
+    number,
+    seconds_cell,
+    series,
+    share_cell,
+    short,
+    table,
+)
 from trainplan.cli.report.profile_points import bytes_axis, fitted_line, is_odd, markers, spaced
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.machine.hardware import curve_name
@@ -109,9 +119,9 @@ def _collective_table(word: str, points: Sequence[CollectivePoint]) -> Table:
     rows = [
         (
             _group(p),
-            cell(p.num_bytes, f"{p.num_bytes:,}"),
-            cell(p.time.seconds, seconds(p.time.seconds)),
-            cell(p.time.spread_fraction, percent(p.time.spread_fraction)),
+            p.num_bytes,
+            seconds_cell(p.time.seconds),
+            share_cell(p.time.spread_fraction),
             ", ".join(p.time.flags),
         )
         for p in points
@@ -182,9 +192,6 @@ def _bandwidth(name: str, title: str, points: Sequence[tuple[str, int, Timing]])
         numbers=table(
             title,
             ("what", number("bytes"), number("GB/s"), "flags"),
-            [
-                (one[0], cell(one[1], f"{one[1]:,}"), cell(rate(one)), ", ".join(one[2].flags))
-                for one in points
-            ],
+            [(one[0], one[1], cell(rate(one)), ", ".join(one[2].flags)) for one in points],
         ),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from trainplan.cli.report.blocks import Block, Chart, Table
-from trainplan.cli.report.charts import figure, label, layout
+from trainplan.cli.report.charts import DOWN, figure, label, layout
 from trainplan.cli.report.parts import cell, number, table
 from trainplan.cli.report.profile_points import is_odd
 from trainplan.costmodel.base import GB
@@ -81,7 +81,7 @@ def _heat_map(name: str, title: str, rates: Rates, points: Sequence[LinkPoint]) 
             f"A pair usually reaches {usual:.4g} GB/s; slowest is {' to '.join(sorted(slow))} with "
             f"{rate:.4g}."
         ),
-        figure=figure([trace], layout(xaxis=axis, yaxis={**axis, "autorange": "reversed"})),
+        figure=figure([trace], layout(xaxis=axis, yaxis={**axis, **DOWN})),
         numbers=_pairs(title, rates, doubted),
         height=min(760, 180 + 24 * len(ends)),
     )

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.cli.render.parts.text import seconds
-from trainplan.cli.report.blocks import Block, Cell, Chart, Table
+from trainplan.cli.report.blocks import Block, Chart, Table
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, series, table
+from trainplan.cli.report.parts import (
+    Columns,
+    Row,
+    cell,
+    log_axis,
+    number,
+    seconds_cell,
+    series,
+    table,
+)
 from trainplan.cli.report.profile_points import fitted_line, markers, spaced
 from trainplan.costmodel.base import GB, TERA
 from trainplan.costmodel.measured.curve_residuals import attention_flop, on_curve
@@ -58,11 +66,11 @@ def _products_table(points: Sequence[ProductPoint]) -> Table:
         number("TFLOP/s"),
         "flags",
     )
-    rows: list[Sequence[Cell | Value]] = [
+    rows: list[Row] = [
         (
-            *(cell(size, f"{size:,}") for size in (p.m, p.n, p.k, p.groups)),
+            *(p.m, p.n, p.k, p.groups),
             p.precision,
-            cell(p.time.seconds, seconds(p.time.seconds)),
+            seconds_cell(p.time.seconds),
             cell(_tflops(p)),
             ", ".join(p.time.flags),
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from trainplan.cli.render.parts.text import layout_line, no_plan_text, percent, seconds
+from trainplan.cli.render.parts.text import layout_line, no_plan_text
 from trainplan.cli.report.blocks import (
     Block,
     Cell,
@@ -15,7 +15,7 @@ from trainplan.cli.report.blocks import (
     Paragraph,
     Section,
 )
-from trainplan.cli.report.parts import Columns, Value, cell, number, table
+from trainplan.cli.report.parts import Columns, Row, cell, number, seconds_cell, share_cell, table
 from trainplan.cli.report.sweep_curves import (
     Swept,
     curve_charts,
@@ -89,7 +89,7 @@ def _points(swept: Swept) -> Iterator[Block]:
         yield table(caption, columns, rows, knees[0] if knees else None)
 
 
-def _row(swept: Swept, point: SweepPoint) -> Sequence[Cell | Value]:
+def _row(swept: Swept, point: SweepPoint) -> Row:
     value, best = point.settings[0].value, point.estimate
     head = cell(float(value), value) if is_numeric(swept) else Cell(value)
     if best is None or point.layout is None:
@@ -97,14 +97,10 @@ def _row(swept: Swept, point: SweepPoint) -> Sequence[Cell | Value]:
         return (head, None, None, None, None, None, why)
     return (
         head,
-        cell(best.step_time_s, seconds(best.step_time_s)),
+        seconds_cell(best.step_time_s),
         cell(point.tokens_per_s, f"{point.tokens_per_s or 0:,.0f}"),
-        cell(best.mfu, percent(best.mfu)),
-        _share(point.efficiency),
-        _share(point.marginal_efficiency),
+        share_cell(best.mfu),
+        share_cell(point.efficiency, 0),
+        share_cell(point.marginal_efficiency, 0),
         layout_line(point.layout, swept.model),
     )
-
-
-def _share(value: float | None) -> Cell:
-    return cell(value, None if value is None else percent(value, 0))

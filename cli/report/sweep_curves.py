@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from trainplan.cli.render.parts.text import layout_line, percent, seconds
 from trainplan.cli.report.blocks import (
     Block,
-    Cell,
     Chart,
     Table,
 )
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, series, table
+from trainplan.cli.report.parts import Columns, Row, cell, log_axis, number, series, table
 from trainplan.cli.report.read import ModelValue, Read
 from trainplan.cli.schemas.plans import Curve, SweepPoint
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR
@@ -209,7 +208,7 @@ def _ideal(curve: Curve) -> Mapping[str, object] | None:
 
 def _numbers(swept: Swept, caption: str, value: Callable[[SweepPoint], float | None]) -> Table:
     columns: Columns = [*(one.knob for one in swept.varied), number(caption)]
-    rows: list[Sequence[Cell | Value]] = [
+    rows: list[Row] = [
         (*(one.value for one in point.settings), cell(value(point)))
         for curve in swept.curves
         for point in curve.points

@@ -8,7 +8,6 @@ from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, s
 from trainplan.cli.render.tune import ENDINGS
 from trainplan.cli.report.blocks import (
     Block,
-    Cell,
     Chart,
     Fact,
     Facts,
@@ -17,8 +16,17 @@ from trainplan.cli.report.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.report.charts import figure, folded, layout
-from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, table
+from trainplan.cli.report.charts import DOWN, figure, folded, layout, line_at
+from trainplan.cli.report.parts import (
+    Columns,
+    Row,
+    Value,
+    log_axis,
+    number,
+    seconds_cell,
+    share_cell,
+    table,
+)
 from trainplan.cli.report.tune_trials import BAR, LEVEL, TunedPlan, ticks, trials_blocks
 from trainplan.planner.tuning.events import Finished, Forecast, ScalarRange, Tried
 
@@ -115,7 +123,7 @@ def _remains(plan: TunedPlan) -> Iterator[Block]:
             numbers=table(
                 "Probability after each trial",
                 (number("trial"), number("probability")),
-                [[o.number, cell(c, percent(c, 1))] for o, c in zip(known, chances, strict=True)],
+                [[o.number, share_cell(c, 1)] for o, c in zip(known, chances, strict=True)],
             ),
             height=280,
         )
@@ -145,14 +153,14 @@ def _untried(plan: TunedPlan, likeliest: Sequence[Forecast]) -> Table:
         number("fits", "probability that it runs and fits"),
         "layout",
     )
-    rows: list[Sequence[Cell | Value]] = [
+    rows: list[Row] = [
         [
-            cell(one.probability_faster, percent(one.probability_faster or 0.0, 0)),
+            share_cell(one.probability_faster, 0),
             *(
-                cell(x, seconds(x))
+                seconds_cell(x)
                 for x in (one.step_time_s, one.step_time_low_s, one.step_time_high_s)
             ),
-            cell(one.probability_fits, percent(one.probability_fits, 0)),
+            share_cell(one.probability_fits, 0),
             layout_line(one.layout, plan.model),
         ]
         for one in likeliest
@@ -194,19 +202,14 @@ def _machine(scalars: Sequence[ScalarRange]) -> Sequence[Block]:
                     xaxis=log_axis(
                         (x for one in factors for x in (one.low, one.high)), "{:g}".format
                     ),
-                    yaxis={"autorange": "reversed"},
-                    shapes=[_line_at_one()],
+                    yaxis=DOWN,
+                    shapes=[line_at("x", 1.0, "@quiet")],
                 ),
             ),
             numbers=_scalars_table(scalars),
             height=110 + 40 * len(factors),
         ),
     )
-
-
-def _line_at_one() -> dict[str, object]:
-    line = {"color": "@quiet", "dash": "dot", "width": 1}
-    return {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}
 
 
 def _scalars_table(scalars: Sequence[ScalarRange]) -> Table:

@@ -11,9 +11,9 @@ from pydantic import BeforeValidator
 
 from trainplan.cli.render.parts.text import layout_line, plural, seconds
 from trainplan.cli.render.tune import ENDINGS
-from trainplan.cli.report.blocks import Block, Cell, Chart, Table
+from trainplan.cli.report.blocks import Block, Chart, Table
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Value, cell, number, table
+from trainplan.cli.report.parts import Columns, Row, number, seconds_cell, table
 from trainplan.cli.report.read import ModelValue, Read
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.tuning.events import Finished, Tried
@@ -166,11 +166,11 @@ def _believed(trials: Sequence[Tried]) -> Table:
         number("lowest"),
         number("highest"),
     )
-    rows: list[Sequence[Cell | Value]] = [
+    rows: list[Row] = [
         [
             one.number,
-            *(cell(x, seconds(x)) for x in _believed_of(one)),
-            *(cell(x or None, seconds(x) if x else None) for x in _measured_of(one)),
+            *(seconds_cell(x) for x in _believed_of(one)),
+            *(seconds_cell(x or None) for x in _measured_of(one)),
         ]
         for one in trials
     ]
@@ -192,12 +192,12 @@ def _trials_table(plan: TunedPlan) -> Table:
     return table("Trials", columns, rows, numbers.index(best.number) if best else None)
 
 
-def _trial_row(plan: TunedPlan, one: Tried) -> Sequence[Cell | Value]:
+def _trial_row(plan: TunedPlan, one: Tried) -> Row:
     step, out = one.outcome.step_time_s, one.outcome
     return (
         one.number,
-        cell(step, seconds(step) if step else None),
-        cell(one.planned_step_time_s, seconds(one.planned_step_time_s)),
+        seconds_cell(step),
+        seconds_cell(one.planned_step_time_s),
         ENDINGS[out.ending] + (f": {out.reason}" if out.reason else ""),
         layout_line(one.layout, plan.model),
         one.why,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from trainplan.cli.render.parts.text import percent, plural, seconds, seconds_like
+from trainplan.cli.render.parts.text import percent, plural, seconds_like
 from trainplan.cli.render.validate import EXPLAINED, SKIPPED, signed
 from trainplan.cli.report.blocks import (
     Block,
-    Cell,
     Chart,
     Fact,
     Facts,
@@ -20,7 +19,16 @@ from trainplan.cli.report.blocks import (
     Table,
 )
 from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Value, cell, log_axis, number, series, table
+from trainplan.cli.report.parts import (
+    Columns,
+    Row,
+    cell,
+    log_axis,
+    number,
+    seconds_cell,
+    series,
+    table,
+)
 from trainplan.cli.report.validate_groups import (
     Scored,
     coverage_chart,
@@ -179,15 +187,15 @@ def _rows_table(caption: str, rows: Sequence[Scored]) -> Table:
     return table(caption, columns, [_row(row) for row in rows])
 
 
-def _row(row: Scored) -> Sequence[Cell | Value]:
+def _row(row: Scored) -> Row:
     every = asdict(row.record.terms) if row.record.terms else {}
     terms = sorted(every.items(), key=lambda item: -abs(item[1]))[:3]
     said = (f"{name} {seconds_like(value, row.predicted)}" for name, value in terms)
     return (
         row.record.id,
         row.record.source_group,
-        cell(row.measured, seconds(row.measured)),
-        cell(row.predicted, seconds_like(row.predicted, row.measured)),
+        seconds_cell(row.measured),
+        seconds_cell(row.predicted, row.measured),
         cell(row.error, signed(row.error)),
         ", ".join(said),
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from trainplan.cli.render.parts.text import percent
 from trainplan.cli.render.validate import signed
 from trainplan.cli.report.blocks import Chart, Table
-from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, cell, number, table
+from trainplan.cli.report.charts import DOWN, bars, figure, label, layout, line_at
+from trainplan.cli.report.parts import Columns, cell, number, share_cell, table
 from trainplan.cli.schemas.measurements import ValidatedGroup, ValidatedRow
 from trainplan.costmodel.machine.uncertainty import LEVEL
 from trainplan.costmodel.validate.intervals import Coverage
@@ -46,15 +46,9 @@ def groups_chart(by: str, title: str, groups: Sequence[ValidatedGroup]) -> Chart
     worst = max(groups, key=lambda one: one.median_fraction)
     best = min(groups, key=lambda one: one.median_fraction)
     names = [label(f"{one.name} ({one.n})") for one in groups]
-    bars = {
-        "type": "bar",
-        "orientation": "h",
-        "name": "median size of the error",
-        "y": names,
-        "x": [one.median_fraction for one in groups],
-        "marker": {"color": "@blue"},
-        "hovertemplate": "%{y}: %{x:.1%}<extra>median</extra>",
-    }
+    hover = "%{y}: %{x:.1%}<extra>median</extra>"
+    medians = [one.median_fraction for one in groups]
+    sizes = bars("median size of the error", names, medians, "@blue", hover)
     bias = {
         "type": "scatter",
         "mode": "markers",
@@ -72,11 +66,11 @@ def groups_chart(by: str, title: str, groups: Sequence[ValidatedGroup]) -> Chart
             f"({percent(worst.median_fraction)})."
         ),
         figure=figure(
-            [bars, bias],
+            [sizes, bias],
             layout(
                 x="predicted / measured - 1",
                 xaxis={"tickformat": "+.0%"},
-                yaxis={"autorange": "reversed"},
+                yaxis=DOWN,
             ),
         ),
         numbers=groups_table(f"Error of the step time by {by}", groups),
@@ -90,10 +84,10 @@ def groups_table(caption: str, groups: Sequence[ValidatedGroup]) -> Table:
     rows = [
         (
             one.name,
-            cell(one.n, f"{one.n:,}"),
+            one.n,
             cell(one.bias_fraction, signed(one.bias_fraction)),
-            cell(one.median_fraction, percent(one.median_fraction)),
-            cell(one.mean_fraction, percent(one.mean_fraction)),
+            share_cell(one.median_fraction),
+            share_cell(one.mean_fraction),
         )
         for one in groups
     ]
@@ -102,16 +96,6 @@ def groups_table(caption: str, groups: Sequence[ValidatedGroup]) -> Table:
 
 def coverage_chart(some: Sequence[Coverage]) -> Chart:
     """How many measured steps the intervals hold, by regime."""
-    line = {"color": "@limit", "dash": "dot", "width": 2}
-    goal = {
-        "type": "line",
-        "x0": LEVEL,
-        "x1": LEVEL,
-        "yref": "paper",
-        "y0": 0,
-        "y1": 1,
-        "line": line,
-    }
     level = percent(LEVEL, 0)
     return Chart(
         name="coverage",
@@ -119,29 +103,25 @@ def coverage_chart(some: Sequence[Coverage]) -> Chart:
         says=f"{percent(some[0].inside_fraction)} of {some[0].n:,} runs are inside.",
         figure=figure(
             [
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "y": [label(f"{one.name.replace('_', ' ')} ({one.n})") for one in some],
-                    "x": [one.inside_fraction for one in some],
-                    "marker": {"color": "@teal"},
-                    "hovertemplate": "%{y}: %{x:.1%}<extra></extra>",
-                }
+                bars(
+                    "inside",
+                    [label(f"{one.name.replace('_', ' ')} ({one.n})") for one in some],
+                    [one.inside_fraction for one in some],
+                    "@teal",
+                    "%{y}: %{x:.1%}<extra></extra>",
+                )
             ],
             layout(
                 x="share inside",
                 xaxis={"range": [0, 1], "tickformat": ".0%"},
-                yaxis={"autorange": "reversed"},
-                shapes=[goal],
+                yaxis=DOWN,
+                shapes=[line_at("x", LEVEL)],
             ),
         ),
         numbers=table(
             "Measured steps inside the interval",
             ("regime", number("runs"), number("inside")),
-            [
-                (one.name, one.n, cell(one.inside_fraction, percent(one.inside_fraction)))
-                for one in some
-            ],
+            [(one.name, one.n, share_cell(one.inside_fraction)) for one in some],
         ),
         height=120 + 30 * len(some),
     )

@@ -6,16 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from trainplan.cli.render.parts.alternatives import any_away, axis_text, legend, shown_axes
 from trainplan.cli.render.parts.differences import SAME, change_text
-from trainplan.cli.render.parts.text import (
-    gib,
-    layout_line,
-    offloaded_text,
-    percent,
-    recompute_text,
-    seconds_like,
-)
+from trainplan.cli.render.parts.text import layout_line, offloaded_text, percent, recompute_text
 from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
-from trainplan.cli.report.charts import SERIES, figure, folded, label, layout
+from trainplan.cli.report.charts import (
+    DOWN,
+    SERIES,
+    bars,
+    figure,
+    folded,
+    label,
+    layout,
+    line_at,
+)
+from trainplan.cli.report.parts import gib_cell, number, seconds_cell, share_cell, table
 from trainplan.costmodel.axes import Axis
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.machine.uncertainty import near_tie_fraction
@@ -80,36 +83,31 @@ def differences(plan: Plan, candidate: Candidate) -> tuple[TermDifference, ...]:
 def _table(plan: Plan) -> Table:
     axes, away = shown_axes(plan), any_away(plan)
     columns = (
-        Column("#", numeric=True),
-        Column("step", numeric=True),
-        Column("slower", numeric=True, hint="than the answer"),
-        Column("MFU", numeric=True),
-        Column("GiB", numeric=True, hint="of the fullest GPU"),
+        *map(number, ("#", "step")),
+        number("slower", "than the answer"),
+        number("MFU"),
+        number("GiB", "of the fullest GPU"),
         Column("near tie", hint=f"within {percent(near_tie_fraction())} of the best"),
         *(Column(axis.word, numeric=_is_number(plan, axis)) for axis in axes),
-        *((Column("off GPU"),) if away else ()),
-        Column("recompute"),
+        *(("off GPU",) if away else ()),
+        "recompute",
         Column("what makes it slower", hint="of the answer's step"),
     )
-    rows = tuple(
+    rows = [
         (
-            Cell(str(one.rank), one.rank),
+            one.rank,
             *_numbers(plan, one),
-            Cell("~" if one.near_tie else ""),
+            "~" if one.near_tie else "",
             *(_axis_cell(axis_text(axis, one.layout)) for axis in axes),
-            *((Cell(offloaded_text(one.layout)),) if away else ()),
-            Cell(recompute_text(one.layout)),
-            Cell(causes(plan, one)),
+            *((offloaded_text(one.layout),) if away else ()),
+            recompute_text(one.layout),
+            causes(plan, one),
         )
         for one in plan.candidates
-    )
+    ]
     marked = [place for place, one in enumerate(plan.candidates) if _is_answer(plan, one)]
-    return Table(
-        "The best layout of each family; a heading sorts",
-        columns,
-        rows,
-        marked=marked[0] if marked else None,
-    )
+    caption = "The best layout of each family; a heading sorts"
+    return table(caption, columns, rows, marked[0] if marked else None)
 
 
 def _is_answer(plan: Plan, candidate: Candidate) -> bool:
@@ -128,11 +126,10 @@ def _axis_cell(text: str) -> Cell:
 
 def _numbers(plan: Plan, one: Candidate) -> Iterator[Cell]:
     best, found = plan.best.estimate.step_time_s, one.estimate
-    slower, used = found.step_time_s / best - 1, found.memory.peak_reserved_bytes
-    yield Cell(seconds_like(found.step_time_s, best), found.step_time_s)
-    yield Cell(percent(slower), slower)
-    yield Cell(percent(found.mfu), found.mfu)
-    yield Cell(gib(used), used)
+    yield seconds_cell(found.step_time_s, best)
+    yield share_cell(found.step_time_s / best - 1)
+    yield share_cell(found.mfu)
+    yield gib_cell(found.memory.peak_reserved_bytes)
 
 
 def causes(plan: Plan, candidate: Candidate) -> str:
@@ -152,52 +149,41 @@ def causes(plan: Plan, candidate: Candidate) -> str:
 
 def _differences(plan: Plan, others: Sequence[Candidate]) -> Chart:
     names = [f"{one.rank}" for one in others]
-    by_group = {name: [_of_group(plan, one, name) for one in others] for name in GROUPS}
-    bars = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": names,
-            "x": values,
-            "marker": {"color": colour},
-            "hovertemplate": "layout %{y}: %{x:+.3g} s<extra>%{fullData.name}</extra>",
-        }
-        for (name, values), colour in zip(by_group.items(), SERIES, strict=True)
+    every = {name: [_of_group(plan, one, name) for one in others] for name in GROUPS}
+    hover = "layout %{y}: %{x:+.3g} s<extra>%{fullData.name}</extra>"
+    drawn = [
+        bars(name, names, values, colour, hover)
+        for (name, values), colour in zip(every.items(), SERIES, strict=True)
         if any(values)
     ]
-    shown = [bar["name"] for bar in bars]
+    shown = {name: values for name, values in every.items() if any(values)}
     return Chart(
         name="differences",
         caption="Seconds that each layout takes more (right) or less (left) than the answer, by "
         "cause; both sides together are its difference",
-        says=_worst_cause(by_group),
+        says=_worst_cause(every),
         figure=figure(
-            bars,
+            drawn,
             layout(
                 x="seconds against the answer",
                 y="layout",
                 barmode="relative",
-                yaxis={"autorange": "reversed", "type": "category"},
+                yaxis={**DOWN, "type": "category"},
                 xaxis={"zeroline": True, "zerolinecolor": "@text"},
                 bargap=0.3,
             ),
         ),
-        numbers=Table(
+        numbers=table(
             "Seconds against the answer",
-            (
-                Column("#", numeric=True),
-                *(Column(str(name), numeric=True) for name in shown),
-                Column("together", numeric=True),
-            ),
-            tuple(
+            tuple(map(number, ("#", *shown, "together"))),
+            [
                 (
-                    Cell(str(one.rank), one.rank),
-                    *(_signed(by_group[str(name)][place]) for name in shown),
+                    one.rank,
+                    *(_signed(values[place]) for values in shown.values()),
                     _signed(one.estimate.step_time_s - plan.best.estimate.step_time_s),
                 )
                 for place, one in enumerate(others)
-            ),
+            ],
         ),
         height=120 + 34 * len(others),
     )
@@ -243,43 +229,23 @@ def _scatter(plan: Plan) -> Chart:
         )
         if some
     ]
-    limit = {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": capacity,
-        "y1": capacity,
-        "line": {"color": "@limit", "width": 2, "dash": "dot"},
-    }
     return Chart(
         name="speed-and-memory",
         caption="Step time and memory of the fullest GPU of each layout of the table",
         says=_unbeaten(plan),
-        figure=figure(points, layout(x="seconds a step", y="GiB", shapes=[limit])),
-        numbers=Table(
+        figure=figure(points, layout(x="seconds a step", y="GiB", shapes=[line_at("y", capacity)])),
+        numbers=table(
             "Step and memory",
-            (
-                Column("#", numeric=True),
-                Column("step", numeric=True),
-                Column("GiB", numeric=True),
-                Column("against the answer"),
-            ),
-            tuple(
+            (*map(number, ("#", "step", "GiB")), "against the answer"),
+            [
                 (
-                    Cell(str(one.rank), one.rank),
-                    Cell(
-                        seconds_like(one.estimate.step_time_s, best.step_time_s),
-                        one.estimate.step_time_s,
-                    ),
-                    Cell(
-                        gib(one.estimate.memory.peak_reserved_bytes),
-                        one.estimate.memory.peak_reserved_bytes,
-                    ),
-                    Cell(change_text(one.layout, plan.best.layout, plan.job.model)),
+                    one.rank,
+                    seconds_cell(one.estimate.step_time_s, best.step_time_s),
+                    gib_cell(one.estimate.memory.peak_reserved_bytes),
+                    change_text(one.layout, plan.best.layout, plan.job.model),
                 )
                 for one in shown
-            ),
+            ],
         ),
     )
 

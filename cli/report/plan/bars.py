@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainplan.cli.render.parts.text import percent, seconds, seconds_like
-from trainplan.cli.report.blocks import Cell, Chart, Column, Figure, Table
+from trainplan.cli.render.parts.text import percent, seconds
+from trainplan.cli.report.blocks import Chart, Figure
 from trainplan.cli.report.charts import SERIES, figure, label, layout
+from trainplan.cli.report.parts import number, seconds_cell, share_cell, table
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.timeline import Span
 
@@ -119,17 +120,13 @@ def lanes_chart(spans: Sequence[Span]) -> Chart:
             whole=(0.0, last),
             first_seen=(0.0, last),
         ),
-        numbers=Table(
+        numbers=table(
             "Seconds of work",
-            (Column("lane"), Column("work", numeric=True), Column("of the time", numeric=True)),
-            tuple(
-                (
-                    Cell(lane.plain),
-                    Cell(seconds_like(busy[lane], whole), busy[lane]),
-                    Cell(percent(busy[lane] / whole), busy[lane] / whole),
-                )
+            ("lane", number("work"), number("of the time")),
+            [
+                (lane.plain, seconds_cell(busy[lane], whole), share_cell(busy[lane] / whole))
                 for lane in used
-            ),
+            ],
         ),
         height=130 + 40 * len(used),
         zooms=True,

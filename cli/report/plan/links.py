@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainplan.cli.render.parts.breakdown import LABELS
-from trainplan.cli.render.parts.text import gib, percent, seconds_like
-from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
-from trainplan.cli.report.charts import figure, folded, layout
+from trainplan.cli.render.parts.text import gib
+from trainplan.cli.report.blocks import Block, Chart, Paragraph, Section, Table
+from trainplan.cli.report.charts import DOWN, bars, figure, folded, layout
+from trainplan.cli.report.parts import (
+    Columns,
+    Row,
+    gib_cell,
+    number,
+    seconds_cell,
+    share_cell,
+    table,
+)
 from trainplan.cli.report.plan.ranks import ranks_chart
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan import Plan
 from trainplan.planner.questions.links import AxisLinks, axis_links
 
@@ -64,28 +74,23 @@ def _chart(plan: Plan, found: Sequence[AxisLinks]) -> Chart:
         "links within its domain": ("@green", [one.inside_bytes or 0.0 for one in shown]),
         "network adapter": ("@orange", [one.outside_bytes or 0.0 for one in shown]),
     }
-    bars = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": [folded(WORDS[one.axis], 16) for one in shown],
-            "x": [value / GIB for value in values],
-            "marker": {"color": colour},
-            "text": [f"{gib(value)} GiB" if value else "" for value in values],
-            "textposition": "auto",
-            "hovertemplate": "%{y}: %{x:.4g} GiB<extra>%{fullData.name}</extra>",
-        }
+    drawn = [
+        bars(
+            name,
+            [folded(WORDS[one.axis], 16) for one in shown],
+            [value / GIB for value in values],
+            colour,
+            "%{y}: %{x:.4g} GiB<extra>%{fullData.name}</extra>",
+            text=[f"{gib(value)} GiB" if value else "" for value in values],
+            textposition="auto",
+        )
         for name, (colour, values) in tiers.items()
     ]
     return Chart(
         name="traffic",
         caption="GiB that one GPU of the busiest pipeline rank sends in a step, by axis and link",
         says=_says(shown),
-        figure=figure(
-            bars,
-            layout(x="GiB a step and GPU", yaxis={"autorange": "reversed"}, barmode="group"),
-        ),
+        figure=figure(drawn, layout(x="GiB a step and GPU", yaxis=DOWN, barmode="group")),
         numbers=_table(plan, found),
         height=110 + 56 * len(shown),
     )
@@ -103,38 +108,33 @@ def _says(shown: Sequence[AxisLinks]) -> str:
 
 
 def _table(plan: Plan, found: Sequence[AxisLinks]) -> Table:
-    step, terms = plan.best.estimate.step_time_s, plan.best.estimate.terms
-    rows = []
-    for one in found:
-        names = TERMS.get(one.axis, ())
-        exposed = sum(getattr(terms, name) for name in names)
-        told = ", ".join(LABELS[name] for name in names)
-        rows.append(
-            (
-                Cell(WORDS[one.axis]),
-                Cell(f"{one.size:,}", one.size),
-                Cell(f"{one.stride:,}", one.stride),
-                Cell(f"{one.inside:,}", one.inside),
-                Cell(f"{one.domains:,.4g}", one.domains),
-                *(
-                    Cell("not counted") if value is None else Cell(gib(value), value)
-                    for value in (one.inside_bytes, one.outside_bytes)
-                ),
-                Cell(seconds_like(exposed, step), exposed) if names else Cell("in another row"),
-                Cell(percent(exposed / step), exposed / step) if names else Cell(""),
-                Cell(told),
-            )
-        )
-    columns = (
-        Column("axis"),
-        Column("ranks", numeric=True, hint="of a group"),
-        Column("distance", numeric=True, hint="of neighbours, in ranks"),
-        Column("in a domain", numeric=True, hint="members of a group on one node or NVLink domain"),
-        Column("domains", numeric=True, hint="that a group spans"),
-        Column("GiB inside", numeric=True),
-        Column("GiB network", numeric=True),
-        Column("exposed", numeric=True, hint="seconds of the step that nothing hides"),
-        Column("of the step", numeric=True),
-        Column("terms"),
+    columns: Columns = (
+        "axis",
+        number("ranks", "of a group"),
+        number("distance", "of neighbours, in ranks"),
+        number("in a domain", "members of a group on one node or NVLink domain"),
+        number("domains", "that a group spans"),
+        number("GiB inside"),
+        number("GiB network"),
+        number("exposed", "seconds of the step that nothing hides"),
+        number("of the step"),
+        "terms",
     )
-    return Table("Groups of ranks and what they send in a step", columns, tuple(rows))
+    rows = [_row(plan.best.estimate, one) for one in found]
+    return table("Groups of ranks and what they send in a step", columns, rows)
+
+
+def _row(estimate: Estimate, one: AxisLinks) -> Row:
+    step, names = estimate.step_time_s, TERMS.get(one.axis, ())
+    exposed = sum(getattr(estimate.terms, name) for name in names)
+    sent = (
+        "not counted" if value is None else gib_cell(value)
+        for value in (one.inside_bytes, one.outside_bytes)
+    )
+    told = (
+        (seconds_cell(exposed, step), share_cell(exposed / step))
+        if names
+        else ("in another row", "")
+    )
+    words = ", ".join(LABELS[name] for name in names)
+    return WORDS[one.axis], one.size, one.stride, one.inside, one.domains, *sent, *told, words

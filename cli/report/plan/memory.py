@@ -9,17 +9,17 @@ from trainplan.cli.render.parts.lanes import drive_life_lines
 from trainplan.cli.render.parts.text import gib, percent, plural
 from trainplan.cli.report.blocks import (
     Block,
-    Cell,
     Chart,
-    Column,
     Fact,
     Facts,
+    Figure,
     Paragraph,
     Section,
     Table,
     Tone,
 )
 from trainplan.cli.report.charts import SERIES, figure, layout
+from trainplan.cli.report.parts import Row, gib_cell, number, table
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups
@@ -84,9 +84,7 @@ def _blocks(plan: Plan, capacities: Sequence[float]) -> Iterator[Block]:
         yield Paragraph(f"{reserved} GiB of every GPU are left to another tenant: not counted.")
 
 
-def _figure(
-    ranks: Sequence[RankMemory], capacities: Sequence[float], margin: float
-) -> dict[str, object]:
+def _figure(ranks: Sequence[RankMemory], capacities: Sequence[float], margin: float) -> Figure:
     bars = [
         {
             "type": "bar",
@@ -117,18 +115,16 @@ def _figure(
     axis: dict[str, object] = {"range": [-0.5, len(ranks) - 0.5], "type": "linear"}
     if len(ranks) <= MOST_TICKS:
         axis["dtick"] = 1
-    return dict(
-        figure(
-            bars + lines,
-            layout(
-                x="pipeline rank",
-                y="GiB",
-                barmode="stack",
-                xaxis=axis,
-                bargap=GAPS.get(len(ranks), 0.3),
-                legend={"traceorder": "normal"},
-            ),
-        )
+    return figure(
+        bars + lines,
+        layout(
+            x="pipeline rank",
+            y="GiB",
+            barmode="stack",
+            xaxis=axis,
+            bargap=GAPS.get(len(ranks), 0.3),
+            legend={"traceorder": "normal"},
+        ),
     )
 
 
@@ -139,25 +135,16 @@ MOST_TICKS = 24
 
 
 def _table(ranks: Sequence[RankMemory], capacities: Sequence[float]) -> Table:
-    columns = ("pipeline rank", *TERMS.values(), "together", "of", "free")
-    return Table(
-        "GiB of each pipeline rank",
-        tuple(Column(name, numeric=True) for name in columns),
-        tuple(
-            (
-                Cell(str(rank.rank), rank.rank),
-                *(_gib(getattr(rank, field)) for field in TERMS),
-                _gib(rank.total_bytes),
-                _gib(one),
-                _gib(one - rank.total_bytes),
-            )
-            for rank, one in zip(ranks, capacities, strict=True)
-        ),
-    )
-
-
-def _gib(value: float) -> Cell:
-    return Cell(gib(value), value)
+    names = ("pipeline rank", *TERMS.values(), "together", "of", "free")
+    rows: list[Row] = [
+        (
+            rank.rank,
+            *(gib_cell(getattr(rank, field)) for field in TERMS),
+            *map(gib_cell, (rank.total_bytes, one, one - rank.total_bytes)),
+        )
+        for rank, one in zip(ranks, capacities, strict=True)
+    ]
+    return table("GiB of each pipeline rank", tuple(map(number, names)), rows)
 
 
 def _node_blocks(estimate: Estimate) -> Iterator[Block]:

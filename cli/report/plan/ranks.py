@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from trainplan.cli.render.parts.text import plural
-from trainplan.cli.report.blocks import Cell, Chart, Column, Table
-from trainplan.cli.report.charts import SERIES, figure, label, layout
+from trainplan.cli.report.blocks import Chart, Table
+from trainplan.cli.report.charts import DOWN, SERIES, figure, label, layout
+from trainplan.cli.report.parts import table
 from trainplan.costmodel.spec import ClusterSpec, Layout
 
 MOST_NODES = 32
@@ -67,25 +68,19 @@ def ranks_chart(cluster: ClusterSpec, best: Layout, named: Sequence[str]) -> Cha
     sizes = [group.gpus_per_node for group in cluster.groups for _ in range(group.num_nodes)]
     nodes = Nodes(best, sizes, named or [f"node {node}" for node in range(len(sizes))])
     shown = nodes.shown
-    rest = (
-        ""
-        if len(shown) == len(sizes)
-        else (
-            f" Of {len(sizes):,} nodes {len(shown)} are drawn, where pipeline ranks begin and end."
-        )
-    )
+    rest = f" Of {len(sizes):,} nodes {len(shown)} are drawn, where pipeline ranks begin and end."
     return Chart(
         name="ranks",
         caption="Every GPU with the number and colour of its pipeline rank; tensor ranks are "
         "neighbours, then come context, data and pipeline ranks",
         says=f"A pipeline rank has {plural(nodes.stage_ranks, 'GPU')}: tp {best.tp}, cp {best.cp}, "
-        f"dp {best.dp}.{rest}",
+        f"dp {best.dp}.{rest * (len(shown) < len(sizes))}",
         figure=figure(
             [_cells(nodes)],
             layout(
                 x="GPU of the node",
                 xaxis={"dtick": 1, "showgrid": False},
-                yaxis={"autorange": "reversed", "showgrid": False, "type": "category"},
+                yaxis={**DOWN, "showgrid": False, "type": "category"},
             ),
         ),
         numbers=_table(nodes),
@@ -120,10 +115,9 @@ def _cells(nodes: Nodes) -> dict[str, object]:
 
 
 def _table(nodes: Nodes) -> Table:
-    columns = (Column("node"), Column("first rank"), Column("last rank"))
     rows = []
     for node in nodes.shown:
         here = [one for one in nodes.ranks(node, nodes.sizes[node]) if one is not None]
         ends = [nodes.place(here[0]), nodes.place(here[-1])] if here else ["unused", ""]
-        rows.append((Cell(nodes.names[node]), *map(Cell, ends)))
-    return Table("First and last rank of each node", columns, tuple(rows))
+        rows.append((nodes.names[node], *ends))
+    return table("First and last rank of each node", ("node", "first rank", "last rank"), rows)

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 
 from trainplan.cli.render.parts.breakdown import LABELS, largest_cost
 from trainplan.cli.render.parts.text import percent, seconds, seconds_like
-from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
-from trainplan.cli.report.charts import figure, folded, layout
+from trainplan.cli.report.blocks import Block, Chart, Figure, Paragraph, Section, Table
+from trainplan.cli.report.charts import DOWN, figure, folded, layout
+from trainplan.cli.report.parts import number, seconds_cell, share_cell, table
 from trainplan.costmodel.step import Estimate
 
 PRODUCTS = ("gemm", "attention")
@@ -106,7 +107,7 @@ def _says(estimate: Estimate, measured_s: float | None) -> str:
     return f"{text} Measured: {seconds(measured_s)}, {off * 100:+.1f} % from the prediction."
 
 
-def _figure(parts: Sequence[Part], step: float) -> dict[str, object]:
+def _figure(parts: Sequence[Part], step: float) -> Figure:
     names = [folded(part.name, 24) for part in parts]
     longest = max(part.end for part in parts)
     bars = {
@@ -119,16 +120,14 @@ def _figure(parts: Sequence[Part], step: float) -> dict[str, object]:
         "hovertemplate": "%{y}<br>%{x:.4g} s<extra></extra>",
         "showlegend": False,
     }
-    return dict(
-        figure(
-            [bars, *(_words(parts, step, side) for side in SIDES)],
-            layout(
-                x="seconds",
-                xaxis={"range": [0, longest * 1.02]},
-                yaxis={"autorange": "reversed", "gridcolor": "rgba(0,0,0,0)"},
-                bargap=0.25,
-            ),
-        )
+    return figure(
+        [bars, *(_words(parts, step, side) for side in SIDES)],
+        layout(
+            x="seconds",
+            xaxis={"range": [0, longest * 1.02]},
+            yaxis={**DOWN, "gridcolor": "rgba(0,0,0,0)"},
+            bargap=0.25,
+        ),
     )
 
 
@@ -168,17 +167,13 @@ def _side(part: Part, longest: float) -> str:
 
 
 def _table(parts: Sequence[Part], step: float) -> Table:
-    return Table(
+    return table(
         "Parts of the step; they add up to it",
-        (Column("part"), Column("seconds", numeric=True), Column("share", numeric=True)),
-        tuple(
-            (
-                Cell(_named(part.name)),
-                Cell(seconds_like(part.seconds, step), part.seconds),
-                Cell(percent(part.seconds / step), part.seconds / step),
-            )
-            for part in parts
-        ),
+        ("part", number("seconds"), number("share")),
+        [
+            (_named(p.name), seconds_cell(p.seconds, step), share_cell(p.seconds / step))
+            for p in parts
+        ],
     )
 
 

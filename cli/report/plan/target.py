@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.cli.render.parts.objective import amount
-from trainplan.cli.report.blocks import Block, Cell, Column, Section, Table
+from trainplan.cli.report.blocks import Block, Cell, Section, Table
+from trainplan.cli.report.parts import Columns, number, table
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Target, Tried
 
@@ -27,10 +28,10 @@ def _blocks(plan: Plan) -> Iterator[Block]:
 
 def _sizes(target: Target) -> Table:
     best = sorted(target.tried, key=lambda one: (one.bound, one.num_gpus))
-    return Table(
+    return table(
         "Sizes of the cluster that were tried, the best first",
-        (Column("GPUs", numeric=True), Column("objective", numeric=True)),
-        tuple((Cell(f"{one.num_gpus:,}", one.num_gpus), _value(one, target.unit)) for one in best),
+        (number("GPUs"), number("objective")),
+        [(one.num_gpus, _value(one, target.unit)) for one in best],
     )
 
 
@@ -44,19 +45,11 @@ def _value(one: Tried, unit: str) -> Cell:
 
 
 def _ladder(target: Target) -> Table:
-    columns = (
-        Column("technique, beside those before"),
-        Column("tokens", numeric=True),
-        Column("sequences a step", numeric=True),
-        Column("stopped by"),
+    columns: Columns = (
+        "technique, beside those before",
+        number("tokens"),
+        number("sequences a step"),
+        "stopped by",
     )
-    rows = (
-        (
-            Cell(rung.adds),
-            Cell(f"{rung.tokens:,}", rung.tokens),
-            Cell(f"{rung.global_batch_size:,}", rung.global_batch_size),
-            Cell(rung.limit),
-        )
-        for rung in target.ladder
-    )
-    return Table("Longest sequence that trains", columns, tuple(rows))
+    rows = [(one.adds, one.tokens, one.global_batch_size, one.limit) for one in target.ladder]
+    return table("Longest sequence that trains", columns, rows)

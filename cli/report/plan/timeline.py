@@ -7,17 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.cli.render.parts.text import otherwise_text, percent, seconds, seconds_like
-from trainplan.cli.report.blocks import (
-    Block,
-    Cell,
-    Chart,
-    Column,
-    Folded,
-    Paragraph,
-    Section,
-    Table,
-)
+from trainplan.cli.render.parts.text import otherwise_text, percent, seconds
+from trainplan.cli.report.blocks import Block, Chart, Folded, Paragraph, Section, Table
+from trainplan.cli.report.parts import Row, number, seconds_cell, table
 from trainplan.cli.report.plan.bars import Bars, drawing, lanes_chart
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import num_microbatches
@@ -238,30 +230,29 @@ def _end(simulation: Simulation, window: Window, row_of: dict[int, int]) -> Iter
 
 def _sums_table(bars: Sequence[Bars], window: Window, step: float) -> Table:
     """Seconds of what is drawn, by rank and kind."""
-    columns = (Column("rank", numeric=True), *(Column(one.name, numeric=True) for one in bars))
-    rows = []
-    for row, rank in enumerate(window.ranks):
-        sums = [one.seconds_on(row) for one in bars]
-        rows.append((Cell(str(rank), rank), *(Cell(seconds_like(x, step), x) for x in sums)))
-    return Table("Seconds of what is drawn", columns, tuple(rows))
+    rows: list[Row] = [
+        (rank, *(seconds_cell(one.seconds_on(row), step) for one in bars))
+        for row, rank in enumerate(window.ranks)
+    ]
+    columns = tuple(map(number, ("rank", *(one.name for one in bars))))
+    return table("Seconds of what is drawn", columns, rows)
 
 
 def _ranks_table(simulation: Simulation) -> Table:
     """As `plan simulate` lists the ranks."""
     makespan = simulation.scored.makespan
     starts = simulation.scored.timeline.start[:, 0]
-    rows = tuple(
+    ranks = zip(simulation.busy.tolist(), simulation.ends.tolist(), simulation.traffic, strict=True)
+    rows: list[Row] = [
         (
-            Cell(str(rank), rank),
+            rank,
             *(
-                Cell(seconds_like(value, makespan), value)
+                seconds_cell(value, makespan)
                 for value in (busy, makespan - busy, float(starts[rank]), end, traffic)
             ),
         )
-        for rank, (busy, end, traffic) in enumerate(
-            zip(simulation.busy.tolist(), simulation.ends.tolist(), simulation.traffic, strict=True)
-        )
-    )
+        for rank, (busy, end, traffic) in enumerate(ranks)
+    ]
     names = ("rank", "busy", "idle", "first op", "last op", "traffic after it")
-    columns = tuple(Column(name, numeric=True) for name in names)
-    return Table("Seconds of every pipeline rank until the last pass ends", columns, rows)
+    caption = "Seconds of every pipeline rank until the last pass ends"
+    return table(caption, tuple(map(number, names)), rows)

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.cli.render.parts.settings import settings_text
-from trainplan.cli.render.parts.text import gib, plural, seconds
+from trainplan.cli.render.parts.text import plural
 from trainplan.cli.render.plan import YOUR_CHOICE, rule_texts
-from trainplan.cli.report.blocks import (
-    Block,
-    Cell,
-    Chart,
-    Column,
-    Folded,
-    Paragraph,
-    Section,
-    Table,
-)
-from trainplan.cli.report.charts import figure, folded, layout
+from trainplan.cli.render.validate import signed
+from trainplan.cli.report.blocks import Block, Cell, Chart, Folded, Paragraph, Section
+from trainplan.cli.report.charts import DOWN, bars, figure, folded, layout
+from trainplan.cli.report.parts import Columns, cell, gib_cell, number, seconds_cell, table
 from trainplan.costmodel.catalog import fitted_constants
 from trainplan.planner.evidence.evidence import Evidence
 from trainplan.planner.plan import Plan
@@ -44,24 +37,23 @@ def refused_section(plan: Plan) -> Iterator[Section]:
         ),
         figure=figure(
             [
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "y": [folded(name.replace("_", " "), 26) for name, _, _ in shown],
-                    "x": [count for _, count, _ in shown],
-                    "customdata": [folded(text, 50) for _, _, text in shown],
-                    "text": [f"{count:,}" for _, count, _ in shown],
-                    "textposition": "auto",
-                    "marker": {"color": "@grey"},
-                    "hovertemplate": "%{customdata}<extra></extra>",
-                }
+                bars(
+                    "layouts",
+                    [folded(name.replace("_", " "), 26) for name, _, _ in shown],
+                    [count for _, count, _ in shown],
+                    "@grey",
+                    "%{customdata}<extra></extra>",
+                    customdata=[folded(text, 50) for _, _, text in shown],
+                    text=[f"{count:,}" for _, count, _ in shown],
+                    textposition="auto",
+                )
             ],
-            layout(x="layouts", yaxis={"autorange": "reversed"}),
+            layout(x="layouts", yaxis=DOWN),
         ),
-        numbers=Table(
+        numbers=table(
             "Layouts refused",
-            (Column("refused", numeric=True), Column("rule"), Column("why")),
-            tuple((Cell(f"{n:,}", n), Cell(name), Cell(text)) for name, n, text in rows),
+            (number("refused"), "rule", "why"),
+            [(count, name, text) for name, count, text in rows],
         ),
         height=90 + 44 * len(shown),
     )
@@ -81,34 +73,32 @@ def _evidence(evidence: Evidence) -> Iterator[Block]:
         "counts one for every factor of two and every thing that differs; the error is what the "
         "estimate of that run is off its measured step."
     )
-    yield Table(
-        "Nearest runs",
-        (
-            Column("model"),
-            Column("GPUs", numeric=True),
-            Column("GPU"),
-            Column("runtime"),
-            Column("layout"),
-            Column("measured step", numeric=True),
-            Column("estimate off by", numeric=True),
-            Column("distance", numeric=True),
-            Column("source"),
-        ),
-        tuple(
-            (
-                Cell(run.model),
-                Cell(f"{run.num_gpus:,}", run.num_gpus),
-                Cell(run.gpu),
-                Cell(run.runtime),
-                Cell(run.layout),
-                Cell(seconds(run.step_time_s), run.step_time_s),
-                Cell(f"{run.error_fraction * 100:+.1f} %", run.error_fraction),
-                Cell(f"{run.distance:.1f}", run.distance),
-                Cell(f"{run.source}, {run.id}"),
-            )
-            for run in evidence.nearest
-        ),
+    columns: Columns = (
+        "model",
+        number("GPUs"),
+        "GPU",
+        "runtime",
+        "layout",
+        number("measured step"),
+        number("estimate off by"),
+        number("distance"),
+        "source",
     )
+    rows = [
+        (
+            run.model,
+            run.num_gpus,
+            run.gpu,
+            run.runtime,
+            run.layout,
+            seconds_cell(run.step_time_s),
+            cell(run.error_fraction, signed(run.error_fraction)),
+            cell(run.distance, f"{run.distance:.1f}"),
+            f"{run.source}, {run.id}",
+        )
+        for run in evidence.nearest
+    ]
+    yield table("Nearest runs", columns, rows)
     if evidence.beyond:
         lines = "; ".join(one.text for one in evidence.beyond)
         yield Paragraph(f"Beyond what was measured: {lines}.", "doubtful")
@@ -121,49 +111,44 @@ def others_section(plan: Plan) -> Iterator[Section]:
     if not plan.other_schedules:
         return
     step = plan.best.estimate.step_time_s
-    rows = tuple(
+    rows = [
         (
-            Cell(other.schedule),
-            Cell(str(other.vpp), other.vpp),
-            Cell("not simulated") if time is None else Cell(seconds(time), time),
-            Cell("") if time is None else Cell(f"{(time / step - 1) * 100:+.1f} %", time / step),
-            Cell(gib(other.peak_reserved_bytes), other.peak_reserved_bytes),
-            Cell("yes" if other.fits else "no"),
-            Cell(", ".join(other.executed_by) or "no runtime"),
+            other.schedule,
+            other.vpp,
+            "not simulated" if other.step_time_s is None else seconds_cell(other.step_time_s),
+            "" if other.step_time_s is None else _over(other.step_time_s / step),
+            gib_cell(other.peak_reserved_bytes),
+            "yes" if other.fits else "no",
+            ", ".join(other.executed_by) or "no runtime",
         )
         for other in plan.other_schedules
-        for time in (other.step_time_s,)
+    ]
+    columns: Columns = (
+        "schedule",
+        *map(number, ("vpp", "step", "against the answer", "GiB")),
+        "fits",
+        "runs on",
     )
-    table = Table(
-        f"This layout under schedules that {plan.job.runtime} lacks",
-        (
-            Column("schedule"),
-            Column("vpp", numeric=True),
-            Column("step", numeric=True),
-            Column("against the answer", numeric=True),
-            Column("GiB", numeric=True),
-            Column("fits"),
-            Column("runs on"),
-        ),
-        rows,
-    )
-    yield Section("schedules", "Other schedules", (table,))
+    caption = f"This layout under schedules that {plan.job.runtime} lacks"
+    yield Section("schedules", "Other schedules", (table(caption, columns, rows),))
+
+
+def _over(ratio: float) -> Cell:
+    """How much longer than the answer."""
+    return Cell(signed(ratio - 1), ratio)
 
 
 def sources_section(plan: Plan) -> Section:
     """Where every number of the machine and of the formulas comes from."""
-    machine = Table(
+    machine = table(
         "Numbers of the machine",
-        (Column("number"), Column("kind"), Column("source")),
-        tuple((Cell(one.quantity), Cell(one.kind), Cell(one.source)) for one in plan.sources),
+        ("number", "kind", "source"),
+        [(one.quantity, one.kind, one.source) for one in plan.sources],
     )
-    constants = Table(
+    constants = table(
         "Constants of the formulas, of this version",
-        (Column("constant"), Column("value", numeric=True), Column("source")),
-        tuple(
-            (Cell(name), Cell(f"{one.value:.4g}", one.value), Cell(one.source))
-            for name, one in fitted_constants().items()
-        ),
+        ("constant", number("value"), "source"),
+        [(name, one.value, one.source) for name, one in fitted_constants().items()],
     )
     note = (
         f"Rules and options of {plan.job.runtime} are those of version {plan.runtime_version}. "
@@ -182,27 +167,17 @@ def settings_section(plan: Plan) -> Iterator[Section]:
     settings = plan.certificate.settings
     if settings is None:
         return
-    rows = tuple(
+    rows = [
         (
-            Cell(" ".join(one.options) or "the runtime's defaults"),
-            Cell("none is faster") if one.value is None else Cell(seconds(one.value), one.value),
-            Cell("covered by another")
-            if one.lower_bound is None
-            else Cell(seconds(one.lower_bound), one.lower_bound),
+            " ".join(one.options) or "the runtime's defaults",
+            "none is faster" if one.value is None else seconds_cell(one.value),
+            "covered by another" if one.lower_bound is None else seconds_cell(one.lower_bound),
         )
         for one in settings.combinations
-    )
-    table = Table(
-        "Combinations of settings",
-        (
-            Column("settings"),
-            Column("best step", numeric=True),
-            Column("no layout is below", numeric=True),
-        ),
-        rows,
-    )
-    blocks = (Paragraph(settings_text(plan)), *((table,) if rows else ()))
-    yield Section("settings", "Settings", blocks)
+    ]
+    columns: Columns = ("settings", number("best step"), number("no layout is below"))
+    some = (table("Combinations of settings", columns, rows),) if rows else ()
+    yield Section("settings", "Settings", (Paragraph(settings_text(plan)), *some))
 
 
 def notes_section(plan: Plan) -> Iterator[Section]:
