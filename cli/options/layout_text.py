@@ -22,6 +22,7 @@ from trainplan.cli.options.printed_layout import (
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.axes import AXIS_OF_OPTION
 from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.layouts.table import place
 from trainplan.costmodel.spec import ClusterSpec, Layout
@@ -35,8 +36,6 @@ WAYS = (
     "@plan.json:3"
 )
 EVEN = "taken as even; @plan.json:N has those of row N"
-LONGEST_SHOWN = 60
-"""Characters of a text that a message repeats."""
 
 
 def parse_layout(text: str, cluster: ClusterSpec) -> Layout:
@@ -61,7 +60,7 @@ def parse_layout(text: str, cluster: ClusterSpec) -> Layout:
     try:
         return Layout.model_validate(values)
     except ValidationError as error:
-        raise SpecError(f"layout {_short(text)!r}: {first_complaint(error).text}") from error
+        raise SpecError(f"layout {shortened(text)!r}: {first_complaint(error).text}") from error
 
 
 def _of_plan(text: str) -> Layout:
@@ -72,10 +71,6 @@ def _of_plan(text: str) -> Layout:
     document, _ = read_json(Path(path))
     with errors_of(path):
         return written(with_candidate(document, int(number[:9])) if number else document).layout
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 3]}..."
 
 
 def spelled_out(text: str) -> str:
@@ -118,7 +113,7 @@ def _parsed(text: str) -> dict[str, object]:
         if name not in AXIS_OF_OPTION:
             raise unknown_name("layout field", name, NAMES, f"known: {', '.join(NAMES)}")
         if name in told:
-            raise SpecError(f"layout {_short(text)!r}: {name} is given twice")
+            raise SpecError(f"layout {shortened(text)!r}: {name} is given twice")
         told.add(name)
         axis = AXIS_OF_OPTION[name]
         place(values, axis.name, axis.codec.read(name, value))
@@ -140,7 +135,7 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
             continue
         said = printed_fields(part)
         if not said:
-            raise SpecError(f"layout part {_short(part)!r}: {WAYS}")
+            raise SpecError(f"layout part {shortened(part)!r}: {WAYS}")
         yield from said
 
 
@@ -162,7 +157,7 @@ def _data_parallel(text: str, values: Mapping[str, object], cluster: ClusterSpec
         group *= degree
     if cluster.num_gpus % group:
         raise SpecError(
-            f"layout {_short(text)!r}: tp * cp * pp = {group} does not divide the "
+            f"layout {shortened(text)!r}: tp * cp * pp = {group} does not divide the "
             f"{cluster.num_gpus} GPUs of the cluster: change one of them"
         )
     return cluster.num_gpus // group

@@ -50,13 +50,6 @@ class Documents:
             assert plan("search", *job, "--output", path).code == 0
         return path
 
-    def page(self, kind: str) -> Path:
-        """The report of a kind, from its document."""
-        path = self.folder / f"{kind}.html"
-        if not path.exists():
-            self.write(path, self.of(kind))
-        return path
-
     def write(self, path: Path, document: Mapping[str, object]) -> None:
         """The report of a document."""
         source = path.with_suffix(".report.json")
