@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from textwrap import wrap
 from typing import get_args
 
 from annotated_types import Le
@@ -36,6 +37,8 @@ from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.launch.script import LauncherKind
 
+WIDTH = 100
+"""Columns of a line."""
 EVEN = "even"
 """The one word for `stages`, which are else written one by one."""
 
@@ -65,6 +68,12 @@ Written by docs/generator/generate.py (`make docs`) from the registries: edit th
 from __future__ import annotations
 
 from trainplan.cli.options.plugged import with_plugins
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 '''
 NAMES: Mapping[str, Iterable[str]] = {
     "MODELS": preset_names(),
@@ -108,19 +117,18 @@ PLUGGED: Mapping[str, str] = {
 def names_text() -> str:
     """Source of `cli.options.names`."""
     numbers = (f"LARGEST_SIZE = {LARGEST_SIZE}", f'DEFAULT_RUNTIME = "{DEFAULT_RUNTIME}"')
-    return "\n".join((HEAD, *numbers, *_lines())) + "\n"
+    return HEAD + "\n".join((*numbers, *_lines())) + "\n"
 
 
 def _lines() -> Iterator[str]:
     for constant, names in NAMES.items():
-        quoted = [f'"{name}",' for name in names]
+        assert not any(" " in name for name in names), constant
+        wrapped = wrap(" ".join(names), WIDTH, break_long_words=False, break_on_hyphens=False)
         if constant in PLUGGED:
-            yield from (f"{constant} = with_plugins(", f'    "{PLUGGED[constant]}",', "    (")
-            yield from (*(f"        {name}" for name in quoted), "    ),", ")")
-        elif len(quoted) == 1:
-            yield f"{constant} = ({quoted[0]})"
+            yield from (f"{constant} = with_plugins(", f'    "{PLUGGED[constant]}",')
+            yield from ('    _names("""', *wrapped, '"""),', ")")
         else:
-            yield from (f"{constant} = (", *(f"    {name}" for name in quoted), ")")
+            yield from (f'{constant} = _names("""', *wrapped, '""")')
 
 
 if __name__ == "__main__":
