@@ -19,6 +19,8 @@ PAGE, INDEX = ROOT / "docs/explanation/thumb-rules.md", ROOT / "docs/index.md"
 ACCURACY = ROOT / "docs/accuracy.md"
 README = HERE / "README.md"
 START, END = "<!-- thumb rules: {} -->", "<!-- end -->"
+INNER = re.compile(r'(?:"summary": |(?<=^    ")[^"\n]+": )\{(?:[^{}]|\{[^{}]*\})*\}', re.MULTILINE)
+"""A summary or the score of a job, in JSON with an indent of one."""
 Found = Mapping[str, Mapping[str, object]]
 Document = dict[str, object]
 
@@ -176,10 +178,15 @@ def pages(results: Document) -> Iterator[tuple[Path, str]]:
         yield path, page
 
 
+def results_text(results: Document) -> str:
+    """The file of the results, a line for each summary and each job of a rule."""
+    text = json.dumps(results, indent=1, ensure_ascii=False)
+    return INNER.sub(lambda found: " ".join(found[0].split()), text) + "\n"
+
+
 def write(results: Document) -> None:
     """Results, then every page that shows them, each at once."""
-    written = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
-    for path, page in [(RESULTS, written), *pages(results)]:
+    for path, page in [(RESULTS, results_text(results)), *pages(results)]:
         beside = path.with_suffix(".part")
         beside.write_text(page, encoding="utf-8")
         beside.replace(path)
