@@ -7,10 +7,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainplan.cli.files.readable import READABLE, is_elsewhere
 from trainplan.costmodel.base import PlanError
 
 LARGEST_FILE_BYTES = 10 * 1000 * 1000
@@ -76,18 +76,14 @@ def _larger_than_a_log(path: Path, what_to_do: str) -> FileError:
     return FileError(f"{path}: larger than {LARGEST_LOG_BYTES // 10**6} MB: {what_to_do}")
 
 
-READABLE: ContextVar[tuple[Path, ...] | None] = ContextVar("READABLE", default=None)
-"""Folders whose files may be read, where someone else asks than the user; null: all."""
-
-
 def _refuse_elsewhere(path: Path) -> None:
-    folders = READABLE.get()
-    if folders is None or any(path.resolve().is_relative_to(folder) for folder in folders):
-        return
-    raise FileError(
-        f"{path}: files are not read for who asks through a server: give a name or the document "
-        "itself, or start it with --allow-files FOLDER"
-    )
+    if is_elsewhere(path):
+        raise FileError(
+            f"{path}: files are not read for who asks through a server: give a name or the "
+            "document itself, or start it with --allow-files FOLDER"
+        )
+    if READABLE.get() is not None and not path.is_file() and not path.is_dir() and path.exists():
+        raise FileError(f"{path}: is no regular file, and is not read for who asks here")
 
 
 def _content(path: Path, limit: int, too_large: FileError) -> bytes:

@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import Document, read_document, read_json
+from trainplan.cli.files.readable import FILE_SUFFIXES, is_folder, is_there
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.base.errors import CatalogError
@@ -32,7 +33,6 @@ from trainplan.costmodel.spec.cluster import MOST_GPUS
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 """Beside it in a folder of weights. Source: transformers `modeling_utils.py`, save_pretrained."""
-FILE_SUFFIXES = (".json", ".yaml", ".yml")
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 """A name of Hugging Face that a command may be shown with. Source: huggingface_hub
 `utils/_validators.py`, validate_repo_id: letters, digits, `-_.`, at most 96 characters."""
@@ -66,8 +66,8 @@ def read_model(text: str) -> Reading:
     """
     if text in preset_names():
         return read_config(preset_config(text), text)
-    path = Path(text) / CONFIG if _is_folder(text) else Path(text)
-    if not text or not _is_there(path):
+    path = Path(text) / CONFIG if text and is_folder(Path(text)) else Path(text)
+    if not text or not is_there(path):
         if preset := preset_named(text):
             return read_config(preset_config(preset), preset)
         _unknown_model(text)
@@ -83,7 +83,7 @@ def read_model(text: str) -> Reading:
 def _checked(model: ModelSpec, folder: Path) -> Iterator[str]:
     """What the index of the weights says, where it lies beside the file and says otherwise."""
     path = folder / INDEX
-    if not _is_there(path):
+    if not is_there(path):
         return
     metadata = read_json(path)[1].values.get("metadata")
     stated = metadata.get("total_parameters") if isinstance(metadata, dict) else None
@@ -99,7 +99,7 @@ def load_cluster(text: str) -> ClusterSpec:
         PlanError: It is neither, the file is wrong or a GPU is unknown.
     """
     path = Path(text)
-    is_file = text and _is_there(path) and not _is_folder(text)
+    is_file = text and is_there(path) and not is_folder(Path(text))
     if path.suffix.lower() not in FILE_SUFFIXES and not is_file:
         written = read_cluster(text)
         for one in written.remarks:
@@ -144,7 +144,7 @@ def _model_name(path: Path) -> str:
 
 
 def _unknown_model(text: str) -> NoReturn:
-    if _is_folder(text):
+    if text and is_folder(Path(text)):
         raise SpecError(f"{text}: no {CONFIG} in this folder")
     if Path(text).suffix.lower() in FILE_SUFFIXES:
         raise SpecError(f"{text}: no such file; give a config.json, its folder or a preset's name")
@@ -164,17 +164,3 @@ def _unknown_model(text: str) -> NoReturn:
             "(`plan catalog models`)"
         )
     raise unknown_name("model", text, preset_names(), hint, alike=name)
-
-
-def _is_folder(text: str) -> bool:
-    try:
-        return bool(text) and Path(text).is_dir()
-    except (OSError, ValueError):  # too long a name, a NUL byte: no folder
-        return False
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.cli.files.inputs import load_cluster
+from trainplan.cli.files.readable import is_folder, is_there
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration import agreed
@@ -128,7 +129,7 @@ def machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:
 
 def _machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:
     path = Path(text)
-    if path.suffix == ".json" and path.is_file():
+    if path.suffix == ".json" and is_there(path) and not is_folder(path):
         profile = profile_of(read_document(path))
         others = [measured.profile] if measured.profile else []
         whole = replace(measured, profile=merged([profile, *others]))

@@ -16,6 +16,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_records
+from trainplan.cli.files.readable import is_folder
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec.routing import RoutingSpec
 
@@ -34,7 +35,7 @@ def load_routing(path: Path) -> RoutingSpec:
     Raises:
         FileError: The file or folder is missing or holds no counts.
     """
-    layers = _of_folder(path) if path.is_dir() else _of_text(path, read_records(path))
+    layers = _of_folder(path) if is_folder(path) else _of_text(path, read_records(path))
     try:
         return RoutingSpec(
             kind="measured", tokens_per_expert=tuple(map(tuple, layers)), source=str(path)
@@ -49,7 +50,7 @@ def _of_folder(path: Path) -> list[Counts]:
     files = sorted((int(match[1]), one) for match, one in named if match)
     if not files:
         inner = path / "tokens_per_expert"
-        if inner.is_dir():
+        if is_folder(inner):
             return _of_folder(inner)
         raise FileError(f"{path}: no file rankN.jsonl in it: {EXPECTED}")
     layers: dict[LayerName, Counts] = {}

@@ -14,6 +14,7 @@ from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.files.inputs import load_model
 from trainplan.cli.files.lengths import with_lengths
 from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files.readable import is_there
 from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.files.routing import load_routing
 from trainplan.cli.options.machine import machines_stated
@@ -224,7 +225,7 @@ def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
         values[name] = value
     chosen = values.get("routing")
     if isinstance(chosen, str) and not is_routing(chosen):
-        if not Path(chosen).exists():
+        if not is_there(Path(chosen)):
             raise SpecError(f"--option routing={chosen[:60]}: no such file; or write {FORMS}")
         values["routing"] = load_routing(Path(chosen))
     try:

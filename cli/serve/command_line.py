@@ -30,7 +30,7 @@ def command_line(
     name; those the client leaves out are left out, so defaults are those of the command.
 
     Raises:
-        SpecError: A document is no JSON, or a file of a launch has no plain name.
+        SpecError: A file of a launch has no plain name, or a text has a NUL character.
     """
     options, words = ["--json"], command.split()
     positional = [str(_launch(request, folder))] if isinstance(request, CheckRequest) else []
@@ -47,6 +47,8 @@ def command_line(
             positional.append(str(value))
         else:
             options += _option(name, value)
+    if any("\0" in word for word in (*words, *options, *positional)):
+        raise SpecError("a text has a NUL character in it: take it out")
     return (*words, *options, "--", *positional)
 
 

@@ -203,13 +203,27 @@ def _validated(kind: type[Request], arguments: Mapping[str, object]) -> Request:
         if name not in known:
             raise unknown_name("argument", name[:60], known, f"known: {', '.join(known)}")
     try:
-        return kind.model_validate(arguments)
+        request = kind.model_validate(arguments)
     except ValidationError as error:
         first = first_complaint(error)
+    else:
+        _refuse_switches(request, arguments)
+        return request
     name = str(first.place[0])
     of_many = first.place[1:2] == ("str",)
     reason = "must be a name, or a document as an object" if of_many else first.reason
     raise SpecError(f"argument {name!r}: {reason}")
+
+
+def _refuse_switches(request: Request, arguments: Mapping[str, object]) -> None:
+    """Refuse true and false as numbers, which they pass for.
+
+    Raises:
+        SpecError: One is given.
+    """
+    for name, value in arguments.items():
+        if isinstance(value, bool) and not isinstance(getattr(request, name), bool):
+            raise SpecError(f"argument {name!r}: must be a number, got {str(value).lower()}")
 
 
 def _refusal(error: str) -> protocol.CallToolResult:

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from trainplan.cli.files.disk import READABLE
+from trainplan.cli.files.readable import READABLE
 from trainplan.cli.serve.command_line import command_line
 from trainplan.cli.serve.fields import Request
 from trainplan.cli.terminal.lazily import named

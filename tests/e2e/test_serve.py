@@ -147,6 +147,8 @@ def test_bad_input_gets_the_line_that_the_command_prints(tool, tmp_path, monkeyp
         ({**JOB, "model": 3}, "'model': must be a name, or a document"),
         ({**JOB, "seq_length": 10**300}, "'seq_length': must be at most"),
         ({**JOB, "seq_length": 1e300}, "'seq_length': must be a smaller whole number"),
+        ({**JOB, "seq_length": True}, "'seq_length': must be a number, got true"),
+        ({**JOB, "profile": ["a\0b"]}, "a text has a NUL character in it"),
         ({**JOB, "fix": "tp=8"}, "'fix': must be a list"),
         ({**JOB, "time_limit": 1e9}, "at most 600 s"),
         ({**JOB, "model": {"model_type": "llama", "x": float("inf")}}, "model.json"),
