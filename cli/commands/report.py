@@ -22,6 +22,7 @@ def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: 
     if document.is_dir():  # of `plan tune`
         document = document / PLAN
     text, read = read_json(document)
+    read.refuse_large()
     if read.values.get("schema") == PROFILE:
         profile_of(read)
     with errors_of(document):

@@ -42,14 +42,22 @@ class Document:
         name = ".".join(str(part) for part in field)
         return FileError(f"{where}: field {name!r}: {message}" if name else f"{where}: {message}")
 
+    def refuse_large(self) -> None:
+        """Refuse numbers that no quantity comes near.
+
+        Raises:
+            FileError: There is one; the message names its field.
+        """
+        if place := _large(self.values):
+            raise self.error("too large a number: no quantity comes near it", place)
+
     def validated(self, spec: type[SpecT]) -> SpecT:
         """The values as a spec.
 
         Raises:
             FileError: A field is missing, unknown or wrong; the message names it.
         """
-        if place := _large(self.values):
-            raise self.error("too large a number: no quantity comes near it", place)
+        self.refuse_large()
         try:
             found = spec.model_validate(self.values)
         except ValidationError as error:

@@ -44,10 +44,11 @@ NAME = re.compile(r"[a-zA-Z0-9-]+")
 
 
 def html(page: Page) -> str:
-    """The file of a report."""
+    """The file of a report; half a character of UTF-16, which no file can hold, becomes `?`."""
     names = [*(part.name for part in page.sections), *_chart_names(page)]
     assert len(names) == len({*names}), f"a name is given twice: {names}"
-    return "\n".join(_document(page)) + "\n"
+    text = "\n".join(_document(page)) + "\n"
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _document(page: Page) -> Iterator[str]:

@@ -50,14 +50,17 @@ class Calls:
     def __init__(self, at_once: int) -> None:
         self._turns = anyio.Semaphore(at_once)
 
-    async def run(self, asked: Asked, limit_s: float, told: Told) -> Answer:
-        """The answer of a call; cancelled, its process is ended at once."""
+    async def run(self, asked: Asked, limit_s: float, told: Told, grace_s: float = 0.0) -> Answer:
+        """The answer of a call; cancelled, its process is ended at once.
+
+        `grace_s`: seconds beyond the limit in which a command that knows it ends by itself.
+        """
         if self._turns.statistics().tasks_waiting >= MOST_WAITING:
             return Answer(error=TOO_MANY)
         async with self._turns:
             with (
                 tempfile.TemporaryDirectory(prefix="plan-serve-") as name,
-                anyio.move_on_after(limit_s + GRACE_S),
+                anyio.move_on_after(limit_s + grace_s),
             ):
                 there = replace(asked, folder=Path(name).resolve())
                 return await self._followed(there, told)

@@ -19,7 +19,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from trainplan.cli.serve.calls import Calls, Kept, Limits, key_of
+from trainplan.cli.serve.calls import GRACE_S, Calls, Kept, Limits, key_of
 from trainplan.cli.serve.fields import Request
 from trainplan.cli.serve.lines import Id, Lines
 from trainplan.cli.serve.shown import shown
@@ -92,9 +92,9 @@ class Planner:
         known = self._kept.find(key)
         if known is None:
             limit_s = self._limit_of(request)
-            answer = await self._calls.run(
-                self._asked(tool, request, limit_s), limit_s, _Notes(context)
-            )
+            asked = self._asked(tool, request, limit_s)
+            grace_s = GRACE_S if tool.limited else 0.0
+            answer = await self._calls.run(asked, limit_s, _Notes(context), grace_s)
             if answer.error:
                 return _refusal(answer.error)
             known = answer, self._kept.keep(key, answer)

@@ -32,7 +32,7 @@ def plan_from_json(text: str) -> Plan:
         told = document["provenance"]
         best = {**_BEST, "layout": layout, "estimate": document["best"]["estimate"]}
         listed = [_candidate(one) for one in document["candidates"]]
-        return _PLAN.validate_python(
+        plan = _PLAN.validate_python(
             {
                 **{name: document[name] for name in _SAME if name in document},
                 **{name: told[name] for name in _ELSEWHERE if name in told},
@@ -48,6 +48,13 @@ def plan_from_json(text: str) -> Plan:
         raise SpecError(f"field {error} is missing: make the plan again") from error
     except (AttributeError, TypeError) as error:
         raise SpecError("a part of the plan is of the wrong kind: make it again") from error
+    ranks = [one.rank for one in plan.best.estimate.memory.pipeline_ranks]
+    if not ranks or ranks != list(range(len(ranks))):
+        raise SpecError(
+            "field 'best.estimate.memory.pipeline_ranks': not one entry for each pipeline rank, in "
+            "order: make the plan again"
+        )
+    return plan
 
 
 def _candidate(written: Mapping[str, object]) -> Candidate:

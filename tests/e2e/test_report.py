@@ -1,5 +1,7 @@
 """Pages with charts, as users ask for them."""
 
+import json
+
 from tests.e2e.command import TINY, plan
 from tests.examples import ROOT
 
@@ -42,6 +44,21 @@ def test_a_front_has_a_page(tmp_path):
     size = ("--global-batch-size", "1", "--seq-length", "128", "--fix", "recompute=none")
     assert plan("search", *job, *size, "--pareto", "time,memory", "--report", page).code == 0
     assert page.exists()
+
+
+def test_a_plan_edited_by_hand_is_drawn_or_refused_in_a_line(tmp_path):
+    path, page = tmp_path / "plan.json", tmp_path / "page.html"
+    assert plan("search", *TINY, "--output", path).code == 0
+    text = path.read_text()
+    document = json.loads(text)
+    document["provenance"]["notes"] = ["half \ud800"]
+    path.write_text(json.dumps(document))
+    assert plan("report", path, "--output", page).code == 0
+    assert "half ?" in page.read_text()
+    path.write_text(text.replace('"rank": 0', f'"rank": {10**30}', 1))
+    done = plan("report", path, "--output", page, "--force")
+    assert done.code == 2
+    assert "too large a number" in done.err
 
 
 def test_a_file_that_is_no_plan_is_refused_with_its_path(tmp_path):

@@ -280,8 +280,7 @@ async def _told(_):
     """Nobody listens."""
 
 
-def test_a_call_that_overruns_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(calls, "GRACE_S", 0.0)
+def test_a_call_that_overruns_is_ended(tmp_path):
     found = anyio.run(Calls(1).run, asked(tmp_path), 0.01, _told)
     assert found == Answer(error="no answer within 0.01 s: ask for less, or raise time_limit")
     assert not active_children()

@@ -48,6 +48,8 @@ Source: `megatron/training/arguments.py` of sail-sg/zero-bubble-pipeline-paralle
 """
 LARGEST = 10**12
 """Of a whole number; no option means more, and lists of so many entries would fill the memory."""
+HELPED = 50
+"""Of so many problems the likely meaning is looked for; a file with more is another program's."""
 OF_PACKAGE = ("--export-", "--modelopt-enabled", "--enable-gpt-oss", "--finetune-")
 """Beginnings of options that only the package nvidia-modelopt adds.
 
@@ -99,7 +101,7 @@ def parse(words: Sequence[Word]) -> tuple[Arguments, tuple[Problem, ...]]:
         option = options().get(flag)
         follow = tuple(takewhile(_is_value, words[place + 1 :]))
         if option is None:
-            problems.append(_unknown(flag, word))
+            problems.append(_unknown(flag, word, near=len(problems) < HELPED))
             place += 1 + len(follow)
             continue
         if equals:
@@ -220,7 +222,8 @@ def _unread(word: Word) -> Problem:
     return Problem("unread_words", "unread", says, word.place)
 
 
-def _unknown(flag: str, word: Word) -> Problem:
+def _unknown(flag: str, word: Word, *, near: bool) -> Problem:
+    """What is wrong with it; `near`: and which option may be meant."""
     if word.unresolved:
         return _unread(word)
     if flag.startswith(OF_PACKAGE):
@@ -229,7 +232,7 @@ def _unknown(flag: str, word: Word) -> Problem:
     if flag in RENAMED:
         now = f"now {RENAMED[flag]}"
     else:
-        near = get_close_matches(flag, options(), n=1, cutoff=0.8)
-        now = f"did you mean {near[0]}?" if near else "take it out"
+        close = get_close_matches(flag, options(), n=1, cutoff=0.8) if near else []
+        now = f"did you mean {close[0]}?" if close else "take it out"
     says = f"{shown(flag)} is no option of this release: {now}"
     return Problem("unknown_flag", "illegal", says, word.place)

@@ -19,6 +19,18 @@ def test_what_is_read_back_writes_the_same_document(text):
     assert json.loads(json.dumps(plan_json(plan_from_json(text)))) == json.loads(text)
 
 
+def test_memory_is_of_every_pipeline_rank_once(text):
+    for change in ([], 7):
+        document = json.loads(text)
+        memory = document["best"]["estimate"]["memory"]
+        if change:
+            memory["pipeline_ranks"][0]["rank"] = change
+        else:
+            memory["pipeline_ranks"] = change
+        with pytest.raises(SpecError, match="pipeline_ranks': not one entry for each"):
+            plan_from_json(json.dumps(document))
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
