@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.cli.render.parts.alternatives import any_away, axis_text, legend, shown_axes
+from trainplan.cli.render.parts.alternatives import (
+    any_away,
+    axis_text,
+    legend,
+    shown_axes,
+    ties_lines,
+)
 from trainplan.cli.render.parts.differences import SAME, change_text
 from trainplan.cli.render.parts.text import (
     gib,
@@ -52,6 +58,8 @@ SHORT = {
 """Terms in the table; the others are called as they are."""
 MOST_CAUSES = 3
 """Terms named of a layout; the chart has all."""
+ROUNDING = 1e-9
+"""Of the answer's step: less is what sums of floats differ by."""
 SEEN = 0.002
 """Of the answer's step: a smaller difference is not named."""
 
@@ -64,6 +72,7 @@ def alternatives_section(plan: Plan) -> Section:
 def _blocks(plan: Plan) -> Iterator[Block]:
     if not plan.certificate.alternatives_complete:
         yield Paragraph("The time limit struck: the table may miss alternatives.", "doubtful")
+    yield from (Paragraph(line) for line in ties_lines(plan))
     yield _table(plan)
     yield from (Paragraph(line) for line in legend(plan))
     others = [one for one in plan.candidates if one.layout != plan.best.layout]
@@ -86,20 +95,20 @@ def _table(plan: Plan) -> Table:
         Column("MFU", numeric=True),
         Column("GiB", numeric=True, hint="of the fullest GPU"),
         Column("near tie", hint=f"within {percent(near_tie_fraction())} of the best"),
+        Column("what makes it slower", hint="of the answer's step"),
         *(Column(axis.word, numeric=_is_number(plan, axis)) for axis in axes),
         *((Column("off GPU"),) if away else ()),
         Column("recompute"),
-        Column("what makes it slower", hint="of the answer's step"),
     )
     rows = tuple(
         (
             Cell(str(one.rank), one.rank),
             *_numbers(plan, one),
             Cell("~" if one.near_tie else ""),
+            Cell(causes(plan, one)),
             *(_axis_cell(axis_text(axis, one.layout)) for axis in axes),
             *((Cell(offloaded_text(one.layout)),) if away else ()),
             Cell(recompute_text(one.layout)),
-            Cell(causes(plan, one)),
         )
         for one in plan.candidates
     )
@@ -205,7 +214,8 @@ def _differences(plan: Plan, others: Sequence[Candidate]) -> Chart:
 
 def _of_group(plan: Plan, one: Candidate, group: str) -> float:
     terms = GROUPS[group]
-    return sum(row.difference_s for row in differences(plan, one) if row.term in terms)
+    found = sum(row.difference_s for row in differences(plan, one) if row.term in terms)
+    return found if abs(found) > ROUNDING * plan.best.estimate.step_time_s else 0.0
 
 
 def _signed(value: float) -> Cell:
@@ -255,7 +265,7 @@ def _scatter(plan: Plan) -> Chart:
     return Chart(
         name="speed-and-memory",
         caption="Step time and memory of the fullest GPU of each layout of the table",
-        says=_unbeaten(plan),
+        says=f"{_unbeaten(plan)} The dotted line is what a GPU has.",
         figure=figure(points, layout(x="seconds a step", y="GiB", shapes=[limit])),
         numbers=Table(
             "Step and memory",

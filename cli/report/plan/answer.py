@@ -9,6 +9,7 @@ from trainplan.cli.render.parts.evidence import plan_evidence_lines
 from trainplan.cli.render.parts.headline import job_line, refusals, run_line
 from trainplan.cli.render.parts.objective import objective_lines
 from trainplan.cli.render.parts.placement import group_lines, placement_text
+from trainplan.cli.render.parts.spent import spent_lines
 from trainplan.cli.render.parts.text import gib, percent, seconds, seconds_like, tokens
 from trainplan.cli.render.plan import certificate_text
 from trainplan.cli.report.blocks import Fact, Facts, Paragraph, Section
@@ -111,6 +112,7 @@ def job_section(plan: Plan) -> Section:
     lines = [
         *job_line(plan.job).splitlines(),
         *([run_line(plan.job, plan.best.estimate, length)] if length else []),
+        *spent_lines(plan.job, plan.spent),
         *group_lines(plan.job, plan.best.layout),
     ]
     if plan.placement:
