@@ -24,7 +24,9 @@ LANGUAGES: Mapping[str, str] = {
     ".yaml": "yaml",
 }
 CODE = re.compile(r"^(`{3,}).*?^\1`*$|(?<!`)(`+)(?!`).+?(?<!`)\2(?!`)", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
+LINK = re.compile(
+    r"""(?<=\]\()[^)\s#]+(?=[)#])|(?<=\ssrc=")[^"\s]+(?=")|(?<=\ssrcset=")[^"\s]+(?=")"""
+)
 CUTS = re.compile(r"^(```console) [\d-]+$", re.MULTILINE)
 """What tells docs/generator/console.py how much to show is no word for a reader."""
 
@@ -72,7 +74,7 @@ def for_the_site(text: str, path: str) -> str:
     here = posixpath.dirname(site_page(path))
 
     def moved(link: re.Match[str]) -> str:
-        target = link[1]
+        target = link[0]
         if ":" in target:
             return target
         file = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))

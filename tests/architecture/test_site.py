@@ -65,6 +65,13 @@ def test_every_launcher_is_on_the_page_on_starting_a_job(name):
     assert f"| `{name}` |" in (DOCS / "how-to" / "start-a-job.md").read_text("utf-8")
 
 
+def test_no_page_links_to_a_folder(links):
+    pages = {path: path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")}
+    targets = {one for path, name in pages.items() for one in links.linked(path.read_text(), name)}
+    assert len(targets) > 50
+    assert [one for one in sorted(targets) if not (ROOT / one).is_file()] == []
+
+
 def test_a_link_out_of_the_docs_becomes_a_page(links):
     text = "[a](../../CONTRIBUTING.md#tests), [b](../../pyproject.toml) and [c](read-a-plan.md)"
     here = "docs/how-to/my-model.md"
@@ -80,6 +87,8 @@ def test_a_page_from_outside_leads_back_into_the_docs(links):
     assert links.as_page(text, "README.md") == (
         "[a](../index.md#decisions) [b](LICENSE.md) [c](https://example.org/docs/x.md)"
     )
+    picture = '<source srcset="docs/pictures/a.png"> <img alt="a" src="docs/pictures/b.png">'
+    assert links.as_page(picture, "README.md") == picture.replace("docs/", "../")
 
 
 def test_links_in_code_and_cuts_of_outputs_are_no_links(links):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.cli.render.parts.alternatives import any_away, axis_text, legend, shown_axes
+from trainplan.cli.render.parts.alternatives import (
+    any_away,
+    axis_text,
+    legend,
+    shown_axes,
+    ties_lines,
+)
 from trainplan.cli.render.parts.differences import SAME, change_text
 from trainplan.cli.render.parts.text import layout_line, offloaded_text, percent, recompute_text
 from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
@@ -55,6 +61,8 @@ SHORT = {
 """Terms in the table; the others are called as they are."""
 MOST_CAUSES = 3
 """Terms named of a layout; the chart has all."""
+ROUNDING = 1e-9
+"""Of the answer's step: less is what sums of floats differ by."""
 SEEN = 0.002
 """Of the answer's step: a smaller difference is not named."""
 
@@ -67,6 +75,7 @@ def alternatives_section(plan: Plan) -> Section:
 def _blocks(plan: Plan) -> Iterator[Block]:
     if not plan.certificate.alternatives_complete:
         yield Paragraph("The time limit struck: the table may miss alternatives.", "doubtful")
+    yield from (Paragraph(line) for line in ties_lines(plan))
     yield _table(plan)
     yield from (Paragraph(line) for line in legend(plan))
     others = [one for one in plan.candidates if one.layout != plan.best.layout]
@@ -88,20 +97,20 @@ def _table(plan: Plan) -> Table:
         number("MFU"),
         number("GiB", "of the fullest GPU"),
         Column("near tie", hint=f"within {percent(near_tie_fraction())} of the best"),
+        Column("what makes it slower", hint="of the answer's step"),
         *(Column(axis.word, numeric=_is_number(plan, axis)) for axis in axes),
         *(("off GPU",) if away else ()),
         "recompute",
-        Column("what makes it slower", hint="of the answer's step"),
     )
     rows = [
         (
             one.rank,
             *_numbers(plan, one),
             "~" if one.near_tie else "",
+            causes(plan, one),
             *(_axis_cell(axis_text(axis, one.layout)) for axis in axes),
             *((offloaded_text(one.layout),) if away else ()),
             recompute_text(one.layout),
-            causes(plan, one),
         )
         for one in plan.candidates
     ]
@@ -191,7 +200,8 @@ def _differences(plan: Plan, others: Sequence[Candidate]) -> Chart:
 
 def _of_group(plan: Plan, one: Candidate, group: str) -> float:
     terms = GROUPS[group]
-    return sum(row.difference_s for row in differences(plan, one) if row.term in terms)
+    found = sum(row.difference_s for row in differences(plan, one) if row.term in terms)
+    return found if abs(found) > ROUNDING * plan.best.estimate.step_time_s else 0.0
 
 
 def _signed(value: float) -> Cell:
@@ -232,7 +242,7 @@ def _scatter(plan: Plan) -> Chart:
     return Chart(
         name="speed-and-memory",
         caption="Step time and memory of the fullest GPU of each layout of the table",
-        says=_unbeaten(plan),
+        says=f"{_unbeaten(plan)} The dotted line is what a GPU has.",
         figure=figure(points, layout(x="seconds a step", y="GiB", shapes=[line_at("y", capacity)])),
         numbers=table(
             "Step and memory",

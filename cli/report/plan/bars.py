@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainplan.cli.render.parts.text import percent, seconds
 from trainplan.cli.report.blocks import Chart, Figure
@@ -13,7 +13,7 @@ from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.timeline import Span
 
 MOST_SPANS = 4_000
-"""Spans that are drawn. Source: as MOST_BARS of `timeline`."""
+"""Bars of all lanes. Source: as MOST_BARS of `timeline`."""
 
 
 @dataclass(slots=True)
@@ -96,29 +96,49 @@ def drawing(
     )
 
 
+def joined(spans: Sequence[Span], near: float) -> tuple[Span, ...]:
+    """Spans of a lane that begin less than `near` seconds after one before ends, as one.
+
+    At most one bar a lane is left for every `near` seconds, so that the whole step is drawn.
+    """
+    open_spans: dict[Lane, Span] = {}
+    found: list[Span] = []
+    for span in sorted(spans, key=lambda one: one.start):
+        before = open_spans.get(span.lane)
+        if before is None or span.start - before.end >= near:
+            found += [before] if before else []
+            open_spans[span.lane] = span
+            continue
+        name = before.name if before.name == span.name else "several"
+        open_spans[span.lane] = replace(before, end=max(before.end, span.end), name=name)
+    return (*found, *open_spans.values())
+
+
 def lanes_chart(spans: Sequence[Span]) -> Chart:
     """What every lane of the slowest rank does, where something is off the GPU."""
     whole = max(span.end for span in spans)
     used = [lane for lane in Lane if any(s.lane is lane and s.end > s.start for s in spans)]
     colours = dict(zip(used, SERIES, strict=False))
-    drawn = [span for span in spans if span.end > span.start][:MOST_SPANS]
+    drawn, near = tuple(span for span in spans if span.end > span.start), 0.0
+    if len(drawn) > MOST_SPANS:
+        near = whole * len(used) / MOST_SPANS
+        drawn = joined(drawn, near)
     kinds = {lane: Bars(lane.plain, colours[lane], 0.7) for lane in used}
     for span in drawn:
         kinds[span.lane].add(used.index(span.lane), span.start, span.end - span.start, span.name)
-    last = max(span.end for span in drawn)
-    cut = "" if last == whole else f" Drawn until {seconds(last)}: then the pattern goes on."
+    told = f" Work less than {seconds(near)} apart is drawn as one bar." if near else ""
     busy = {lane: sum(s.end - s.start for s in spans if s.lane is lane) for lane in used}
     most = max(used, key=lambda lane: busy[lane])
     return Chart(
         name="lanes",
         caption="What each lane of the slowest rank does, in seconds from the start of the step, "
         "before overhead",
-        says=f"{most.plain} works {percent(busy[most] / whole)} of the {seconds(whole)}.{cut}",
+        says=f"{most.plain} works {percent(busy[most] / whole)} of the {seconds(whole)}.{told}",
         figure=drawing(
             list(kinds.values()),
             {place: lane.plain for place, lane in enumerate(used)},
-            whole=(0.0, last),
-            first_seen=(0.0, last),
+            whole=(0.0, whole),
+            first_seen=(0.0, whole),
         ),
         numbers=table(
             "Seconds of work",

@@ -6,13 +6,17 @@ from itertools import pairwise
 
 import pytest
 
+from trainplan.cli.render.parts.alternatives import ties_lines
 from trainplan.cli.render.parts.text import seconds
-from trainplan.cli.report.blocks import Block, Chart, Code, Facts, Folded, Page, Table
+from trainplan.cli.report.blocks import Block, Chart, Code, Facts, Folded, Page, Paragraph, Table
 from trainplan.cli.report.page import html
+from trainplan.cli.report.plan.bars import joined, lanes_chart
 from trainplan.cli.report.plan.memory import rank_capacities
 from trainplan.cli.report.plan.page import plan_page
 from trainplan.cli.report.plan.step import parts_of, step_section
 from trainplan.costmodel.base import GIB
+from trainplan.costmodel.lanes.loads import Lane
+from trainplan.costmodel.lanes.timeline import Span
 from trainplan.costmodel.spec import Layout, StageSpec
 from trainplan.planner.plan import plan_json
 from trainplan.planner.questions.search import SearchOptions, estimate, search
@@ -255,10 +259,40 @@ def test_a_run_of_known_length_has_its_days_and_gpu_hours(plan):
     assert facts["GPU-hours"].value == f"{days * 24 * 16:,.0f}"
 
 
-def test_energy_of_the_run_is_told_with_the_job(make_job):
-    job = make_job("small-dense", "1x4:h100-sxm")
-    training = job.training.model_copy(update={"tokens": 10**9})
-    found = search(job.model_copy(update={"training": training}), SearchOptions(top=1))
-    page = plan_page(NAME, json.dumps(plan_json(found)))
-    (told,) = [one.text for one in page.sections[0].blocks if one.text.startswith("energy ")]
-    assert told.endswith("a step (GPUs alone)")
+def test_many_spans_are_joined_up_to_the_last_copy_and_lose_no_lane():
+    passes = [Span("pass", Lane.GPU, float(t), t + 0.9, None) for t in range(5_000)]
+    copy = Span("weights", Lane.D2H, 4_999.0, 5_009.0, None)
+    found = {one["name"]: one for one in lanes_chart([*passes, copy]).figure["data"]}
+    assert list(found[Lane.D2H.plain]["base"]) == [4_999.0]
+    assert list(found[Lane.D2H.plain]["x"]) == [10.0]
+    assert list(found[Lane.GPU.plain]["base"]) == [0.0]
+    assert found[Lane.GPU.plain]["x"][0] == pytest.approx(4_999.9)
+    apart = joined([passes[0], passes[1], passes[9]], near=0.2)
+    assert [(one.start, one.end) for one in apart] == [(0.0, 1.9), (9.0, 9.9)]
+
+
+def test_energy_and_carbon_dioxide_stand_beside_the_money(make_job):
+    job = make_job("llama3-8b", "2x8:h100-sxm", 64)
+    training = job.training.model_copy(update={"tokens": 10**11})
+    cluster = job.cluster.model_copy(update={"kg_co2_per_kwh": 0.4})
+    asked = job.model_copy(update={"training": training, "cluster": cluster})
+    options = SearchOptions(fix=(parse_choice("pp=2", excluded=False),))
+    found = search(asked, options)
+    section = plan_page(NAME, json.dumps(plan_json(found))).sections[0]
+    told = [block.text for block in section.blocks if "energy" in block.text]
+    assert found.spent is not None and found.spent.kwh_per_run is not None
+    assert told and f"{found.spent.kwh_per_run / 1e3:.3g} MWh" in told[0]
+    assert "at 0.4 kg a kWh" in told[0]
+
+
+def test_the_order_of_near_ties_is_told_beside_the_table(plan):
+    first, *others = plan.candidates
+    near = (one.model_copy(update={"near_tie": True}) for one in others)
+    tied = plan.model_copy(update={"candidates": (first, *near)})
+    page = plan_page(NAME, json.dumps(plan_json(tied)))
+    part = next(one for one in page.sections if one.name == "alternatives")
+    told = [block.text for block in part.blocks if isinstance(block, Paragraph)]
+    assert others and set(ties_lines(tied)) <= set(told)
+    assert any("sorted by" in line or "ties with" in line for line in told)
+    names = [one.name for one in table(page, "The best layout of each family").columns]
+    assert names.index("what makes it slower") < names.index("tp")
