@@ -8,7 +8,7 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test full oracles runtimes attack mutation check docs pictures site fit accuracy bench
+.PHONY: demo test full oracles runtimes attack mutation check docs pictures site fit accuracy bench release
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -64,7 +64,6 @@ accuracy: $(VENV)/.pictures
 bench: $(VENV)/.dev
 	$(BIN)/python -m pytest -o addopts=--import-mode=importlib --benchmark-only tests/benchmarks
 # Sources, wheel, SBOM and sums in dist/, which is not yet there; uploads nothing. TAG=v1.2.0 checks it.
-.PHONY: release
 release: $(VENV)/.release
 	$(BIN)/python .ci/release.py --output dist --tag "$(TAG)"
 
