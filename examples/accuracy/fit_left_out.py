@@ -32,10 +32,14 @@ def score(rows: Sequence[Row], residual: FloatColumn) -> float:
 def leave_one_out(
     problem: Problem, names: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, object]:
-    """Every source predicted by a fit that never saw it; `say` reports each."""
+    """Every source predicted by a fit that never saw it; `say` reports each.
+
+    `residuals` are ln(predicted / measured) of every run, by its id.
+    """
     rows, sources = problem.rows, sorted({row.source for row in problem.rows})
     result: dict[str, dict[str, float]] = {}
     misses: list[tuple[str, str, float]] = []
+    of_runs: dict[str, float] = {}
     values: dict[str, list[float]] = defaultdict(list)
     for source in sources:
         keep = np.array([row.source != source for row in rows])
@@ -46,6 +50,7 @@ def leave_one_out(
         for row, miss in zip(left, residual, strict=True):
             kind = "unseen_mixture_of_experts" if row.case.job.model.moe else "unseen_dense"
             misses.append((source, kind, abs(miss)))
+            of_runs[row.run.id] = round(float(miss), 5)
         say(f"without {source:10} {100 * result[source]['median_error']:6.2f} %")
         fixed = constants_at(theta)
         for name in catalog.fitted_constants():
@@ -55,6 +60,7 @@ def leave_one_out(
     return {
         "sources": result,
         "mean_of_medians": mean,
+        "residuals": of_runs,
         "intervals": {
             kind: {
                 "half_width": _width(misses, kind, None),
