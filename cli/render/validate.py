@@ -105,6 +105,7 @@ def _step_parts(scores: Scores) -> Iterator[RenderableType]:
         yield EXPLAINED
     if scores.ranking:
         yield Group("Order of the layouts of one job", ranking_table(scores.ranking))
+        yield sizes_table(scores.ranking)
     if scores.coverage:
         yield coverage_table(scores)
 
@@ -165,6 +166,27 @@ def ranking_table(ranking: Ranking) -> Grid:
     """Every group, then the means."""
     words = map(Words, RANKED_HEAD)
     return grid((*words, *RANKS_HEAD), ranking_rows(ranking))
+
+
+SIZES_HEAD = ("groups", "Spearman", "regret", "near-ties", "regret after measuring them")
+
+
+def sizes_rows(ranking: Ranking) -> Iterator[tuple[str, ...]]:
+    """Means by the number of layouts: its words, then `SIZES_HEAD`."""
+    for one in ranking.sizes:
+        yield (
+            one.layouts,
+            str(one.groups),
+            f"{one.mean_spearman:.2f}",
+            percent(one.mean_regret_fraction),
+            f"{one.mean_near_ties:.1f}",
+            percent(one.mean_regret_after_ties_fraction),
+        )
+
+
+def sizes_table(ranking: Ranking) -> Grid:
+    """Means by the number of layouts of a job."""
+    return grid((Words("Jobs by their layouts"), *SIZES_HEAD), sizes_rows(ranking))
 
 
 def verdicts_part(verdicts: Verdicts) -> RenderableType:

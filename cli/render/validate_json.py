@@ -103,7 +103,7 @@ def _coverages(scores: Scores) -> tuple[Coverage, ...]:
 
 def _ranking(ranking: Ranking | None) -> Json:
     if ranking is None:
-        return {"groups": [], "mean_spearman": None, "mean_regret_fraction": None}
+        return {"groups": [], "mean_spearman": None, "mean_regret_fraction": None, "sizes": []}
     return asdict(ranking)
 
 

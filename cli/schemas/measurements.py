@@ -9,7 +9,7 @@ from trainplan.cli.schemas.parts import Document, WrittenLayout
 from trainplan.costmodel.step.results import Terms
 from trainplan.costmodel.validate.intervals import Coverage
 from trainplan.costmodel.validate.one_step import OneStep
-from trainplan.costmodel.validate.ranking import RankingGroup
+from trainplan.costmodel.validate.ranking import RankingGroup, RankingSize
 from trainplan.costmodel.validate.steps import Errors
 
 
@@ -67,6 +67,7 @@ class RankingErrors(Document):
     groups: tuple[RankingGroup, ...]
     mean_spearman: float | None
     mean_regret_fraction: float | None
+    sizes: tuple[RankingSize, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

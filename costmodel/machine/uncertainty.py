@@ -66,15 +66,6 @@ def step_time_interval(
     return Interval(LEVEL, kind, step_seconds / factor, step_seconds * factor)
 
 
-def near_tie_fraction() -> float:
-    """How much slower a layout may look and still be the faster one in one of three cases.
-
-    Source: derived; log ratios of step times are normal with the width of `comparison`.
-    """
-    spread = catalog.intervals().comparison.half_width / NORMAL_80
-    return math.expm1(NORMAL_33 * spread)
-
-
 def regime(job: Job, host_share: float) -> Regime:
     """Which published runs tell how far this estimate may be off."""
     if not seen(job):

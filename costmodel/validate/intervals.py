@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from statistics import fmean
 
 import numpy as np
 
 from trainplan.costmodel.machine.uncertainty import LEVEL, Regime, kind_of_run, run_key
 from trainplan.costmodel.spec.evidence.constants import Intervals, IntervalWidth
+from trainplan.costmodel.validate.comparison import comparison_width
 from trainplan.costmodel.validate.one_step import errors_after_one_step
-from trainplan.costmodel.validate.ranking import job_of
 from trainplan.costmodel.validate.steps import TimedRow
 
 FITTED_LEVEL = 0.84
@@ -55,21 +54,6 @@ def intervals(rows: Sequence[TimedRow], unseen: Mapping[Regime, IntervalWidth]) 
     widths |= _calibrated(rows)
     seen = tuple(sorted({key for row in rows for key in run_key(row.job)}))
     return Intervals(seen=seen, comparison=comparison_width(rows), regimes={**widths, **unseen})
-
-
-def comparison_width(rows: Iterable[TimedRow]) -> IntervalWidth:
-    """How far the ratio of two step times is off, over all pairs of layouts of one job."""
-    jobs: dict[object, list[TimedRow]] = {}
-    for row in rows:
-        jobs.setdefault(job_of(row), []).append(row)
-    errors = [
-        abs(math.log(one.predicted_s / one.measured_s * other.measured_s / other.predicted_s))
-        for group in jobs.values()
-        for one, other in combinations(group, 2)
-        if one.prediction.layout != other.prediction.layout
-    ]
-    width = round(float(np.quantile(errors, LEVEL)), 3)
-    return IntervalWidth(half_width=width, runs=len(errors))
 
 
 def _calibrated(rows: Sequence[TimedRow]) -> dict[Regime, IntervalWidth]:

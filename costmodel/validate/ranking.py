@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 
+from trainplan.costmodel.machine.comparison import is_near_tie
+from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.steps import TimedRow
 
-FEWEST_LAYOUTS = 3
+SIZES = (3, 5, 10)
+"""Least layouts of the groups that are told apart: the more there are, the more can be lost."""
+FEWEST_LAYOUTS = SIZES[0]
 """Groups with fewer distinct layouts say little about an order."""
 TIE_DIGITS = 9
 """Digits of the logarithm in which two predictions must differ: rounding is no order."""
@@ -30,6 +34,22 @@ class RankingGroup:
     """Rank correlation of predicted and measured step times: 1 is the right order."""
     regret_fraction: float
     """Measured time of the layout the model would pick over the best measured, minus one."""
+    near_ties: int
+    """Layouts that the model cannot tell from the one it picks, with it."""
+    regret_after_ties_fraction: float
+    """Regret once these were measured and the fastest of them is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankingSize:
+    """Means over the groups of so many layouts."""
+
+    layouts: str
+    groups: int
+    mean_spearman: float
+    mean_regret_fraction: float
+    mean_near_ties: float
+    mean_regret_after_ties_fraction: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,8 @@ class Ranking:
     groups: tuple[RankingGroup, ...]
     mean_spearman: float
     mean_regret_fraction: float
+    sizes: tuple[RankingSize, ...]
+    """By the number of layouts, few first."""
 
 
 def ranking(rows: Iterable[TimedRow]) -> Ranking | None:
@@ -47,16 +69,14 @@ def ranking(rows: Iterable[TimedRow]) -> Ranking | None:
     Runs are of one job that share model, machine, batch, sequence, precision and runtime; runs of
     one layout count once, with their mean.
     """
-    jobs: dict[object, list[TimedRow]] = {}
-    for row in rows:
-        jobs.setdefault(job_of(row), []).append(row)
-    groups = tuple(filter(None, map(_group, jobs.values())))
+    groups = tuple(filter(None, map(_group, jobs_of(rows))))
     if not groups:
         return None
     return Ranking(
         tuple(sorted(groups, key=lambda one: (-one.num_layouts, one.model, one.num_gpus))),
         fmean(one.spearman for one in groups),
         fmean(one.regret_fraction for one in groups),
+        tuple(sizes_of(groups)),
     )
 
 
@@ -75,6 +95,14 @@ def _ranks(values: Sequence[float]) -> Sequence[float]:
     return [float(one) for one in middle[place]]
 
 
+def jobs_of(rows: Iterable[TimedRow]) -> Iterable[Sequence[TimedRow]]:
+    """Rows by their job."""
+    jobs: dict[object, list[TimedRow]] = {}
+    for row in rows:
+        jobs.setdefault(job_of(row), []).append(row)
+    return jobs.values()
+
+
 def job_of(row: TimedRow) -> object:
     """Equal for runs that differ in layout, software release or source alone."""
     run = row.run
@@ -90,14 +118,20 @@ def job_of(row: TimedRow) -> object:
 
 
 def _group(rows: Sequence[TimedRow]) -> RankingGroup | None:
-    layouts: dict[object, list[TimedRow]] = {}
+    layouts: dict[Layout, list[TimedRow]] = {}
     for row in rows:
-        layouts.setdefault(row.prediction.layout, []).append(row)
+        layouts.setdefault(row.layout, []).append(row)
     if len(layouts) < FEWEST_LAYOUTS:
         return None
     predicted = [fmean(row.predicted_s for row in same) for same in layouts.values()]
     measured = [fmean(row.measured_s for row in same) for same in layouts.values()]
-    run = rows[0].run
+    run, best, picked = rows[0].run, min(measured), int(np.argmin(predicted))
+    first = list(layouts)[picked]
+    ties = [
+        seconds
+        for one, at, seconds in zip(layouts, predicted, measured, strict=True)
+        if is_near_tie(one, at, first, predicted[picked])
+    ]
     return RankingGroup(
         run.model.name,
         gpu_called(run.cluster.gpu) or "",
@@ -105,5 +139,24 @@ def _group(rows: Sequence[TimedRow]) -> RankingGroup | None:
         run.runtime,
         len(layouts),
         spearman(predicted, measured),
-        measured[int(np.argmin(predicted))] / min(measured) - 1,
+        measured[picked] / best - 1,
+        len(ties),
+        min(ties) / best - 1,
     )
+
+
+def sizes_of(groups: Sequence[RankingGroup]) -> Iterator[RankingSize]:
+    """Means by the number of layouts, few first."""
+    for least, beyond in zip(SIZES, (*SIZES[1:], None), strict=True):
+        own = [
+            g for g in groups if g.num_layouts >= least and (not beyond or g.num_layouts < beyond)
+        ]
+        if own:
+            yield RankingSize(
+                f"{least} to {beyond - 1}" if beyond else f"{least} or more",
+                len(own),
+                fmean(one.spearman for one in own),
+                fmean(one.regret_fraction for one in own),
+                fmean(one.near_ties for one in own),
+                fmean(one.regret_after_ties_fraction for one in own),
+            )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from types import MappingProxyType
 
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.validate.cases.names import gpu_called
@@ -52,6 +52,12 @@ class TimedRow:
         """The job it was priced as."""
         assert self.prediction.job
         return self.prediction.job
+
+    @property
+    def layout(self) -> Layout:
+        """The layout it was priced as."""
+        assert self.prediction.layout
+        return self.prediction.layout
 
     @property
     def predicted_s(self) -> float:

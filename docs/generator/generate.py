@@ -218,6 +218,7 @@ VALIDATE_SECTIONS: Sequence[tuple[str, str, str, type | None]] = (
     ("groups[]", "Error of a group of rows.", "validate_groups", steps.Errors),
     ("overall", "All rows together.", "validate_overall", None),
     ("overall.ranking.groups[]", "Layouts of one job.", "-", ranking.RankingGroup),
+    ("overall.ranking.sizes[]", "Means by the number of layouts.", "-", ranking.RankingSize),
     ("overall.coverage[]", "All scored rows, then by regime.", "-", intervals.Coverage),
     ("overall.after_one_step.sources[]", "One source.", "-", one_step.Calibrated),
 )

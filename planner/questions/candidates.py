@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.uncertainty import near_tie_fraction
+from trainplan.costmodel.machine.comparison import is_near_tie
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import explicit
 from trainplan.planner.evidence.evidence import is_inside
@@ -17,19 +17,19 @@ def candidates_of(
 ) -> tuple[Candidate, ...]:
     """The answer first, then near-ties, then the others by time.
 
-    Near-ties come by evidence, which is left out where the answer alone is asked for: those inside
-    what was measured first, then by headroom.
+    Of near-ties, those inside what was measured come first; that is left out where the answer alone
+    is asked for. By time again inside each: on measured groups of layouts no other order picks
+    better (docs/accuracy.md, near-ties), and by headroom the pick is nearly the worst.
     """
     rows = context_of(job, machine).with_table(finalists)
     estimates = explicit(rows, memory_margin=options.memory_margin)
     layouts = [finalists.row(i) for i in range(len(estimates))]
-    limit = estimates[0].step_time_s * (1 + near_tie_fraction())
-    ties = [e.step_time_s <= limit for e in estimates]
+    best, seconds = layouts[0], [estimate.step_time_s for estimate in estimates]
+    ties = [is_near_tie(layouts[i], seconds[i], best, seconds[0]) for i in range(len(layouts))]
     inside = [None if options.only_answer else is_inside(job, layout) for layout in layouts]
 
     def place(i: int) -> tuple[bool, bool, bool, float]:
-        headroom, step = estimates[i].memory.headroom_bytes, estimates[i].step_time_s
-        return i > 0, not ties[i], ties[i] and not inside[i], -headroom if ties[i] else step
+        return i > 0, not ties[i], ties[i] and not inside[i], seconds[i]
 
     order = sorted(range(len(estimates)), key=place)
     return tuple(

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.lengths import real_tokens_per_step
+from trainplan.costmodel.machine.comparison import probability_faster
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan.layout_document import Json, layout_json
 from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.robustness import probability_faster
 from trainplan.planner.questions.search import estimate
 
 
@@ -81,7 +81,9 @@ def compare(first: Case, one: Layout, second: Case, other: Layout) -> Comparison
         layout=layout_differences(before, after),
         terms=term_differences(before.estimate, after.estimate),
         throughput_ratio=tokens * steps[0] / steps[1],
-        probability_second_faster=probability_faster(steps[1], steps[0]) if same else None,
+        probability_second_faster=(
+            probability_faster(other, steps[1], one, steps[0]) if same else None
+        ),
     )
 
 

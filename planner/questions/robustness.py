@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainplan.costmodel import catalog
-from trainplan.costmodel.machine.uncertainty import NORMAL_80, near_tie_fraction
+from trainplan.costmodel.machine.comparison import is_near_tie, probability_faster
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan import Candidate
 
@@ -45,27 +43,17 @@ class Robustness:
         return max(self.rivals[1:], key=lambda rival: rival.probability_faster, default=None)
 
 
-def probability_faster(step_time_s: float, than_s: float) -> float:
-    """Probability that a layout estimated at `step_time_s` runs faster than one at `than_s`.
-
-    Source: derived; as `machine.uncertainty.near_tie_fraction`: log ratios of step times of one
-    job in two layouts are normal with the width of `comparison`.
-    """
-    spread = catalog.intervals().comparison.half_width / NORMAL_80
-    return 0.5 * (1 + math.erf(math.log(than_s / step_time_s) / spread / math.sqrt(2)))
-
-
 def robustness(candidates: Sequence[Candidate]) -> Robustness:
     """Compare the choice, the first of the candidates, with the others.
 
     The 90th percentile is the upper end of the 80 % interval. Source: derived; the interval is
     symmetric in log units and leaves a tenth on either side.
     """
-    chosen = candidates[0].estimate.step_time_s
+    best = candidates[0]
+    chosen = best.estimate.step_time_s
     others = sorted(candidates[1:], key=lambda one: one.estimate.step_time_s)
     ordered = [candidates[0], *others]
     highs = [one.estimate.uncertainty.step_time_high_s for one in ordered]
-    limit = chosen * (1 + near_tie_fraction())
     return Robustness(
         tuple(
             Rival(
@@ -73,8 +61,11 @@ def robustness(candidates: Sequence[Candidate]) -> Robustness:
                 step_time_s=one.estimate.step_time_s,
                 step_time_p90_s=high,
                 rank_by_p90=1 + sum(other < high for other in highs),
-                probability_faster=probability_faster(one.estimate.step_time_s, chosen),
-                near_tie=one is not ordered[0] and one.estimate.step_time_s <= limit,
+                probability_faster=probability_faster(
+                    one.layout, one.estimate.step_time_s, best.layout, chosen
+                ),
+                near_tie=one is not best
+                and is_near_tie(one.layout, one.estimate.step_time_s, best.layout, chosen),
             )
             for one, high in zip(ordered, highs, strict=True)
         )

@@ -8,7 +8,7 @@ from typing import Literal
 
 from trainplan.costmodel.axes import AXES, Held
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine.uncertainty import near_tie_fraction
+from trainplan.costmodel.machine.comparison import is_near_tie, probability_faster
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step.results import RankMemory
@@ -16,7 +16,6 @@ from trainplan.planner.plan.written import Written, made_otherwise
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.compare import Side, TermDifference, term_differences
 from trainplan.planner.questions.remedies import Remedy, remedies
-from trainplan.planner.questions.robustness import probability_faster
 from trainplan.planner.questions.search import estimate
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.work import Budget
@@ -89,7 +88,7 @@ def why_not(case: Case, plan: Written, layout: Layout, budget: Budget) -> WhyNot
     other, fits = Side(case.job, layout, own), own.memory.fits
     usable = own.memory.capacity_bytes * (1 - margin)
     verdict = _verdict(best, other)
-    chance = probability_faster(own.step_time_s, priced.step_time_s)
+    chance = probability_faster(layout, own.step_time_s, plan.layout, priced.step_time_s)
     reasons = tuple(_reasons(case, plan, best, layout)) if verdict == "faster" else ()
     return WhyNot(
         verdict=verdict,
@@ -162,7 +161,7 @@ def _verdict(best: Side, other: Side) -> Verdict:
     chosen, own = best.estimate.step_time_s, other.estimate.step_time_s
     if own < chosen:
         return "faster"
-    return "near tie" if own <= chosen * (1 + near_tie_fraction()) else "slower"
+    return "near tie" if is_near_tie(other.layout, own, best.layout, chosen) else "slower"
 
 
 def _overflows(other: Side, usable: float) -> Iterator[Overflow]:

@@ -18,7 +18,7 @@ from trainplan.cli.render.parts.text import (
     usual_schedule,
 )
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis
-from trainplan.costmodel.machine.uncertainty import near_tie_fraction
+from trainplan.costmodel.machine.comparison import near_tie_range
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan import Candidate, Plan
 
@@ -134,16 +134,21 @@ def _folded(text: str) -> str:
 
 
 def ties_lines(plan: Plan) -> Iterator[str]:
-    """What `~` means, and why the rows that have it are not in the order of their steps."""
+    """What `~` means, and in which order the rows come that have it."""
     ties = [candidate for candidate in plan.candidates if candidate.near_tie]
-    close = f"with row 1 (within {percent(near_tie_fraction())})"
+    close = f"with row 1 ({near_tie_text()})"
     if len(ties) == 1:
         yield f"Row {ties[0].rank} (~) ties {close}."
     elif ties:
         behind = {candidate.inside_measured for candidate in ties}
-        evidence = "evidence, then " if len(behind) > 1 else ""
-        rows = f"Rows {ties[0].rank} to {ties[-1].rank} (~)"
-        yield f"{rows} tie {close}: sorted by {evidence}free memory, not by time."
+        order = ", those inside what was measured first" if len(behind) > 1 else ""
+        yield f"Rows {ties[0].rank} to {ties[-1].rank} (~) tie {close}{order}."
+
+
+def near_tie_text() -> str:
+    """How close a near-tie is."""
+    least, most = map(percent, near_tie_range())
+    return f"within {least}, {most} if it is most unlike"
 
 
 def legend(plan: Plan) -> Iterator[str]:

@@ -8,11 +8,12 @@ from trainplan.cli.render.parts.alternatives import (
     any_away,
     axis_text,
     legend,
+    near_tie_text,
     shown_axes,
     ties_lines,
 )
 from trainplan.cli.render.parts.differences import SAME, change_text
-from trainplan.cli.render.parts.text import layout_line, offloaded_text, percent, recompute_text
+from trainplan.cli.render.parts.text import layout_line, offloaded_text, recompute_text
 from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
 from trainplan.cli.report.charts import (
     DOWN,
@@ -27,7 +28,6 @@ from trainplan.cli.report.charts import (
 from trainplan.cli.report.parts import gib_cell, number, seconds_cell, share_cell, table
 from trainplan.costmodel.axes import Axis
 from trainplan.costmodel.base import GIB
-from trainplan.costmodel.machine.uncertainty import near_tie_fraction
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.questions.compare import TermDifference, term_differences
 
@@ -96,7 +96,7 @@ def _table(plan: Plan) -> Table:
         number("slower", "than the answer"),
         number("MFU"),
         number("GiB", "of the fullest GPU"),
-        Column("near tie", hint=f"within {percent(near_tie_fraction())} of the best"),
+        Column("near tie", hint=f"to the answer: {near_tie_text()}"),
         Column("what makes it slower", hint="of the answer's step"),
         *(Column(axis.word, numeric=_is_number(plan, axis)) for axis in axes),
         *(("off GPU",) if away else ()),

@@ -115,5 +115,5 @@ class Intervals(Spec):
     seen: tuple[str, ...]
     """GPU, precision and runtime of the runs the constants were fitted on."""
     comparison: IntervalWidth
-    """Of the ratio of two step times of one job in two layouts."""
+    """Of the ratio of two step times of one job in layouts one doubling apart; `runs` are pairs."""
     regimes: dict[str, IntervalWidth]

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from trainplan.cli.render.infeasible import infeasible_page
-from trainplan.cli.render.parts.alternatives import legend, ties_lines
+from trainplan.cli.render.parts.alternatives import legend, near_tie_text, ties_lines
 from trainplan.cli.render.parts.breakdown import MOST_ROWS, memory_table, terms_table
 from trainplan.cli.render.parts.text import (
     gib,
@@ -210,11 +210,11 @@ def test_near_ties_are_explained_above_the_table_in_a_line(make_job):
     ]
     assert told == [
         [],
-        ["Row 2 (~) ties with row 1 (within 5.8 %)."],
-        ["Rows 2 to 3 (~) tie with row 1 (within 5.8 %): sorted by free memory, not by time."],
+        [f"Row 2 (~) ties with row 1 ({near_tie_text()})."],
+        [f"Rows 2 to 3 (~) tie with row 1 ({near_tie_text()})."],
         [
-            "Rows 2 to 4 (~) tie with row 1 (within 5.8 %): sorted by evidence, then free memory, "
-            "not by time."
+            f"Rows 2 to 4 (~) tie with row 1 ({near_tie_text()}), "
+            "those inside what was measured first."
         ],
     ]
 

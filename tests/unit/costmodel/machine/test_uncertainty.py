@@ -1,25 +1,15 @@
 """How far a step time may be off: widths and regimes, by hand."""
 
-from math import exp, log
-from statistics import NormalDist
+from math import exp
 
 import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.machine.uncertainty import (
     kind_of_run,
-    near_tie_fraction,
     regime,
     step_time_interval,
 )
-
-
-def test_a_near_tie_is_the_faster_one_in_one_case_of_three():
-    """Log ratios are normal, and 80 % of them lie within the published width."""
-    normal = NormalDist()
-    deviation = catalog.intervals().comparison.half_width / normal.inv_cdf(0.9)
-    ratio = NormalDist(log(1 + near_tie_fraction()), deviation)
-    assert ratio.cdf(0) == pytest.approx(1 / 3, abs=1e-4)
 
 
 @pytest.mark.parametrize(

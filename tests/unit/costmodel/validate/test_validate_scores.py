@@ -1,6 +1,7 @@
 """Scores of predictions against measured runs."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from trainplan.costmodel.validate.intervals import coverage
 from trainplan.costmodel.validate.memory_scores import verdicts
 from trainplan.costmodel.validate.one_step import after_one_step
 from trainplan.costmodel.validate.predict import predict, unreadable
-from trainplan.costmodel.validate.ranking import job_of, ranking, spearman
+from trainplan.costmodel.validate.ranking import job_of, ranking, sizes_of, spearman
 from trainplan.costmodel.validate.scores import scores, worst
 from trainplan.costmodel.validate.steps import (
     GROUPINGS,
@@ -95,6 +96,38 @@ def test_regret_is_what_the_picked_layout_costs():
     records[pick - 1]["measured"]["step_time_s"] = 2.0
     rows = timed_rows(priced(*records), everything=False)
     assert ranking(rows).mean_regret_fraction == pytest.approx(0.5)
+
+
+def test_near_ties_of_the_pick_are_those_worth_a_measurement():
+    """tp 8 is picked; what is as slow as the model says is no near-tie, what is as fast is."""
+    records = layouts(1, 2, 4, 8)
+    for one in records:
+        one["measured"]["step_time_s"] = 2.0
+    rows = list(timed_rows(priced(*records), everything=False))
+    order = sorted(range(4), key=lambda i: rows[i].predicted_s)
+    first, second = (rows[i] for i in order[:2])
+    close = replace(
+        second,
+        measured_s=1.0,
+        estimate=replace(second.estimate, step_time_s=first.predicted_s * 1.01),
+    )
+    others = [rows[i] for i in order[2:]]
+    found = ranking([first, close, *others]).groups[0]
+    assert (found.near_ties, found.regret_fraction) == (2, 1.0)
+    assert found.regret_after_ties_fraction == 0.0
+    apart = ranking([first, replace(second, measured_s=1.0), *others]).groups[0]
+    assert (apart.near_ties, apart.regret_after_ties_fraction) == (1, 1.0)
+
+
+def test_regret_is_told_by_the_number_of_layouts():
+    few = timed_rows(priced(*layouts(1, 2, 4)), everything=False)
+    group = ranking(few).groups[0]
+    large = [replace(group, num_layouts=n, regret_fraction=r) for n, r in ((4, 0.2), (9, 0.4))]
+    assert [
+        (one.layouts, one.groups, one.mean_regret_fraction)
+        for one in sizes_of([group, *large, replace(group, num_layouts=10)])
+    ] == [("3 to 4", 2, 0.1), ("5 to 9", 1, 0.4), ("10 or more", 1, 0.0)]
+    assert ranking(few).sizes == tuple(sizes_of([group]))
 
 
 def test_two_layouts_are_no_order():

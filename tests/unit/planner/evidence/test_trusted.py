@@ -171,6 +171,9 @@ def test_near_ties_inside_come_before_near_ties_outside(make_job):
     inside = [one.inside_measured for one in plan.candidates if one.near_tie]
     assert set(inside) == {True, False}
     assert inside == sorted(inside, reverse=True)
+    steps = [one.estimate.step_time_s for one in plan.candidates if one.near_tie]
+    cut = inside.index(False)
+    assert steps == [*sorted(steps[:cut]), *sorted(steps[cut:])]
     assert plan.best.estimate.step_time_s == min(
         one.estimate.step_time_s for one in plan.candidates
     )

@@ -19,7 +19,7 @@ from trainplan.planner.questions.changes.variations import (
     with_nic,
 )
 from trainplan.planner.questions.explain import RESOURCES, explain, memory_limit, shares
-from trainplan.planner.questions.robustness import probability_faster, robustness
+from trainplan.planner.questions.robustness import robustness
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.questions.shadow_prices import ADDED_GIB, shadow_prices
 from trainplan.planner.space import parse_choice
@@ -177,12 +177,6 @@ def test_the_ninetieth_percentile_ranks_by_the_upper_end(plan):
 def test_near_ties_of_a_plan_are_near_ties_of_its_explanation(plan, explained):
     marked = {str(c.layout) for c in plan.candidates if c.near_tie}
     assert marked == {str(r.layout) for r in explained.robustness.rivals if r.near_tie}
-
-
-def test_equal_layouts_win_in_half_of_all_cases_and_slower_ones_less():
-    assert probability_faster(1.0, 1.0) == 0.5
-    assert probability_faster(1.1, 1.0) == pytest.approx(1 - probability_faster(1.0, 1.1))
-    assert 0 < probability_faster(2.0, 1.0) < probability_faster(1.1, 1.0) < 0.5
 
 
 def test_an_explanation_prices_the_plan_as_it_was_written(plan, explained):
