@@ -94,7 +94,7 @@ def scores(predictions: Sequence[Prediction], *, everything: bool = False) -> Sc
         step_time=errors("all", [row.error_fraction for row in rows]) if rows else None,
         groups={name: errors_by(rows, names_of) for name, names_of in GROUPINGS.items()},
         ranking=ranking(rows),
-        layout_study=_layout_study(rows),
+        layout_study=layout_study(rows),
         memory=memory_errors(peak_rows(predictions, everything=everything)),
         verdicts=verdicts(predictions, everything=everything),
         coverage=coverage(rows),
@@ -121,7 +121,8 @@ def _factor(row: TimedRow) -> float:
     return max(quotient, 1 / quotient)
 
 
-def _layout_study(rows: Sequence[TimedRow]) -> LayoutStudy | None:
+def layout_study(rows: Sequence[TimedRow]) -> LayoutStudy | None:
+    """That of some rows; null where they hold no layouts of it."""
     studied = [
         row
         for row in rows

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import accuracy_left_out
 import accuracy_pictures
 import headlines
 from accuracy_findings import Findings, Json
@@ -20,6 +21,7 @@ from accuracy_page import page
 from evidence_table import FILE, evidence_text
 
 from trainplan.cli.files.runs import InvalidRun, read_runs
+from trainplan.cli.render.parts.text import percent
 from trainplan.costmodel import catalog
 from trainplan.costmodel.spec.evidence.constants import Intervals, IntervalWidth
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
@@ -30,6 +32,8 @@ FOLDER = ROOT / "examples" / "accuracy"
 DATA = (FOLDER / "runs.jsonl", FOLDER / "fits.jsonl")
 LEAVE_ONE_OUT = FOLDER / "leave_one_out.json"
 PAGE = ROOT / "docs" / "accuracy.md"
+README = ROOT / "README.md"
+PHRASE = re.compile(r"(<!-- accuracy -->)(.*?)(<!-- end -->)", re.S)
 NUMBER = re.compile(r"(?<![\w.-])[-+]?\d+(?:\.\d+)?(?![\w.-])")
 INTERVALS = ROOT / "costmodel" / "catalog" / "intervals.toml"
 FIGURES = ROOT / "tests" / "golden" / "accuracy.json"
@@ -115,6 +119,7 @@ def complaints(findings: Findings) -> Iterator[str]:
     yield from accuracy_pictures.complaints(findings.scores.rows, agree)
     yield from _stale(PAGE, page(findings))
     yield from _stale(FILE, evidence_text(findings.scores.rows))
+    yield from _stale(README, readme_text(findings))
 
 
 def _stale(path: Path, now: str) -> Iterator[str]:
@@ -122,8 +127,25 @@ def _stale(path: Path, now: str) -> Iterator[str]:
         yield f"{path.relative_to(ROOT)} is out of date: run `make accuracy`"
 
 
-def _headlines_page() -> str:
-    return headlines.page(headlines.headlines(read_data()))
+def _headlines_page(findings: Findings) -> str:
+    return headlines.page(headlines.headlines(read_data()), accuracy_text(findings))
+
+
+def accuracy_text(findings: Findings) -> str:
+    """How far off step times are, in one phrase."""
+    found = findings.scores.headline
+    assert found
+    unseen = accuracy_left_out.unseen_text(findings.left_out_rows)
+    return (
+        f"{found.num_priced:,} published runs: {percent(found.error_fraction)} off at the median "
+        f"of their sources{', ' * bool(unseen)}{unseen}"
+    )
+
+
+def readme_text(findings: Findings) -> str:
+    """The README with that phrase."""
+    stated = README.read_text(encoding="utf-8")
+    return PHRASE.sub(lambda found: f"{found[1]}{accuracy_text(findings)}{found[3]}", stated)
 
 
 def agree(stated: str, now: str) -> bool:
@@ -179,7 +201,7 @@ def main(arguments: Sequence[str]) -> int:
         write_intervals(wanted)
         findings = Findings(read_data(), read_json(LEAVE_ONE_OUT))
     if "--check" in arguments:
-        found = [*complaints(findings), *_stale(headlines.PAGE, _headlines_page())]
+        found = [*complaints(findings), *_stale(headlines.PAGE, _headlines_page(findings))]
         sys.stderr.writelines(f"{line}\n" for line in found)
         return 1 if found else 0
     stated, now = stated_figures(), figures(findings)
@@ -191,7 +213,8 @@ def main(arguments: Sequence[str]) -> int:
     FILE.write_text(evidence_text(findings.scores.rows), encoding="utf-8")
     text = json.dumps({name: asdict(figure) for name, figure in now.items()}, indent=1)
     FIGURES.write_text(text + "\n", encoding="utf-8")
-    headlines.PAGE.write_text(_headlines_page(), encoding="utf-8")
+    headlines.PAGE.write_text(_headlines_page(findings), encoding="utf-8")
+    README.write_text(readme_text(findings), encoding="utf-8")
     return 0
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+from accuracy_left_out import Json, left_out_rows
 from accuracy_profiles import Loop, closed_loops
 
 from trainplan.costmodel import catalog
@@ -20,8 +20,6 @@ MARGIN = 0.05
 SMALLEST_SHARE = 1e-3
 """A prediction without a term keeps at least this share of itself."""
 NOTHING = 1e-9
-
-Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +61,11 @@ class Findings:
     def scores(self) -> Scores:
         """Of the strict rows."""
         return scores(self.predictions)
+
+    @cached_property
+    def left_out_rows(self) -> tuple[TimedRow, ...]:
+        """The strict rows as fits predict them that had not seen their source."""
+        return left_out_rows(self.scores.rows, self.leave_one_out)
 
     @cached_property
     def closed_loops(self) -> tuple[Loop, ...]:

@@ -7,20 +7,21 @@ from dataclasses import fields
 from statistics import fmean
 
 import accuracy_evidence
+import accuracy_left_out
 import accuracy_pictures
 import accuracy_profiles
+import accuracy_ranking
 from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_error
 from accuracy_remarks import PEERS, SHORT
-from accuracy_tables import Row, errors_table, ranking_table, table
+from accuracy_tables import Row, errors_table, table
 
 from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.render.parts.text import percent, seconds, seconds_like
 from trainplan.cli.render.validate import SKIPPED, headline_text, rate, signed
 from trainplan.costmodel.step.results import Terms
 from trainplan.costmodel.validate.memory_scores import Verdicts
-from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS
 from trainplan.costmodel.validate.scores import Scores, scores, worst
-from trainplan.costmodel.validate.steps import errors
+from trainplan.costmodel.validate.steps import GROUPINGS, errors, errors_by
 
 HEAD = "<!-- Written by docs/generator/accuracy.py (`make accuracy`): edit that, not this file. -->"
 WORST = 15
@@ -32,14 +33,14 @@ def page(findings: Findings) -> str:
     parts = (
         HEAD,
         _opening(findings),
-        _steps(found),
-        _ranking(found),
+        _steps(findings),
+        accuracy_ranking.section(found),
         _one_step(found),
         accuracy_profiles.section(findings.closed_loops),
         _memory(found),
         _intervals(found, findings.leave_one_out),
         _ablation(findings),
-        _leave_one_out(findings.leave_one_out),
+        accuracy_left_out.section(findings.leave_one_out),
         accuracy_evidence.section(found.rows),
         _worst(found),
         _skipped(findings),
@@ -50,13 +51,14 @@ def page(findings: Findings) -> str:
 
 
 def _opening(findings: Findings) -> str:
-    found, headline = findings.scores, headline_text(findings.scores)
+    headline = headline_text(findings.scores)
+    unseen = accuracy_left_out.unseen_text(findings.left_out_rows)
     whole = scores(findings.predictions, everything=True).headline
     assert whole
     return f"""\
 # How accurate the estimates are
 
-**{headline[0].upper()}{headline[1:]}.**
+**{headline[0].upper()}{headline[1:]}{", " * bool(unseen)}{unseen}.**
 
 Every number of this page but those of other tools is computed from runs that other people measured
 and published ([the data](../examples/accuracy/README.md)); a test fails when it is not what the
@@ -69,63 +71,36 @@ The headline is the mean over the sources of their median errors, sources with f
 counted as one, so that no source with many runs decides alone. Three warnings:
 
 * **The constants were fitted on these runs.** Expect more on a machine that is not among them:
-  [one source left out](#one-source-left-out).
+  the columns *source left out* are of [fits that had not seen the source](#one-source-left-out).
 * **Published runs are mostly well tuned.** Bad layouts are rare here, except in the
   [layout study](#the-order-of-layouts), which measured them on purpose.
 * **Only complete records count**: those that state step time, model, layout, batch and
   recomputation. With the incomplete ones, read by assumption, the headline is
   {percent(whole.error_fraction)} over {whole.num_priced} runs.
 
-{table(("figure", "value"), _summary(found))}"""
+{table(accuracy_left_out.HEADLINES, _summary(findings))}"""
 
 
-def _summary(found: Scores) -> Iterator[Row]:
-    study = found.layout_study
-    if found.headline:
-        yield "step time: mean of the sources' medians", percent(found.headline.error_fraction)
-    if found.one_step:
-        before, after = found.one_step.before_fraction, found.one_step.after_fraction
-        yield "runs with a partner: before one measured step", percent(before)
-        yield "the same runs after it", percent(after)
-    if study:
-        order = study.ranking
-        yield "layout study: mean error", percent(study.mean_fraction)
-        yield "layout study: mean rank correlation", f"{order.mean_spearman:.2f}"
-        yield "layout study: picked layout slower by", percent(order.mean_regret_fraction)
+def _summary(findings: Findings) -> Iterator[Row]:
+    found = findings.scores
+    yield from accuracy_left_out.summary(found, findings.left_out_rows, findings.leave_one_out)
     for one in found.memory.by_kind:
-        yield f"peak memory, {one.name}: median error", percent(one.median_fraction)
-    yield "runs that do not fit, passed", rate(found.verdicts.false_fit_fraction)
-    yield "runs that fit, refused", rate(found.verdicts.false_refusal_fraction)
-    if found.coverage:
-        yield "measured steps inside the 80 % interval", percent(found.coverage.inside_fraction)
+        yield f"peak memory, {one.name}: median error", percent(one.median_fraction), ""
+    yield "runs that do not fit, passed", rate(found.verdicts.false_fit_fraction), ""
+    yield "runs that fit, refused", rate(found.verdicts.false_refusal_fraction), ""
 
 
-def _steps(found: Scores) -> str:
-    titles = {"gpu": "GPU", "feature": "runs with"}
-    tables = (errors_table(titles.get(name, name), groups) for name, groups in found.groups.items())
+def _steps(findings: Findings) -> str:
+    titles, found, left = (
+        {"gpu": "GPU", "feature": "runs with"},
+        findings.scores,
+        findings.left_out_rows,
+    )
+    tables = (
+        errors_table(titles.get(name, name), groups, errors_by(left, GROUPINGS[name]))
+        for name, groups in found.groups.items()
+    )
     return "\n\n".join(("## Step time", accuracy_pictures.picture_text(), *tables))
-
-
-def _ranking(found: Scores) -> str:
-    study = found.layout_study
-    assert found.ranking and study
-    order = study.ranking
-    many = [one.regret_fraction for one in found.ranking.groups if one.num_layouts > FEWEST_LAYOUTS]
-    return f"""\
-## The order of layouts
-
-Runs of one model on one machine with one batch, sequence, precision and runtime, in at least three
-layouts. *Regret*: how much slower than the best measured layout the one is that the model would
-pick; *Spearman*: correlation of the ranks.
-
-{ranking_table(found.ranking)}
-
-Jobs with four layouts or more alone: mean regret {percent(fmean(many))}. Pairs are left out:
-those of GPT3-175B are of two releases of NeMo, which run equal layouts 2 to 6 % apart.
-
-The layout study is the {study.n} multi-node runs of vTrain, bad layouts included: mean error
-{percent(study.mean_fraction)}, mean rank correlation {order.mean_spearman:.2f}, mean regret
-{percent(order.mean_regret_fraction)}."""
 
 
 def _one_step(found: Scores) -> str:
@@ -239,30 +214,6 @@ def _ablated(name: str, sources: Sequence[str], fractions: Sequence[float]) -> R
     one = errors(name, fractions)
     whole = percent(sources_error(sources, fractions))
     return (name, whole, percent(one.median_fraction), signed(one.bias_fraction))
-
-
-def _leave_one_out(found: Json | None) -> str:
-    title = "## One source left out"
-    if found is None:
-        return f"{title}\n\nNot computed for this state of the model."
-    by_size = sorted(found["sources"].items(), key=lambda item: (-item[1]["n"], item[0]))
-    rows = [(name, str(one["n"]), percent(one["median_error"])) for name, one in by_size]
-    rows.append(("mean of the sources", "", percent(found["mean_of_medians"])))
-    constants = (
-        (f"`{name}`", *(f"{one[key]:.4g}" for key in ("value", "min", "max")))
-        for name, one in sorted(found.get("constants", {}).items())
-    )
-    return f"""\
-{title}
-
-The constants fitted anew without one source, and that source predicted with them: what a machine
-and software that nobody has fitted can expect. `examples/accuracy/fit.py` computes it.
-
-{table(("source left out", "runs", "median error"), rows)}
-
-How far the fitted constants move when a source is left out:
-
-{table(("constant", "all sources", "least", "most"), constants)}"""
 
 
 def _worst(found: Scores) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from trainplan.cli.render.parts.text import percent
 from trainplan.cli.render.validate import (
     ERRORS_HEAD,
     RANKED_HEAD,
@@ -24,9 +25,15 @@ def table(head: Row, rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
-def errors_table(title: str, groups: Iterable[Errors]) -> str:
-    """One row per group."""
-    return table((title, *ERRORS_HEAD), errors_rows(groups))
+def errors_table(
+    title: str, groups: Iterable[Errors], left_out: Iterable[Errors] | None = None
+) -> str:
+    """One row per group; beside it its median where fits had not seen the sources of its runs."""
+    if left_out is None:
+        return table((title, *ERRORS_HEAD), errors_rows(groups))
+    medians = {one.name: percent(one.median_fraction) for one in left_out}
+    rows = ((*row, medians.get(row[0], "")) for row in errors_rows(groups))
+    return table((title, *ERRORS_HEAD, "source left out"), rows)
 
 
 def ranking_table(ranking: Ranking) -> str:

@@ -89,7 +89,7 @@ def constants_page() -> Lines:
     )
     yield from ("## Sustained speed", "")
     yield "Speed of matrix products in a training loop over their burst speed, and largest share of"
-    yield "peak of fused attention. Low precisions go with `gemm.fp8_training` and may exceed 1."
+    yield "peak of fused attention. Low precisions go with `gemm.fp8_training`."
     yield ""
     yield from table(("GPU", "number", "value", "source"), _speed_rows())
 

@@ -27,10 +27,10 @@ def headlines(runs: Iterable[MeasuredRun]) -> tuple[Headline, ...]:
     return tuple(one(by_id) for one in ALL)
 
 
-def page(found: Iterable[Headline]) -> str:
-    """The Markdown page."""
+def page(found: Iterable[Headline], accuracy: str) -> str:
+    """The Markdown page; `accuracy` says how far off the model is over all published runs."""
     found = tuple(found)
-    parts = (HEAD, _opening(found), *map(_section, found))
+    parts = (HEAD, _opening(found, accuracy), *map(_section, found))
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
@@ -42,7 +42,7 @@ def unexplained(found: Iterable[Headline]) -> Iterator[str]:
                 yield f"{headline.key}: {' | '.join(figure.cells())}"
 
 
-def _opening(found: Iterable[Headline]) -> str:
+def _opening(found: Iterable[Headline], accuracy: str) -> str:
     rows = (
         (
             f"[{one.title}](#{one.title.lower().replace(' ', '-')})",
@@ -57,9 +57,10 @@ def _opening(found: Iterable[Headline]) -> str:
 Results that publications are known for, and what the model says of the same machine, model and
 layout. Each tolerance was chosen before the comparison. Where the model misses it the table says
 **no** and the lines below it say why; a figure without such a line must be reached, or a test
-fails. The constants were fitted on some of these runs ([how accurate the estimates
-are](accuracy.md)): this page shows what is reproduced, not what can be foretold. Where a
-publication does not state an input, the text names what is assumed.
+fails. The constants were fitted on some of these runs: this page shows what is reproduced, not what
+can be foretold. [How accurate the estimates are](accuracy.md) says that, over
+{accuracy}.
+Where a publication does not state an input, the text names what is assumed.
 
 {table(("headline", "figures", "reached"), rows)}"""
 

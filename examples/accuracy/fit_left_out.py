@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from fit_parameters import constants_at
+from fit_parameters import spreads_without, value_of
 from fit_predict import residuals
 from fit_problem import Problem
 from fit_rows import FloatColumn, Row
 
-from trainplan.costmodel import catalog
 from trainplan.costmodel.machine.uncertainty import LEVEL
+from trainplan.costmodel.validate.steps import mean_of_medians
 
 
 def per_source(rows: Sequence[Row], residual: FloatColumn) -> dict[str, float]:
@@ -34,59 +35,107 @@ def leave_one_out(
 ) -> dict[str, object]:
     """Every source predicted by a fit that never saw it; `say` reports each.
 
-    `residuals` are ln(predicted / measured) of every run, by its id.
+    What its authors measured of kernels is forgotten, too. `residuals` are ln(predicted / measured)
+    of every run by its id; `fitted` counts numbers, runs and what the runs say of the numbers;
+    `moved_by` names the sources without which a number is half its spread away, or more.
     """
     rows, sources = problem.rows, sorted({row.source for row in problem.rows})
+    whole = dict(zip(names, problem.theta, strict=True))
     result: dict[str, dict[str, float]] = {}
-    misses: list[tuple[str, str, float]] = []
-    of_runs: dict[str, float] = {}
-    values: dict[str, list[float]] = defaultdict(list)
+    misses: list[Miss] = []
+    without: dict[str, dict[str, float]] = {}
     for source in sources:
-        keep = np.array([row.source != source for row in rows])
-        theta = dict(zip(names, problem.solve(keep), strict=True))
+        theta = _fitted_without(problem, names, source)
+        without[source] = theta
         left = [row for row in rows if row.source == source]
         residual = residuals(left, theta, source)
         result[source] = {"n": len(left), "median_error": per_source(left, residual)[source] / 100}
-        for row, miss in zip(left, residual, strict=True):
-            kind = "unseen_mixture_of_experts" if row.case.job.model.moe else "unseen_dense"
-            misses.append((source, kind, abs(miss)))
-            of_runs[row.run.id] = round(float(miss), 5)
+        misses += [Miss(row, source, float(miss)) for row, miss in zip(left, residual, strict=True)]
         say(f"without {source:10} {100 * result[source]['median_error']:6.2f} %")
-        fixed = constants_at(theta)
-        for name in catalog.fitted_constants():
-            values[name].append(getattr(fixed, name))
-    mean = float(np.mean([one["median_error"] for one in result.values()]))
-    at = constants_at(dict(zip(names, problem.theta, strict=True)))
+    kinds = sorted({miss.kind for miss in misses})
+    learnt = dict(zip(names, problem.learnt(), strict=True))
+    spreads = dict(zip(names, problem.spreads, strict=True))
     return {
         "sources": result,
-        "mean_of_medians": mean,
-        "residuals": of_runs,
+        "mean_of_medians": float(np.mean([one["median_error"] for one in result.values()])),
+        "kinds": _kinds(misses),
+        "residuals": {miss.row.run.id: round(miss.residual, 5) for miss in misses},
         "intervals": {
             kind: {
                 "half_width": _width(misses, kind, None),
-                "runs": sum(k == kind for _, k, _ in misses),
+                "runs": sum(miss.kind == kind for miss in misses),
             }
-            for kind in sorted({kind for _, kind, _ in misses})
+            for kind in kinds
         },
         "coverage": {source: _coverage(misses, source) for source in sources},
+        "fitted": {
+            "numbers": len(names),
+            "effective": round(sum(learnt.values()), 1),
+            "runs": len(rows),
+            "layouts": len({row.key for row in rows}),
+        },
         "constants": {
-            name: {"value": getattr(at, name), "min": min(some), "max": max(some)}
-            for name, some in values.items()
+            name: {
+                "value": value_of(name, whole),
+                "min": min(value_of(name, theta) for theta in without.values()),
+                "max": max(value_of(name, theta) for theta in without.values()),
+                "learnt": round(learnt[name], 3),
+                "moved_by": [
+                    source
+                    for source, theta in without.items()
+                    if abs(theta[name] - whole[name]) > spreads[name] / 2
+                ],
+            }
+            for name in names
         },
     }
 
 
-def _width(misses: Sequence[tuple[str, str, float]], kind: str, without: str | None) -> float:
+def _fitted_without(problem: Problem, names: Sequence[str], source: str) -> dict[str, float]:
+    """Most probable parameters of all other sources."""
+    keep = np.array([row.source != source for row in problem.rows])
+    forgotten = np.array(spreads_without(names, list(problem.spreads), source))
+    solved = replace(problem, spreads=forgotten).solve(keep, largest=math.inf)
+    return dict(zip(names, solved, strict=True))
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A run, predicted by a fit that never saw its source."""
+
+    row: Row
+    source: str
+    residual: float
+    """ln(predicted / measured)."""
+
+    @property
+    def kind(self) -> str:
+        """Regime of the interval."""
+        moe = self.row.case.job.model.moe
+        return "unseen_mixture_of_experts" if moe else "unseen_dense"
+
+
+def _kinds(misses: Sequence[Miss]) -> dict[str, float]:
+    """Mean of the medians of the sources, for dense models and mixtures of experts."""
+    groups: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for miss in misses:
+        groups[miss.kind][miss.row.run.source_group].append(math.expm1(miss.residual))
+    found = {kind: mean_of_medians(by_source.items()) for kind, by_source in groups.items()}
+    return {kind: mean[0] for kind, mean in sorted(found.items()) if mean}
+
+
+def _width(misses: Sequence[Miss], kind: str, without: str | None) -> float:
     """Width that holds LEVEL of the residuals of sources left out, each source weighing alike."""
-    some = [(miss, source) for source, k, miss in misses if k == kind and source != without]
-    counts = Counter(source for _, source in some)
-    ordered = sorted(some)
-    weights = np.array([1 / counts[source] for _, source in ordered])
+    some = [m for m in misses if m.kind == kind and m.source != without]
+    counts = Counter(miss.source for miss in some)
+    ordered = sorted(some, key=lambda miss: abs(miss.residual))
+    weights = np.array([1 / counts[miss.source] for miss in ordered])
     held = np.cumsum(weights) / weights.sum()
-    return round(ordered[int(np.searchsorted(held, LEVEL))][0], 3)
+    return round(abs(ordered[int(np.searchsorted(held, LEVEL))].residual), 3)
 
 
-def _coverage(misses: Sequence[tuple[str, str, float]], source: str) -> float:
+def _coverage(misses: Sequence[Miss], source: str) -> float:
     """Share of a source's runs inside the width that the other sources give."""
-    own = [(kind, miss) for name, kind, miss in misses if name == source]
-    return round(sum(miss <= _width(misses, kind, source) for kind, miss in own) / len(own), 4)
+    own = [miss for miss in misses if miss.source == source]
+    inside = (abs(miss.residual) <= _width(misses, miss.kind, source) for miss in own)
+    return round(sum(inside) / len(own), 4)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
@@ -25,9 +25,15 @@ STEP = 0.04
 """Change of a logarithm for the numerical derivative."""
 
 
+EXPERTS = ("expert_", "permute_", "alltoall_", "dispatch_", "host_moe", "host_backward_moe")
+"""How the names of constants begin that no dense model has a use for."""
+
+_machine_of = cache(machine_of)
+
+
 def _machine(case: Case, theta: Mapping[str, float], left_out: str | None) -> Machine:
     """The machine of a run with the parameters in place of the catalog's values."""
-    machine = machine_of(case.job.cluster, case.job.training.precision)
+    machine = _machine_of(case.job.cluster, case.job.training.precision)
     gpu, precision = speed_key(case)
     half = "tf32" if precision == "tf32" else "bf16"
     half_speed = sustained(theta, gpu, half, left_out)
@@ -89,7 +95,7 @@ def _touches(name: str, row: Row) -> bool:
         return words[1] == gpu and words[2] in (precision, "bf16")
     if words[0] in ("architecture", "attention"):
         return words[1] == architecture
-    return True
+    return row.case.job.model.moe is not None or not name.startswith(EXPERTS)
 
 
 def _derivative(

@@ -19,6 +19,11 @@ EVIDENCE = 8.0
 RANKING = 1.0
 """Weight of differences inside a group of layouts over that of the residuals themselves."""
 LARGEST_MOVE = 0.25
+"""Of a parameter in one round: further away the derivatives are others."""
+
+
+Part = tuple[FloatColumn, FloatColumn, FloatColumn]
+"""Derivatives, residuals and weights."""
 
 
 @dataclass(frozen=True)
@@ -31,33 +36,56 @@ class Problem:
     residual: FloatColumn
     slope: FloatColumn
 
-    def solve(self, keep: NDArray[np.bool_]) -> FloatColumn:
+    def solve(self, keep: NDArray[np.bool_], *, largest: float = LARGEST_MOVE) -> FloatColumn:
         """Most probable parameters, linearised at `theta`, from the rows kept."""
-        weights, groups = _weights(self.rows, keep), _groups(self.rows, keep)
+        parts = self._parts(keep)
         point = self.theta.copy()
         for _ in range(30):
-            now = self.residual + self.slope @ (point - self.theta)
-            matrix = np.diag(1 / self.spreads**2)
-            vector = -point / self.spreads**2
-            parts = [(self.slope, now, weights)]
-            if groups:
-                inside = np.zeros_like(now)
-                slope = np.zeros_like(self.slope)
-                share = np.zeros_like(now)
-                for members in groups:
-                    inside[members] = now[members] - now[members].mean()
-                    slope[members] = self.slope[members] - self.slope[members].mean(axis=0)
-                    share[members] = RANKING * EVIDENCE / SIGMA**2 / len(groups) / len(members)
-                parts.append((slope, inside, share))
-            for slope_of, value, weight in parts:
-                robust = weight / np.maximum(1.0, np.abs(value) / HUBER)
-                matrix += slope_of.T @ (robust[:, None] * slope_of)
-                vector -= slope_of.T @ (robust * value)
-            step = np.linalg.solve(matrix, vector)
+            evidence, gradient = self._normal(point, parts)
+            matrix = evidence + np.diag(1 / self.spreads**2)
+            step = np.linalg.solve(matrix, gradient - point / self.spreads**2)
             point = point + step
             if np.abs(step).max() < 1e-4:
                 break
-        return np.clip(point, self.theta - LARGEST_MOVE, self.theta + LARGEST_MOVE)
+        return np.clip(point, self.theta - largest, self.theta + largest)
+
+    def learnt(self) -> FloatColumn:
+        """What the runs say of each parameter beside its prior: 0 nothing, 1 all.
+
+        Source: derived; of a linear problem with normal errors the shares of the data in the most
+        probable parameters, whose sum is the effective number of parameters (Hastie, Tibshirani
+        and Friedman, The Elements of Statistical Learning, 2nd edition, section 3.4.1).
+        """
+        everything = np.ones(len(self.rows), dtype=bool)
+        evidence, _ = self._normal(self.theta, self._parts(everything))
+        whole = evidence + np.diag(1 / self.spreads**2)
+        return np.asarray(np.diag(np.linalg.solve(whole, evidence)))
+
+    def _parts(self, keep: NDArray[np.bool_]) -> list[Part]:
+        """Residuals, and their differences inside groups of layouts."""
+        parts = [(self.slope, self.residual, _weights(self.rows, keep))]
+        groups = _groups(self.rows, keep)
+        if groups:
+            inside = np.zeros_like(self.residual)
+            slope = np.zeros_like(self.slope)
+            share = np.zeros_like(self.residual)
+            for members in groups:
+                inside[members] = self.residual[members] - self.residual[members].mean()
+                slope[members] = self.slope[members] - self.slope[members].mean(axis=0)
+                share[members] = RANKING * EVIDENCE / SIGMA**2 / len(groups) / len(members)
+            parts.append((slope, inside, share))
+        return parts
+
+    def _normal(self, point: FloatColumn, parts: Sequence[Part]) -> tuple[FloatColumn, FloatColumn]:
+        """Curvature of the loss of the runs at a point, and its descent."""
+        curvature = np.zeros((len(point), len(point)))
+        descent = np.zeros(len(point))
+        for slope, residual, weight in parts:
+            value = residual + slope @ (point - self.theta)
+            robust = weight / np.maximum(1.0, np.abs(value) / HUBER)
+            curvature += slope.T @ (robust[:, None] * slope)
+            descent -= slope.T @ (robust * value)
+        return curvature, descent
 
 
 def _weights(rows: Sequence[Row], keep: NDArray[np.bool_]) -> FloatColumn:

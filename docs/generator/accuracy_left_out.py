@@ -1,0 +1,136 @@
+"""What a source that nobody fitted can expect: leave-one-source-out on docs/accuracy.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import exp
+from statistics import fmean
+from typing import Any
+
+from accuracy_tables import Row, table
+
+from trainplan.cli.render.parts.text import percent
+from trainplan.costmodel.validate.one_step import after_one_step
+from trainplan.costmodel.validate.scores import Scores, layout_study
+from trainplan.costmodel.validate.steps import TimedRow, by_source, mean_of_medians
+
+Json = Mapping[str, Any]
+
+HEADLINES = ("figure", "fitted", "source left out")
+KINDS = {"dense models": False, "mixtures of experts": True}
+MOST_LEARNT = 0.5
+"""From here on a number is more of the runs than of its prior."""
+
+
+def left_out_rows(rows: Sequence[TimedRow], found: Json | None) -> tuple[TimedRow, ...]:
+    """Rows as the fit without their source predicts them; those without such a fit are left out."""
+    misses = (found or {}).get("residuals", {})
+    return tuple(
+        replace(
+            row,
+            estimate=replace(row.estimate, step_time_s=row.measured_s * exp(misses[row.run.id])),
+        )
+        for row in rows
+        if row.run.id in misses
+    )
+
+
+def headline(rows: Sequence[TimedRow]) -> str:
+    """Mean of the medians of the sources; nothing without a row."""
+    found = mean_of_medians(by_source(rows).items())
+    return percent(found[0]) if found else ""
+
+
+def unseen_text(left: Sequence[TimedRow]) -> str:
+    """The headline for a source that nobody fitted, to be said beside the other."""
+    return f"{headline(left)} for a source that nobody fitted" if left else ""
+
+
+def summary(found: Scores, left: Sequence[TimedRow], held_out: Json | None) -> Iterator[Row]:
+    """Headlines of step times under `HEADLINES`."""
+    yield "step time: mean of the sources' medians", headline(found.rows), headline(left)
+    for name, moe in KINDS.items():
+        both = (
+            [row for row in rows if bool(row.job.model.moe) == moe] for rows in (found.rows, left)
+        )
+        yield f"the same, {name}", *map(headline, both)
+    before, after = found.one_step, after_one_step(left)
+    if before:
+        yield (
+            "runs with a partner: before one measured step",
+            percent(before.before_fraction),
+            percent(after.before_fraction) if after else "",
+        )
+        yield (
+            "the same runs after it",
+            percent(before.after_fraction),
+            percent(after.after_fraction) if after else "",
+        )
+    studies = [study for study in (found.layout_study, layout_study(left)) if study]
+    for name, cell in (
+        ("mean error", lambda study: percent(study.mean_fraction)),
+        ("mean rank correlation", lambda study: f"{study.ranking.mean_spearman:.2f}"),
+        ("picked layout slower by", lambda study: percent(study.ranking.mean_regret_fraction)),
+    ):
+        yield f"layout study: {name}", *([cell(study) for study in studies] + ["", ""])[:2]
+    if found.coverage:
+        shares = (held_out or {}).get("coverage", {}).values()
+        yield (
+            "measured steps inside the 80 % interval",
+            percent(found.coverage.inside_fraction),
+            percent(fmean(shares)) if shares else "",
+        )
+
+
+def section(found: Json | None) -> str:
+    """Errors of every source left out, and what the constants rest on."""
+    title = "## One source left out"
+    if found is None:
+        return f"{title}\n\nNot computed for this state of the model."
+    by_size = sorted(found["sources"].items(), key=lambda item: (-item[1]["n"], item[0]))
+    rows = [(name, str(one["n"]), percent(one["median_error"])) for name, one in by_size]
+    rows.append(("mean of the sources", "", percent(found["mean_of_medians"])))
+    return f"""\
+{title}
+
+The constants fitted anew without one source, and that source predicted with them: what a machine
+and software that nobody has fitted can expect. What its authors measured of kernels is forgotten,
+too. `examples/accuracy/fit.py` computes it.
+
+{table(("source left out", "runs", "median error"), rows)}
+
+{_fitted(found)}"""
+
+
+def _fitted(found: Json) -> str:
+    """How many numbers there are, what the runs say of them, and which rest on one source."""
+    counts, constants = found.get("fitted"), found["constants"]
+    if counts is None:
+        return ""
+    moved = {name: one for name, one in constants.items() if one["moved_by"]}
+    one_source = [name for name, one in moved.items() if len(one["moved_by"]) == 1]
+    mostly = [name for name, one in constants.items() if one["learnt"] >= MOST_LEARNT]
+    rows = (
+        (
+            f"`{name}`",
+            *(f"{one[key]:.4g}" for key in ("value", "min", "max")),
+            percent(one["learnt"], 0),
+            ", ".join(one["moved_by"]),
+        )
+        for name, one in sorted(constants.items())
+    )
+    head = ("number", "all sources", "least", "most", "learnt", "moved by")
+    return f"""\
+### What is fitted
+
+{counts["numbers"]} numbers on {counts["runs"]} runs in {counts["layouts"]} layouts. Each has a
+prior that none of these runs gave, and most stay near it: what the runs say is worth
+{counts["effective"]:.0f} numbers (the sum of *learnt*, the share of a number that is of the runs
+and not of its prior), and {len(mostly)} are more of the runs than of their prior.
+
+*Moved by* are the sources without which a number is half the spread of its prior away, or more.
+{len(moved)} numbers have some; {len(one_source)} of them rest on one source alone, so they are
+findings about it as much as constants.
+
+{table(head, rows)}"""
