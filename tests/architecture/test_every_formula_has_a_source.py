@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from trainplan import costmodel
+from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts import table
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +102,18 @@ def texts(path):
         if isinstance(node, ast.keyword) and node.arg == "source":
             value = node.value.value if isinstance(node.value, ast.Constant) else ""
             yield from [value] if "derived" in str(value) else []
+
+
+@pytest.mark.parametrize("name", catalog.fitted_constants())
+def test_no_prior_comes_from_the_runs_that_the_fit_sees(name):
+    source = catalog.fitted_constants()[name].source
+    assert not re.search(r"hand-set|these (?:\w+ )?runs|earlier release|fit\.py", source)
+
+
+@pytest.mark.parametrize("gpu", catalog.gpu_names())
+def test_the_speed_of_low_precisions_begins_with_measured_products(gpu):
+    fit = catalog.fitted(gpu).gemm.get("fp8_training")
+    assert fit is None or "TFLOP" in fit.source or re.search(r"\d of \d{4} of peak", fit.source)
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -12,8 +12,15 @@ from trainplan.costmodel import catalog
 
 examples.on_path("accuracy")
 
+import fit_left_out  # noqa: E402
 from fit_catalog import with_speed  # noqa: E402
-from fit_parameters import constants_at  # noqa: E402
+from fit_parameters import (  # noqa: E402
+    VAGUE,
+    at_catalog,
+    constants_at,
+    spreads_without,
+    value_of,
+)
 from fit_problem import Problem  # noqa: E402
 from fit_rows import strict_rows  # noqa: E402
 
@@ -52,6 +59,53 @@ def test_a_source_left_out_does_not_speak(rows):
     problem = Problem(list(rows), np.array([0.3]), np.zeros(1), loud, slope)
     keep = np.array([row.source != "vtrain" for row in rows])
     assert problem.solve(keep) == pytest.approx([0.0], abs=1e-6)
+
+
+def test_what_the_runs_say_of_a_number_lies_between_nothing_and_all(rows):
+    """Of three numbers, one they do not depend on, one they do a little, and one much."""
+    slope = np.random.default_rng(2).normal(size=(len(rows), 3)) * [0.0, 0.01, 3.0]
+    zeros = np.zeros(len(rows))
+    learnt = Problem(list(rows), np.full(3, 0.3), np.zeros(3), zeros, slope).learnt()
+    assert learnt[0] == 0.0
+    assert 0.02 < learnt[1] < 0.5
+    assert 0.99 < learnt[2] < 1.0
+    sure = Problem(list(rows), np.full(3, 0.03), np.zeros(3), zeros, slope).learnt()
+    assert sure[1] < learnt[1] / 10
+
+
+def test_what_authors_measured_is_not_known_where_their_runs_are_left_out():
+    names = ["attention_fixed_seconds", "host_moe", "class half"]
+    assert "SimuMax" in catalog.fitted_constants()[names[0]].source
+    assert spreads_without(names, [0.4, 0.35, 0.1], "simumax") == [VAGUE, 0.35, 0.1]
+    assert spreads_without(names, [0.4, 0.35, 0.1], "vtrain") == [0.4, 0.35, 0.1]
+
+
+def test_a_fit_begins_where_the_last_one_ended():
+    names = ["host_moe", "speed h100-sxm fp8", "class low"]
+    start = dict(zip(names, at_catalog(names), strict=True))
+    assert value_of("host_moe", start) == pytest.approx(catalog.constants().host_moe)
+    speed = catalog.fitted("h100-sxm").sustained["fp8"].value
+    assert value_of("speed h100-sxm fp8", start) == pytest.approx(speed)
+
+
+def test_a_number_that_one_source_asks_for_is_moved_by_it_alone(rows, monkeypatch):
+    """vTrain alone asks for a tenth more of one number, all others for a fifth more of another."""
+    names = ["host_legacy", "host_moe"]
+    own = np.array([row.source == "vtrain" for row in rows])
+    slope = np.stack([np.where(own, 1.0, 0.0), np.where(own, 0.0, 1.0)], axis=1)
+    theta = np.array([0.1, 0.2])
+    problem = Problem(list(rows), np.array([0.1, 0.1]), theta, np.zeros(len(rows)), slope)
+    monkeypatch.setattr(
+        fit_left_out, "residuals", lambda left, at, source: np.full(len(left), 0.05)
+    )
+    found = fit_left_out.leave_one_out(problem, names, lambda line: None)
+    assert found["constants"]["host_legacy"]["moved_by"] == ["vtrain"]
+    assert found["constants"]["host_moe"]["moved_by"] == []
+    assert found["residuals"] == {row.run.id: 0.05 for row in rows}
+    assert found["fitted"]["numbers"] == 2
+    assert found["kinds"] == dict.fromkeys(
+        ("unseen_dense", "unseen_mixture_of_experts"), pytest.approx(math.expm1(0.05))
+    )
 
 
 def test_the_catalog_holds_what_the_fit_wrote():
