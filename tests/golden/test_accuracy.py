@@ -5,6 +5,7 @@ the change then says why a figure moved.
 """
 
 import importlib
+import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -46,6 +47,45 @@ def test_pages_agree_within_the_last_digit(accuracy):
     assert not accuracy.agree("error 8.1 % of 12 runs", "error 8.4 % of 12 runs")
     assert not accuracy.agree("error 8.1 % of 12 runs", "error 8.1 % of 13 runs")
     assert not accuracy.agree("`run-1` 8.1", "`run-2` 8.1")
+
+
+def test_numbers_that_rest_on_one_source_are_counted(accuracy):
+    """Of three numbers one moves without one source, one without two, one without none."""
+    said = {"value": 1.0, "min": 0.9, "max": 1.1, "learnt": 0.4}
+    constants = {
+        "alone": said | {"moved_by": ["vtrain"], "learnt": 0.6},
+        "shared": said | {"moved_by": ["bridge", "vtrain"]},
+        "still": said | {"moved_by": []},
+    }
+    found = {
+        "sources": {"vtrain": {"n": 3, "median_error": 0.1}},
+        "mean_of_medians": 0.1,
+        "constants": constants,
+        "fitted": {"numbers": 3, "effective": 1.4, "runs": 7, "layouts": 5},
+    }
+    page = " ".join(accuracy.accuracy_left_out.section(found).split())
+    assert "3 numbers on 7 runs in 5 layouts" in page
+    assert "worth 1 numbers" in page
+    assert "and 1 are more of the runs" in page
+    assert "2 numbers have some; 1 of them rest on one source alone" in page
+    assert "| `shared` | 1 | 0.9 | 1.1 | 40 % | bridge, vtrain |" in page
+
+
+def test_rows_of_a_source_left_out_are_those_of_the_fit_without_it(accuracy):
+    runs = [run for run in accuracy.read_data() if run.source_group == "cards" and run.is_strict]
+    rows = accuracy.Findings(runs, None).scores.rows
+    left = accuracy.accuracy_left_out.left_out_rows(rows, {"residuals": {rows[0].run.id: -0.7}})
+    assert [row.error_fraction for row in left] == [pytest.approx(math.expm1(-0.7))]
+    assert accuracy.accuracy_left_out.unseen_text(left) == (
+        "50.3 % for a source that nobody fitted"
+    )
+    assert accuracy.accuracy_left_out.unseen_text(()) == ""
+
+
+def test_the_readme_says_the_headline_of_both(accuracy):
+    said = accuracy.PHRASE.search(accuracy.README.read_text("utf-8"))
+    assert said
+    assert " for a source that nobody fitted" in said[2]
 
 
 def test_a_picture_of_other_numbers_is_out_of_date(accuracy, monkeypatch, tmp_path):
