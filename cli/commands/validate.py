@@ -15,6 +15,7 @@ from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
 from trainplan.costmodel.validate.scores import scores
+from trainplan.planner.evidence.evidence import is_inside
 
 
 def command(
@@ -35,7 +36,11 @@ def command(
     predictions = tuple(_predictions(records, measured, memory_margin))
     if profiles:
         remark(_corrected(measured, predictions))
-    found = scores(predictions, everything=not strict)
+    found = scores(
+        predictions,
+        everything=not strict,
+        inside=lambda row: is_inside(row.job, row.layout),
+    )
     document = validate_document(predictions, found, calibrate=calibrate)
     if as_json:
         show_json(document)

@@ -168,7 +168,7 @@ def ranking_table(ranking: Ranking) -> Grid:
     return grid((*words, *RANKS_HEAD), ranking_rows(ranking))
 
 
-SIZES_HEAD = ("groups", "Spearman", "regret", "near-ties", "regret after measuring them")
+SIZES_HEAD = ("groups", "Spearman", "regret", "near-ties", "by evidence", "all measured")
 
 
 def sizes_rows(ranking: Ranking) -> Iterator[tuple[str, ...]]:
@@ -180,6 +180,7 @@ def sizes_rows(ranking: Ranking) -> Iterator[tuple[str, ...]]:
             f"{one.mean_spearman:.2f}",
             percent(one.mean_regret_fraction),
             f"{one.mean_near_ties:.1f}",
+            percent(one.mean_regret_by_evidence_fraction),
             percent(one.mean_regret_after_ties_fraction),
         )
 

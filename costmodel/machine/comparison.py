@@ -75,6 +75,15 @@ def is_near_tie(one: Layout, seconds: float, best: Layout, best_seconds: float) 
     return seconds <= best_seconds * (1 + _fraction(comparison_spread(one, best)))
 
 
+def place_of_tie(inside: bool | None, seconds: float) -> tuple[bool, float]:  # noqa: FBT001
+    """Where a near-tie comes among others: those inside what was measured first, then by time.
+
+    Source: measured groups of layouts (docs/accuracy.md, near-ties): it picks no worse than time
+    alone in any study; free memory, nodes of a group and near runs do.
+    """
+    return not inside, seconds
+
+
 def near_tie_range() -> tuple[float, float]:
     """How much slower a near-tie may look: one change apart, and as unlike as can be."""
     spread = catalog.intervals().comparison.half_width / NORMAL_80

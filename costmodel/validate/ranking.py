@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 
-from trainplan.costmodel.machine.comparison import is_near_tie
+from trainplan.costmodel.machine.comparison import is_near_tie, place_of_tie
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.steps import TimedRow
@@ -17,6 +17,8 @@ SIZES = (3, 5, 10)
 """Least layouts of the groups that are told apart: the more there are, the more can be lost."""
 FEWEST_LAYOUTS = SIZES[0]
 """Groups with fewer distinct layouts say little about an order."""
+Inside = Callable[[TimedRow], bool]
+"""Does the layout of a row stay inside what was measured?"""
 TIE_DIGITS = 9
 """Digits of the logarithm in which two predictions must differ: rounding is no order."""
 
@@ -36,6 +38,9 @@ class RankingGroup:
     """Measured time of the layout the model would pick over the best measured, minus one."""
     near_ties: int
     """Layouts that the model cannot tell from the one it picks, with it."""
+    regret_by_evidence_fraction: float
+    """Regret of the first of these as a search lists them: inside what was measured, then by time.
+    """
     regret_after_ties_fraction: float
     """Regret once these were measured and the fastest of them is taken."""
 
@@ -49,6 +54,7 @@ class RankingSize:
     mean_spearman: float
     mean_regret_fraction: float
     mean_near_ties: float
+    mean_regret_by_evidence_fraction: float
     mean_regret_after_ties_fraction: float
 
 
@@ -63,13 +69,15 @@ class Ranking:
     """By the number of layouts, few first."""
 
 
-def ranking(rows: Iterable[TimedRow]) -> Ranking | None:
+def ranking(rows: Iterable[TimedRow], inside: Inside | None = None) -> Ranking | None:
     """Order of the layouts of every job with at least three; null where there is no such job.
+
+    `inside` says whether a layout stays inside what was measured; without it none is asked.
 
     Runs are of one job that share model, machine, batch, sequence, precision and runtime; runs of
     one layout count once, with their mean.
     """
-    groups = tuple(filter(None, map(_group, jobs_of(rows))))
+    groups = tuple(filter(None, (_group(job, inside) for job in jobs_of(rows))))
     if not groups:
         return None
     return Ranking(
@@ -117,7 +125,7 @@ def job_of(row: TimedRow) -> object:
     )
 
 
-def _group(rows: Sequence[TimedRow]) -> RankingGroup | None:
+def _group(rows: Sequence[TimedRow], inside: Inside | None) -> RankingGroup | None:
     layouts: dict[Layout, list[TimedRow]] = {}
     for row in rows:
         layouts.setdefault(row.layout, []).append(row)
@@ -126,12 +134,14 @@ def _group(rows: Sequence[TimedRow]) -> RankingGroup | None:
     predicted = [fmean(row.predicted_s for row in same) for same in layouts.values()]
     measured = [fmean(row.measured_s for row in same) for same in layouts.values()]
     run, best, picked = rows[0].run, min(measured), int(np.argmin(predicted))
-    first = list(layouts)[picked]
+    each = list(layouts)
     ties = [
-        seconds
-        for one, at, seconds in zip(layouts, predicted, measured, strict=True)
-        if is_near_tie(one, at, first, predicted[picked])
+        i
+        for i, layout in enumerate(each)
+        if is_near_tie(layout, predicted[i], each[picked], predicted[picked])
     ]
+    known = {i: inside(layouts[each[i]][0]) if inside else None for i in ties}
+    listed = min(ties, key=lambda i: place_of_tie(known[i], predicted[i]))
     return RankingGroup(
         run.model.name,
         gpu_called(run.cluster.gpu) or "",
@@ -141,7 +151,8 @@ def _group(rows: Sequence[TimedRow]) -> RankingGroup | None:
         spearman(predicted, measured),
         measured[picked] / best - 1,
         len(ties),
-        min(ties) / best - 1,
+        measured[listed] / best - 1,
+        min(measured[i] for i in ties) / best - 1,
     )
 
 
@@ -158,5 +169,6 @@ def sizes_of(groups: Sequence[RankingGroup]) -> Iterator[RankingSize]:
                 fmean(one.spearman for one in own),
                 fmean(one.regret_fraction for one in own),
                 fmean(one.near_ties for one in own),
+                fmean(one.regret_by_evidence_fraction for one in own),
                 fmean(one.regret_after_ties_fraction for one in own),
             )

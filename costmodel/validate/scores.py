@@ -16,7 +16,7 @@ from trainplan.costmodel.validate.memory_scores import (
 )
 from trainplan.costmodel.validate.one_step import OneStep, after_one_step
 from trainplan.costmodel.validate.predict import Prediction
-from trainplan.costmodel.validate.ranking import Ranking, ranking
+from trainplan.costmodel.validate.ranking import Inside, Ranking, ranking
 from trainplan.costmodel.validate.steps import (
     GROUPINGS,
     Errors,
@@ -78,11 +78,13 @@ class Scores:
     """Reason -> rows, over all rows of the files."""
 
 
-def scores(predictions: Sequence[Prediction], *, everything: bool = False) -> Scores:
+def scores(
+    predictions: Sequence[Prediction], *, everything: bool = False, inside: Inside | None = None
+) -> Scores:
     """Every score.
 
     Step times of `strict` rows, memory and labels of rows that are not suspect; of all rows with
-    `everything`.
+    `everything`. `inside`: as in `ranking`.
     """
     rows = timed_rows(predictions, everything=everything)
     asked = sum(has_comparable_step(one.run, everything=everything) for one in predictions)
@@ -93,7 +95,7 @@ def scores(predictions: Sequence[Prediction], *, everything: bool = False) -> Sc
         headline=headline(rows, asked),
         step_time=errors("all", [row.error_fraction for row in rows]) if rows else None,
         groups={name: errors_by(rows, names_of) for name, names_of in GROUPINGS.items()},
-        ranking=ranking(rows),
+        ranking=ranking(rows, inside),
         layout_study=layout_study(rows),
         memory=memory_errors(peak_rows(predictions, everything=everything)),
         verdicts=verdicts(predictions, everything=everything),

@@ -81,6 +81,9 @@ def figures(findings: Findings) -> Mapping[str, Figure]:
         "rows_priced": (len(found.rows), 0.0, "higher"),
         "labels_answered": (verdicts.answered, 0.0, "higher"),
     }
+    if findings.leave_one_out:
+        left_out = findings.leave_one_out["mean_of_medians"]
+        values["step_time_source_left_out"] = (left_out, 0.003, "lower")
     for loop in findings.closed_loops:
         values[f"profile_{loop.name}_mean"] = (loop.means[1], 0.005, "lower")
     for one in found.memory.by_kind:

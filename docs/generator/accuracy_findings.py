@@ -8,6 +8,7 @@ from functools import cached_property
 
 from accuracy_left_out import Json, left_out_rows
 from accuracy_profiles import Loop, closed_loops
+from accuracy_ranking import inside_of_others
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
@@ -60,7 +61,8 @@ class Findings:
     @cached_property
     def scores(self) -> Scores:
         """Of the strict rows."""
-        return scores(self.predictions)
+        rows = timed_rows(self.predictions, everything=False)
+        return scores(self.predictions, inside=inside_of_others(rows))
 
     @cached_property
     def left_out_rows(self) -> tuple[TimedRow, ...]:

@@ -19,8 +19,9 @@ Json = Mapping[str, Any]
 
 HEADLINES = ("figure", "fitted", "source left out")
 KINDS = {"dense models": False, "mixtures of experts": True}
-MOST_LEARNT = 0.5
-"""From here on a number is more of the runs than of its prior."""
+MOST_LEARNT, LEAST_LEARNT = 0.5, 0.01
+"""From the first on a number is more of the runs than of its prior; below the other it is not told.
+"""
 
 
 def left_out_rows(rows: Sequence[TimedRow], found: Json | None) -> tuple[TimedRow, ...]:
@@ -108,29 +109,36 @@ def _fitted(found: Json) -> str:
     counts, constants = found.get("fitted"), found["constants"]
     if counts is None:
         return ""
-    moved = {name: one for name, one in constants.items() if one["moved_by"]}
-    one_source = [name for name, one in moved.items() if len(one["moved_by"]) == 1]
-    mostly = [name for name, one in constants.items() if one["learnt"] >= MOST_LEARNT]
+    mostly = [one for one in constants.values() if one["learnt"] >= MOST_LEARNT]
+    moved = [one for one in constants.values() if one["moved_by"]]
+    resting = [one for one in constants.values() if one["rests_on"]]
+    still = [name for name, one in constants.items() if one["learnt"] < LEAST_LEARNT]
     rows = (
         (
             f"`{name}`",
             *(f"{one[key]:.4g}" for key in ("value", "min", "max")),
             percent(one["learnt"], 0),
             ", ".join(one["moved_by"]),
+            ", ".join(one["rests_on"]),
         )
         for name, one in sorted(constants.items())
+        if name not in still
     )
-    head = ("number", "all sources", "least", "most", "learnt", "moved by")
+    head = ("number", "all sources", "least", "most", "learnt", "moved by", "rests on")
     return f"""\
 ### What is fitted
 
-{counts["numbers"]} numbers on {counts["runs"]} runs in {counts["layouts"]} layouts. Each has a
-prior that none of these runs gave, and most stay near it: what the runs say is worth
-{counts["effective"]:.0f} numbers (the sum of *learnt*, the share of a number that is of the runs
-and not of its prior), and {len(mostly)} are more of the runs than of their prior.
+{counts["numbers"]} numbers on {counts["runs"]} runs in {counts["layouts"]} layouts; a source counts
+as much as eight independent runs. Each number has a prior that none of these runs gave. *Learnt* is
+the share of it that is of the runs and not of its prior; the sum, what the runs really set, is
+{counts["effective"]:.0f} numbers. {len(mostly)} are more of the runs than of their prior.
 
-*Moved by* are the sources without which a number is half the spread of its prior away, or more.
-{len(moved)} numbers have some; {len(one_source)} of them rest on one source alone, so they are
-findings about it as much as constants.
+*Least* and *most*: where it goes when a source is left out. *Moved by*: without this source it is
+half the spread of its prior away, or more ({len(moved)} numbers). *Rests on*: without this source
+less than half of what is learnt of it is left ({len(resting)} numbers), so it is a finding about
+that source as much as a constant. `class` and `architecture` are factors of the speeds of GPUs.
 
-{table(head, rows)}"""
+{table(head, rows)}
+
+The runs say less than {percent(LEAST_LEARNT, 0)} of {len(still)} more:
+{", ".join(f"`{name}`" for name in sorted(still))}."""

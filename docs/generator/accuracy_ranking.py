@@ -11,9 +11,9 @@ from evidence_table import published_run
 
 from trainplan.cli.render.parts.text import percent
 from trainplan.cli.render.validate import SIZES_HEAD, sizes_rows
-from trainplan.costmodel.machine.comparison import is_near_tie
+from trainplan.costmodel.machine.comparison import is_near_tie, place_of_tie
 from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS, jobs_of
+from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS, Inside, jobs_of
 from trainplan.costmodel.validate.scores import Scores
 from trainplan.costmodel.validate.steps import TimedRow
 from trainplan.planner.evidence.distance import distance
@@ -42,7 +42,9 @@ class Tie:
 
 RULES: Mapping[str, Callable[[Tie], tuple[float, ...]]] = {
     "the fastest by the model": lambda tie: (tie.row.predicted_s,),
-    "those inside what was measured first": lambda tie: (not tie.inside, tie.row.predicted_s),
+    "those inside what was measured first": lambda tie: place_of_tie(
+        tie.inside, tie.row.predicted_s
+    ),
     "the nearest to a measured run": lambda tie: (tie.near, tie.row.predicted_s),
     "groups over the fewest nodes": lambda tie: (tie.nodes, tie.row.predicted_s),
     "most free memory": lambda tie: (-tie.row.estimate.memory.headroom_bytes,),
@@ -67,7 +69,9 @@ pick; *Spearman*: correlation of the ranks.
 {ranking_table(found.ranking)}
 
 The more layouts, the more can be lost. *Near-ties* are the layouts that the model cannot tell from
-the one it picks, with it; who measures them all and takes the fastest has the last column:
+the one it picks, with it. *By evidence*: regret of the first of them as a search lists them, those
+inside what other sources measured, then by time. *All measured*: of who measures them and takes the
+fastest.
 
 {table(("layouts", *SIZES_HEAD), sizes_rows(found.ranking))}
 
@@ -112,8 +116,7 @@ def _regret(ties: Sequence[Tie], best: float, rule: Callable[[Tie], tuple[float,
 
 def _groups(rows: Sequence[TimedRow]) -> list[tuple[str, Sequence[Tie], float]]:
     """Of every job its source, its near-ties, and the fastest measured step."""
-    runs = [(row.run.source_group, published_run(row, "")) for row in rows]
-    found = []
+    known, found = _others(rows), []
     for group in jobs_of(rows):
         layouts: dict[Layout, list[TimedRow]] = {}
         for row in group:
@@ -125,15 +128,29 @@ def _groups(rows: Sequence[TimedRow]) -> list[tuple[str, Sequence[Tie], float]]:
             for same in layouts.values()
         ]
         source = single[0].run.source_group
-        others = Measurements(tuple(run for name, run in runs if name != source))
         first = min(single, key=lambda row: row.predicted_s)
         ties = [
-            _tie(row, others)
+            _tie(row, known[source])
             for row in single
             if is_near_tie(row.layout, row.predicted_s, first.layout, first.predicted_s)
         ]
         found.append((source, ties, min(row.measured_s for row in single)))
     return found
+
+
+def inside_of_others(rows: Sequence[TimedRow]) -> Inside:
+    """Does a layout stay inside what other sources than its own measured?"""
+    known = _others(rows)
+    return lambda row: is_inside(row.job, row.layout, known[row.run.source_group])
+
+
+def _others(rows: Sequence[TimedRow]) -> Mapping[str, Measurements]:
+    """What all other sources measured, by source."""
+    runs = [(row.run.source_group, published_run(row, "")) for row in rows]
+    return {
+        source: Measurements(tuple(run for name, run in runs if name != source))
+        for source in dict.fromkeys(name for name, _ in runs)
+    }
 
 
 def _tie(row: TimedRow, others: Measurements) -> Tie:

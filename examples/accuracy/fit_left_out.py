@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +15,9 @@ from fit_rows import FloatColumn, Row
 
 from trainplan.costmodel.machine.uncertainty import LEVEL
 from trainplan.costmodel.validate.steps import mean_of_medians
+
+LEAST_LEARNT = 0.1
+"""Numbers of which the runs say less rest on their priors. Source: assumed."""
 
 
 def per_source(rows: Sequence[Row], residual: FloatColumn) -> dict[str, float]:
@@ -36,67 +39,95 @@ def leave_one_out(
     """Every source predicted by a fit that never saw it; `say` reports each.
 
     What its authors measured of kernels is forgotten, too. `residuals` are ln(predicted / measured)
-    of every run by its id; `fitted` counts numbers, runs and what the runs say of the numbers;
-    `moved_by` names the sources without which a number is half its spread away, or more.
+    of every run by its id; `fitted` counts numbers, runs and what the runs say of the numbers.
     """
     rows, sources = problem.rows, sorted({row.source for row in problem.rows})
-    whole = dict(zip(names, problem.theta, strict=True))
     result: dict[str, dict[str, float]] = {}
     misses: list[Miss] = []
-    without: dict[str, dict[str, float]] = {}
+    without: dict[str, Fitted] = {}
     for source in sources:
-        theta = _fitted_without(problem, names, source)
-        without[source] = theta
+        without[source] = _fitted(problem, names, source)
         left = [row for row in rows if row.source == source]
-        residual = residuals(left, theta, source)
+        residual = residuals(left, without[source].theta, source)
         result[source] = {"n": len(left), "median_error": per_source(left, residual)[source] / 100}
         misses += [Miss(row, source, float(miss)) for row, miss in zip(left, residual, strict=True)]
         say(f"without {source:10} {100 * result[source]['median_error']:6.2f} %")
-    kinds = sorted({miss.kind for miss in misses})
-    learnt = dict(zip(names, problem.learnt(), strict=True))
-    spreads = dict(zip(names, problem.spreads, strict=True))
+    whole = _fitted(problem, names, None)
     return {
         "sources": result,
         "mean_of_medians": float(np.mean([one["median_error"] for one in result.values()])),
         "kinds": _kinds(misses),
         "residuals": {miss.row.run.id: round(miss.residual, 5) for miss in misses},
-        "intervals": {
-            kind: {
-                "half_width": _width(misses, kind, None),
-                "runs": sum(miss.kind == kind for miss in misses),
-            }
-            for kind in kinds
-        },
+        "intervals": _intervals(misses),
         "coverage": {source: _coverage(misses, source) for source in sources},
         "fitted": {
             "numbers": len(names),
-            "effective": round(sum(learnt.values()), 1),
+            "effective": round(sum(whole.learnt.values()), 1),
             "runs": len(rows),
             "layouts": len({row.key for row in rows}),
         },
         "constants": {
-            name: {
-                "value": value_of(name, whole),
-                "min": min(value_of(name, theta) for theta in without.values()),
-                "max": max(value_of(name, theta) for theta in without.values()),
-                "learnt": round(learnt[name], 3),
-                "moved_by": [
-                    source
-                    for source, theta in without.items()
-                    if abs(theta[name] - whole[name]) > spreads[name] / 2
-                ],
-            }
-            for name in names
+            parameter: _number(parameter, float(spread), whole, without)
+            for parameter, spread in zip(names, problem.spreads, strict=True)
         },
     }
 
 
-def _fitted_without(problem: Problem, names: Sequence[str], source: str) -> dict[str, float]:
-    """Most probable parameters of all other sources."""
-    keep = np.array([row.source != source for row in problem.rows])
-    forgotten = np.array(spreads_without(names, list(problem.spreads), source))
-    solved = replace(problem, spreads=forgotten).solve(keep, largest=math.inf)
-    return dict(zip(names, solved, strict=True))
+@dataclass(frozen=True)
+class Fitted:
+    """Most probable parameters, and what the runs say of each."""
+
+    theta: Mapping[str, float]
+    learnt: Mapping[str, float]
+
+
+def _fitted(problem: Problem, names: Sequence[str], left_out: str | None) -> Fitted:
+    """Of all sources, or of all but one."""
+    keep = np.array([row.source != left_out for row in problem.rows])
+    theta = problem.theta
+    if left_out:
+        spreads = np.array(spreads_without(names, list(problem.spreads), left_out))
+        theta = replace(problem, spreads=spreads).solve(keep, largest=math.inf)
+    learnt = problem.learnt(keep)
+    return Fitted(dict(zip(names, theta, strict=True)), dict(zip(names, learnt, strict=True)))
+
+
+def _number(
+    name: str, spread: float, whole: Fitted, without: Mapping[str, Fitted]
+) -> dict[str, object]:
+    """A fitted number, how far it moves, and on whom it rests.
+
+    `moved_by` names the sources without which it is half its spread away, or more, `rests_on` those
+    without which less than half of what is learnt of it is left.
+    """
+    values = [value_of(name, one.theta) for one in without.values()]
+    learnt = whole.learnt[name]
+    return {
+        "value": value_of(name, whole.theta),
+        "min": min(values),
+        "max": max(values),
+        "learnt": round(learnt, 3),
+        "moved_by": [
+            source
+            for source, one in without.items()
+            if abs(one.theta[name] - whole.theta[name]) > spread / 2
+        ],
+        "rests_on": [
+            source
+            for source, one in without.items()
+            if learnt >= LEAST_LEARNT and one.learnt[name] < learnt / 2
+        ],
+    }
+
+
+def _intervals(misses: Sequence[Miss]) -> dict[str, dict[str, float]]:
+    return {
+        kind: {
+            "half_width": _width(misses, kind, None),
+            "runs": sum(miss.kind == kind for miss in misses),
+        }
+        for kind in sorted({miss.kind for miss in misses})
+    }
 
 
 @dataclass(frozen=True)

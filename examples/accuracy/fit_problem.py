@@ -49,15 +49,14 @@ class Problem:
                 break
         return np.clip(point, self.theta - largest, self.theta + largest)
 
-    def learnt(self) -> FloatColumn:
-        """What the runs say of each parameter beside its prior: 0 nothing, 1 all.
+    def learnt(self, keep: NDArray[np.bool_]) -> FloatColumn:
+        """What the rows kept say of each parameter beside its prior: 0 nothing, 1 all.
 
         Source: derived; of a linear problem with normal errors the shares of the data in the most
         probable parameters, whose sum is the effective number of parameters (Hastie, Tibshirani
         and Friedman, The Elements of Statistical Learning, 2nd edition, section 3.4.1).
         """
-        everything = np.ones(len(self.rows), dtype=bool)
-        evidence, _ = self._normal(self.theta, self._parts(everything))
+        evidence, _ = self._normal(self.theta, self._parts(keep))
         whole = evidence + np.diag(1 / self.spreads**2)
         return np.asarray(np.diag(np.linalg.solve(whole, evidence)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.comparison import is_near_tie
+from trainplan.costmodel.machine.comparison import is_near_tie, place_of_tie
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import explicit
 from trainplan.planner.evidence.evidence import is_inside
@@ -17,9 +17,8 @@ def candidates_of(
 ) -> tuple[Candidate, ...]:
     """The answer first, then near-ties, then the others by time.
 
-    Of near-ties, those inside what was measured come first; that is left out where the answer alone
-    is asked for. By time again inside each: on measured groups of layouts no other order picks
-    better (docs/accuracy.md, near-ties), and by headroom the pick is nearly the worst.
+    Near-ties come as `place_of_tie` says; what was measured is left out where the answer alone is
+    asked for.
     """
     rows = context_of(job, machine).with_table(finalists)
     estimates = explicit(rows, memory_margin=options.memory_margin)
@@ -29,7 +28,8 @@ def candidates_of(
     inside = [None if options.only_answer else is_inside(job, layout) for layout in layouts]
 
     def place(i: int) -> tuple[bool, bool, bool, float]:
-        return i > 0, not ties[i], ties[i] and not inside[i], seconds[i]
+        rest = place_of_tie(inside[i], seconds[i]) if ties[i] else (False, seconds[i])
+        return i > 0, not ties[i], *rest
 
     order = sorted(range(len(estimates)), key=place)
     return tuple(

@@ -50,12 +50,12 @@ def test_pages_agree_within_the_last_digit(accuracy):
 
 
 def test_numbers_that_rest_on_one_source_are_counted(accuracy):
-    """Of three numbers one moves without one source, one without two, one without none."""
+    """Of three numbers one rests on a source, one moves without each of two, one is not learnt."""
     said = {"value": 1.0, "min": 0.9, "max": 1.1, "learnt": 0.4}
     constants = {
-        "alone": said | {"moved_by": ["vtrain"], "learnt": 0.6},
-        "shared": said | {"moved_by": ["bridge", "vtrain"]},
-        "still": said | {"moved_by": []},
+        "alone": said | {"moved_by": [], "rests_on": ["vtrain"], "learnt": 0.6},
+        "shared": said | {"moved_by": ["bridge", "vtrain"], "rests_on": []},
+        "still": said | {"moved_by": [], "rests_on": [], "learnt": 0.004},
     }
     found = {
         "sources": {"vtrain": {"n": 3, "median_error": 0.1}},
@@ -65,10 +65,11 @@ def test_numbers_that_rest_on_one_source_are_counted(accuracy):
     }
     page = " ".join(accuracy.accuracy_left_out.section(found).split())
     assert "3 numbers on 7 runs in 5 layouts" in page
-    assert "worth 1 numbers" in page
-    assert "and 1 are more of the runs" in page
-    assert "2 numbers have some; 1 of them rest on one source alone" in page
-    assert "| `shared` | 1 | 0.9 | 1.1 | 40 % | bridge, vtrain |" in page
+    assert "is 1 numbers. 1 are more of the runs" in page
+    assert "or more (1 numbers)" in page
+    assert "is left (1 numbers)" in page
+    assert "| `shared` | 1 | 0.9 | 1.1 | 40 % | bridge, vtrain |  |" in page.replace("| |", "|  |")
+    assert "The runs say less than 1 % of 1 more: `still`." in page
 
 
 def test_rows_of_a_source_left_out_are_those_of_the_fit_without_it(accuracy):

@@ -64,12 +64,12 @@ def test_a_source_left_out_does_not_speak(rows):
 def test_what_the_runs_say_of_a_number_lies_between_nothing_and_all(rows):
     """Of three numbers, one they do not depend on, one they do a little, and one much."""
     slope = np.random.default_rng(2).normal(size=(len(rows), 3)) * [0.0, 0.01, 3.0]
-    zeros = np.zeros(len(rows))
-    learnt = Problem(list(rows), np.full(3, 0.3), np.zeros(3), zeros, slope).learnt()
+    zeros, everything = np.zeros(len(rows)), np.ones(len(rows), dtype=bool)
+    learnt = Problem(list(rows), np.full(3, 0.3), np.zeros(3), zeros, slope).learnt(everything)
     assert learnt[0] == 0.0
     assert 0.02 < learnt[1] < 0.5
     assert 0.99 < learnt[2] < 1.0
-    sure = Problem(list(rows), np.full(3, 0.03), np.zeros(3), zeros, slope).learnt()
+    sure = Problem(list(rows), np.full(3, 0.03), np.zeros(3), zeros, slope).learnt(everything)
     assert sure[1] < learnt[1] / 10
 
 
@@ -101,6 +101,8 @@ def test_a_number_that_one_source_asks_for_is_moved_by_it_alone(rows, monkeypatc
     found = fit_left_out.leave_one_out(problem, names, lambda line: None)
     assert found["constants"]["host_legacy"]["moved_by"] == ["vtrain"]
     assert found["constants"]["host_moe"]["moved_by"] == []
+    assert found["constants"]["host_legacy"]["rests_on"] == ["vtrain"]
+    assert found["constants"]["host_moe"]["rests_on"] == []
     assert found["residuals"] == {row.run.id: 0.05 for row in rows}
     assert found["fitted"]["numbers"] == 2
     assert found["kinds"] == dict.fromkeys(

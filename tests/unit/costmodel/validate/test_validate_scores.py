@@ -115,6 +115,9 @@ def test_near_ties_of_the_pick_are_those_worth_a_measurement():
     found = ranking([first, close, *others]).groups[0]
     assert (found.near_ties, found.regret_fraction) == (2, 1.0)
     assert found.regret_after_ties_fraction == 0.0
+    assert found.regret_by_evidence_fraction == 1.0
+    known = ranking([first, close, *others], lambda row: row.layout == close.layout).groups[0]
+    assert (known.regret_fraction, known.regret_by_evidence_fraction) == (1.0, 0.0)
     apart = ranking([first, replace(second, measured_s=1.0), *others]).groups[0]
     assert (apart.near_ties, apart.regret_after_ties_fraction) == (1, 1.0)
 
