@@ -91,8 +91,11 @@ def gather_overlap(candidates: Candidates) -> Overlap:
 def _overlap(candidates: Candidates, overlapped: BoolColumn) -> Overlap:
     """Of traffic in buckets or by virtual stages, where it is hidden at all.
 
+    What is hidden still slows the passes that it runs beside, by the share s of `fsdp_contention`.
     Source: as `reduction_overlap`; stages one by one, T traffic and C seconds of a pass: T / vpp is
-    left if each goes in the pp C / vpp between two, else all but (vpp - 1) pp C / vpp of T.
+    left if each goes in the pp C / vpp between two, else all but (vpp - 1) pp C / vpp of T. Of
+    max(l T, T - w C), hidden s T - s max(l T, T - w C) comes on top, so l is l + s (1 - l) and w is
+    (1 - s) w.
     """
     table = candidates.table
     constants, whole = (
@@ -101,6 +104,8 @@ def _overlap(candidates: Candidates, overlapped: BoolColumn) -> Overlap:
     )
     least = np.where(whole, 1 / table.vpp, constants.first_bucket)
     window = np.where(whole, table.pp * (1 - 1 / table.vpp), constants.overlap_window)
+    slowed = constants.fsdp_contention
+    least, window = least + slowed * (1 - least), (1 - slowed) * window
     return Overlap(np.where(overlapped, least, 1.0), np.where(overlapped, window, 0.0))
 
 
