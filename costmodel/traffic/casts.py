@@ -16,15 +16,20 @@ from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.pipeline.ranks import Ranks
 
-TRANSPOSING = ("ada", "hopper")
+TRANSPOSING = ("ada", "hopper", "blackwell-workstation")
 """Architectures whose 8-bit products read both operands along the summed dimension, so that the
 backward pass needs a transposed copy of each weight.
 
 Source: NVIDIA/TransformerEngine @d0067d0d `pytorch/tensor/storage/float8_tensor_storage.py`,
-update_usage: no transpose where is_non_tn_fp8_gemm_supported, compute capability 10 and above.
+update_usage, and `pytorch/utils.py`, is_non_tn_fp8_gemm_supported: not with compute capability 10
+and 11.
 """
 ELEMENT_BYTES = {"fp8": BYTES_FP8, "mxfp8": BYTES_FP8, "nvfp4": BYTES_FP8 / 2}
-"""Bytes of one weight that products read, by precision. Source: its bits, scales not counted."""
+"""Bytes of one weight that products read, by precision; scales are not counted.
+
+Source: derived; a weight of 8 bits is one byte of what products read, and one of 4 bits is half a
+byte, since two of them are packed into one.
+"""
 
 
 def copied_bytes(candidates: Candidates, machine: Machine) -> float:
@@ -67,5 +72,6 @@ def rank_cast_seconds(candidates: Candidates, machine: Machine, ranks: Ranks) ->
         experts=tuple(one * own for one, own in zip(made.experts, narrow, strict=True)),
         tower=TowerParams(*np.zeros((2, len(table)))),
     )
-    seconds = moved * rank_params(ranks, cast).weighted(1.0, 1.0)
+    every = np.full(len(table), moved)
+    seconds = rank_params(ranks, cast).weighted(every, every)
     return np.asarray(table.pp * seconds / streaming_bytes_per_second(machine))
