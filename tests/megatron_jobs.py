@@ -72,9 +72,11 @@ DEEPSEEK = DENSE.model_copy(
 
 def export(model=DENSE, cluster="1x8:h100-sxm", training=None, **layout) -> LaunchConfig:
     values = {"seq_length": 2048, "global_batch_size": 64} | (training or {})
-    gpus = parse_cluster(cluster).num_gpus
+    described = parse_cluster(cluster)
+    gpus = described.num_gpus
     used = layout.get("tp", 1) * layout.get("pp", 1) * layout.get("cp", 1)
-    job = Job(model=model, training=TrainingSpec(**values), cluster=parse_cluster(cluster))
+    settings = {"options": layout.pop("options")} if "options" in layout else {}
+    job = Job(model=model, training=TrainingSpec(**values), cluster=described, **settings)
     return EXPORTERS["megatron-lm"](job, Layout(**{"dp": gpus // used} | layout))
 
 

@@ -54,6 +54,7 @@ EXPOSED = (
     "tp_overlap_exposed",
     "expert_overlap_exposed",
     "first_bucket",
+    "overlap_contention",
     "fsdp_contention",
 )
 """Shares: a factor stops at 1."""

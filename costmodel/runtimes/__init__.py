@@ -119,11 +119,11 @@ def _traits_of(key: Identical[Job]) -> RuntimeTraits:
     job = key.of
     traits = runtime(job.runtime)
     refuse_training(job, traits, {name: one.adapting.methods for name, one in RUNTIMES.items()})
-    kernels, sharding = traits.kernels, traits.sharding
-    if traits.footprint.low_precision == "primary":
+    sharding, footprint = traits.sharding, traits.footprint.with_options(job.options)
+    if footprint.low_precision == "primary":
         gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
         sharding = replace(sharding, weight_message_bytes=gathered)
-    kernels = replace(kernels, attention=attention_on(job, kernels.attention))
+    kernels = replace(traits.kernels, attention=attention_on(job, traits.kernels.attention))
     experts = traits.experts
     if experts.dispatcher_across == "deepep" and domain_gpus(job) > DEEPEP_PEERS:
         experts = replace(experts, dispatcher_across="alltoall")

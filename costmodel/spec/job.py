@@ -47,6 +47,9 @@ class RuntimeOptions(Spec):
     each expert."""
     gradient_dtype: GradientType | None = None
     """Accumulated and reduced gradients."""
+    fp8_param_gather: bool | None = None
+    """Weights of products in 8 or 4 bits exist in those alone and are gathered in them; else in 16
+    bits, with low-precision copies that are made anew each step."""
     moment_dtype: StateType | None = None
     """Both Adam moments."""
     offload_activation_layers: NonNegativeInt | None = None

@@ -91,8 +91,11 @@ def gather_overlap(candidates: Candidates) -> Overlap:
 def _overlap(candidates: Candidates, overlapped: BoolColumn) -> Overlap:
     """Of traffic in buckets or by virtual stages, where it is hidden at all.
 
+    What is hidden slows the passes that it runs beside, by s = `overlap_contention` of itself.
     Source: as `reduction_overlap`; stages one by one, T traffic and C seconds of a pass: T / vpp is
-    left if each goes in the pp C / vpp between two, else all but (vpp - 1) pp C / vpp of T.
+    left if each goes in the pp C / vpp between two, else all but (vpp - 1) pp C / vpp of T. Of
+    max(l T, T - w C), hidden s T - s max(l T, T - w C) comes on top, so l is l + s (1 - l) and w is
+    (1 - s) w.
     """
     table = candidates.table
     constants, whole = (
@@ -101,6 +104,8 @@ def _overlap(candidates: Candidates, overlapped: BoolColumn) -> Overlap:
     )
     least = np.where(whole, 1 / table.vpp, constants.first_bucket)
     window = np.where(whole, table.pp * (1 - 1 / table.vpp), constants.overlap_window)
+    slowed = constants.overlap_contention
+    least, window = least + slowed * (1 - least), (1 - slowed) * window
     return Overlap(np.where(overlapped, least, 1.0), np.where(overlapped, window, 0.0))
 
 
@@ -203,7 +208,7 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     reduce, gather = np.zeros((2, 1, 1))
     weight_bytes = traits.sharding.weight_message_bytes or machine.storage_bytes
     degrees = (table.tp, table.cp, table.dp, table.etp * table.ep)
-    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
+    one, key = distinct(*degrees, table.dp_replicate, table.zero_stage, table.vpp)
     some = candidates if len(table) == 1 else candidates.take(one)
     held = ((params.shared, _dense_rates), (params.expert, _expert_rates))
     for count, rates in held if params.has_experts else held[:1]:
@@ -224,7 +229,7 @@ def exposed_seconds(makespan: Rows, ends: ClassRows, traffic: ClassRows) -> Rows
     return np.asarray(np.maximum(0.0, (ends + traffic).max(axis=0) - makespan))
 
 
-RATE_COLUMNS = "tp cp dp ep etp dp_replicate zero_stage"
+RATE_COLUMNS = "tp cp dp ep etp dp_replicate zero_stage vpp"
 """What the price of a byte of weights or gradients depends on."""
 
 
@@ -239,13 +244,18 @@ def _expert_rates(candidates: Candidates) -> tuple[Rate, Rate]:
 
 
 def _step_rates(candidates: Candidates, links: StateGroups) -> tuple[Rate, Rate]:
-    """Price of the gradient reduction and of the parameter gather that each row's stage pays."""
+    """Price of the gradient reduction and of the parameter gather that each row's stage pays.
+
+    Source: `Sharding.whole_stages`; each virtual stage of a rank is one call of either.
+    """
     machine, traits, table = candidates.machine, candidates.traits, candidates.table
     replicated, sharded = table.zero_stage == 0, table.zero_stage == 1
     gathers = sharded | ((table.zero_stage == 2) & (not traits.sharding.gathers_every_pass))
     whole = replicated | (sharded & traits.sharding.reduces_whole_gradients)
     reduction = links.reduction(machine, sharded=sharded, whole=whole)
-    return reduction, only(gathers, collective_rate(machine, "all_gather", links.shard))
+    gathering = only(gathers, collective_rate(machine, "all_gather", links.shard))
+    calls = np.where(traits.sharding.whole_stages, table.vpp, 1)
+    return reduction.in_calls(calls), gathering.in_calls(calls)
 
 
 def rank_optimizer_seconds(

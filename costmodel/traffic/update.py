@@ -24,6 +24,7 @@ from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import expert_shard_ranks, rank_params, shard_ranks
 from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of
 from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.traffic.casts import rank_cast_seconds
 
 FACTOR_FLOP_PER_SECOND = 0.8e12
 """FLOPs a second of factorizations, which run mostly one after the other.
@@ -41,13 +42,14 @@ Source: ADAM_SHARD_BYTES, whose other 16 bytes are both moments, read and writte
 
 
 def rank_update_seconds(candidates: Candidates, machine: Machine, ranks: Ranks) -> ClassRows:
-    """Seconds to add to those of AdamW, of each rank class; AdamW itself adds nothing.
+    """Seconds to add to those of AdamW, of each rank class; AdamW itself adds nothing but casts.
 
     Source: derived; a rank updates whole blocks, and of what is sharded one part of as many as
-    there are ranks, whole matrices of it or pieces.
+    there are ranks, whole matrices of it or pieces; `rank_cast_seconds`.
     """
+    casts = rank_cast_seconds(candidates, machine, ranks)
     if optimizer_of(candidates.job.training.optimizer).on_host:
-        return np.zeros((1, 1))
+        return casts
     blocks = of_blocks(
         candidates.job,
         candidates.table,
@@ -56,7 +58,7 @@ def rank_update_seconds(candidates: Candidates, machine: Machine, ranks: Ranks) 
     table = candidates.table
     shards = (shard_ranks(table), expert_shard_ranks(table))
     shares = (np.where(table.zero_stage >= 1, 1 / number, 1.0) for number in shards)
-    return rank_params(ranks, blocks).weighted(*shares)
+    return np.asarray(casts + rank_params(ranks, blocks).weighted(*shares))
 
 
 def tensor_seconds(candidates: Candidates, machine: Machine, one: Matrix) -> FloatColumn:

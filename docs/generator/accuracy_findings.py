@@ -36,6 +36,11 @@ class Replacement:
 HOST = ("host_dense", "host_legacy", "host_fsdp", "host_moe", "host_moe_graph")
 EXPERTS = ("expert_extra_rows", "expert_extra_rows_weight_gradient")
 REPLACEMENTS = (
+    Replacement(
+        "hidden traffic of replicas slows nothing",
+        {"overlap_contention": NOTHING},
+        lambda run: (run.cluster.num_gpus or 1) > (run.layout.tp or 1) * (run.layout.pp or 1),
+    ),
     Replacement("kernels launch in no time", dict.fromkeys(HOST, NOTHING), lambda run: True),
     Replacement(
         "the network reaches its datasheet bandwidth",

@@ -34,6 +34,7 @@ CHOICES = {
     "overlap_moe_a2a": (None, True),
     "moe_dispatcher": (None, "deepep", "hybridep"),
     "gradient_dtype": (None, "bf16"),
+    "fp8_param_gather": (None, True, False),
     "moment_dtype": (None, "bf16"),
     "offload_activation_layers": (None, None, None, 2),
     "cp_comm_type": (None, "a2a", "all_gather"),

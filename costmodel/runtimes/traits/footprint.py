@@ -77,10 +77,13 @@ class Footprint:
     """Layers of a rank whose activations wait in host memory."""
 
     def with_options(self, options: RuntimeOptions) -> Footprint:
-        """That of a run that may state the type of its moments and what it offloads."""
+        """That of a run that may state types of moments and of weights, and what it offloads."""
         stated = MOMENT_BYTES.get(options.moment_dtype or "")
+        alone: LowPrecision = "primary" if options.fp8_param_gather else "cached"
+        told = options.fp8_param_gather is not None and self.low_precision != "cast"
         return replace(
             self,
+            low_precision=alone if told else self.low_precision,
             moment_bytes=stated_or(stated, self.moment_bytes),
             offloaded_layers=stated_or(options.offload_activation_layers, self.offloaded_layers),
         )

@@ -72,6 +72,8 @@ class Constants(Spec):
     """Share of overlapped data-parallel traffic that has nothing to hide behind."""
     overlap_window: PositiveFloat
     """Share of one micro batch's pass that data-parallel traffic can hide behind."""
+    overlap_contention: PositiveFloat
+    """Share of hidden data-parallel traffic of a step that slows the passes it hides behind."""
     fsdp_contention: PositiveFloat
     """Share of hidden FSDP traffic that slows the compute it hides behind."""
 

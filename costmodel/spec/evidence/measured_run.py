@@ -178,6 +178,7 @@ class RunLayout(_Record):
     cuda_graph: bool | str | tuple[str, ...] | None = None
     moe_dispatcher: str | None = None
     gradient_dtype: Literal["bf16", "fp32"] | None = None
+    fp8_param_gather: bool | None = None
     per_stage: tuple[RunStage, ...] | None = None
     layers_per_stage: tuple[NonNegativeInt, ...] | None = None
     """Layers of every stage; where they are two more than the model has, the first counts the

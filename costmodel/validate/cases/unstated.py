@@ -150,6 +150,7 @@ def options_of(run: MeasuredRun, model: ModelSpec) -> RuntimeOptions:
         overlap_moe_a2a=overlap.moe_a2a if overlap else None,
         moe_dispatcher=DISPATCHERS.get(layout.moe_dispatcher or ""),
         gradient_dtype=layout.gradient_dtype,
+        fp8_param_gather=layout.fp8_param_gather,
         cp_comm_type=EXCHANGES.get(layout.cp_comm_type or ""),
         dropout=drops_out(run),
         moment_dtype=moment_dtype(run),

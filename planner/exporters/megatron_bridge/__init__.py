@@ -13,7 +13,6 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
-from trainplan.costmodel.spec.job import LOW_PRECISION
 from trainplan.planner.exporters.config import (
     Argument,
     Exporter,
@@ -71,23 +70,6 @@ def _refuse(job: Job, layout: Layout) -> None:
             "megatron-bridge reads attention=unfused as text, not as its own type, and ignores it: "
             "leave the option out, or export to megatron-lm"
         )
-    if layout.offload.optimizer and _few_bits_alone(job):
-        raise UnsupportedError(
-            f"megatron-bridge keeps weights of {job.training.precision} in that format alone, "
-            "which an offloaded optimizer does not take (Megatron-LM arguments.py:1884): do not "
-            "offload, or use bf16"
-        )
-    if layout.zero_stage == 0 and _few_bits_alone(job):
-        raise UnsupportedError(
-            f"megatron-bridge keeps weights of {job.training.precision} in that format alone, "
-            "which needs a sharded optimizer (Megatron-LM arguments.py:1096): use zero_stage = 1"
-        )
-
-
-def _few_bits_alone(job: Job) -> bool:
-    """Do the layers have no weights of 16 bits?"""
-    low = traits_of(job).footprint.low_precision == "primary"
-    return low and job.training.precision in LOW_PRECISION
 
 
 def _notes(job: Job) -> Iterator[str]:
@@ -145,8 +127,7 @@ def _stash() -> Iterator[Argument]:
 
 def _own_defaults(job: Job) -> Iterator[Argument]:
     """What Megatron-LM does only where asked, or not at all."""
-    traits, precision = traits_of(job), job.training.precision
-    head = traits.kernels.head_bytes_per_logit
+    head = traits_of(job).kernels.head_bytes_per_logit
     if head != HEAD_BYTES["unfused"]:
         yield switch("model", "--cross-entropy-loss-fusion")
         kernel = "te" if head == HEAD_BYTES["fused"] else "native"
@@ -155,11 +136,6 @@ def _own_defaults(job: Job) -> Iterator[Argument]:
         yield from _stash()
     if _scaled_positions(job.model):
         yield switch("model", "--no-rope-fusion")
-    if _few_bits_alone(job):
-        bits = "fp4" if precision == "nvfp4" else "fp8"
-        yield switch("precision", f"--{bits}-param-gather")
-        if precision == "mxfp8":
-            yield switch("precision", "--reuse-grad-buf-for-mxfp8-param-ag")
 
 
 def _scaled_positions(model: ModelSpec) -> bool:

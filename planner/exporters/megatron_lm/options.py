@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.job import LOW_PRECISION
 from trainplan.planner.exporters.config import Argument, option, switch
 
 
@@ -36,7 +37,7 @@ def option_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     if options.offload_activation_layers:
         layers = options.offload_activation_layers
         yield option("optimizer", "--cpu-offloading-num-layers", layers)
-    yield from _formats(options)
+    yield from _formats(job, layout)
 
 
 def _graph(job: Job) -> Iterator[Argument]:
@@ -53,13 +54,39 @@ def _graph(job: Job) -> Iterator[Argument]:
         yield option("model", "--cuda-graph-modules", *modules)
 
 
-def _formats(options: RuntimeOptions) -> Iterator[Argument]:
+def few_bits_alone(job: Job) -> bool:
+    """Do the layers have no weights of 16 bits?"""
+    low = traits_of(job).footprint.low_precision == "primary"
+    return low and job.training.precision in LOW_PRECISION
+
+
+def _formats(job: Job, layout: Layout) -> Iterator[Argument]:
+    options, precision = job.options, job.training.precision
     if options.gradient_dtype == "bf16":
         yield switch("precision", "--grad-reduce-in-bf16")
     if options.moment_dtype not in (None, "fp32"):
         yield switch("precision", "--use-precision-aware-optimizer")
         yield option("precision", "--exp-avg-dtype", options.moment_dtype)
         yield option("precision", "--exp-avg-sq-dtype", options.moment_dtype)
+    if few_bits_alone(job):
+        _refuse_few_bits(job, layout)
+        yield switch("precision", f"--{'fp4' if precision == 'nvfp4' else 'fp8'}-param-gather")
+        if precision == "mxfp8":
+            yield switch("precision", "--reuse-grad-buf-for-mxfp8-param-ag")
+
+
+def _refuse_few_bits(job: Job, layout: Layout) -> None:
+    kept = f"{job.runtime} keeps weights of {job.training.precision} in that format alone"
+    if layout.offload.optimizer:
+        raise UnsupportedError(
+            f"{kept}, which an offloaded optimizer does not take (Megatron-LM arguments.py:1884): "
+            "do not offload, or use bf16"
+        )
+    if layout.zero_stage == 0:
+        raise UnsupportedError(
+            f"{kept}, which needs a sharded optimizer (Megatron-LM arguments.py:1096): use "
+            "zero_stage = 1"
+        )
 
 
 def _unsupported(job: Job) -> str | None:

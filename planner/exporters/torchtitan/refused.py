@@ -70,6 +70,7 @@ def _settings(job: Job, layout: Layout) -> Iterator[str]:
         "overlap_param_gather": options.overlap_param_gather is False,
         "overlap_moe_a2a": options.overlap_moe_a2a is True,
         "gradient_dtype": options.gradient_dtype == "bf16",
+        "fp8_param_gather": options.fp8_param_gather is not None,
         "moment_dtype": options.moment_dtype not in (None, "fp32"),
         "offload_activation_layers": bool(options.offload_activation_layers),
         **{name: name in options.told() for name in CAPACITY},

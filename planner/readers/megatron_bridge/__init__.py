@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import LOW_PRECISION
 from trainplan.planner.exporters.compare import recorded_flags
 from trainplan.planner.exporters.config import Argument
 from trainplan.planner.exporters.key_tables import KeyTable, key_table
@@ -323,6 +324,8 @@ def _own_options(
     """
     options = job.options
     narrow = options.gradient_dtype == "bf16" or job.training.precision == "fp16"
+    low = job.training.precision in LOW_PRECISION
+    alone = options.fp8_param_gather or not low
     fused = "--cross-entropy-loss-fusion" in given
     native = any(word.text == "native" for word in given.get("--cross-entropy-fusion-impl", ()))
     parallel = layout is not None and layout.tp > 1 and layout.sequence_parallel
@@ -332,6 +335,7 @@ def _own_options(
     return options.model_copy(
         update={
             "gradient_dtype": None if narrow else "fp32",
+            "fp8_param_gather": None if alone else False,
             "cross_entropy": ("jit" if native else None) if fused else "unfused",
             "overlap_tp_comm": None if idle else False,
             "overlap_param_gather": None if gathers else False,

@@ -46,6 +46,7 @@ OPTIONS = {
     "overlap_moe_a2a": "overlap_moe_expert_parallel_comm",
     "moe_dispatcher": "moe_token_dispatcher_type moe_flex_dispatcher_backend",
     "gradient_dtype": "grad_reduce_in_bf16 main_grads_dtype megatron_fsdp_main_grads_dtype",
+    "fp8_param_gather": "fp8_param_gather fp4_param_gather",
     "moment_dtype": "exp_avg_dtype exp_avg_sq_dtype",
     "offload_activation_layers": "cpu_offloading_num_layers",
     "cp_comm_type": "cp_comm_type",

@@ -29,6 +29,7 @@ EXCHANGES: dict[str, ContextExchange] = {
     "allgather": "all_gather",
     "all_gather": "all_gather",
 }
+FEW_BITS_ALONE = ("fp8_param_gather", "fp4_param_gather")
 DISPATCHERS: dict[str, Dispatcher] = {"deepep": "deepep", "hybridep": "hybridep"}
 
 
@@ -58,6 +59,7 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         overlap_moe_a2a=True if arguments.on("overlap_moe_expert_parallel_comm") else None,
         moe_dispatcher=dispatcher(arguments) if model.moe else None,
         gradient_dtype=gradient_dtype(arguments),
+        fp8_param_gather=True if any(map(arguments.on, FEW_BITS_ALONE)) else None,
         moment_dtype=moment_dtype(arguments),
         offload_activation_layers=layers or None,
         **(capacity(arguments) if model.moe else {}),

@@ -75,8 +75,6 @@ UNMODELLED = {
     "step_batch_size_schedule": "a batch that grows: priced at one size, micro batch * dp",
     "rampup_batch_size": "a batch that grows: priced at its last size",
     "distribute_saved_activations": "kept inputs cut over tp: priced as whole",
-    "fp8_param_gather": "weights gathered in 8 bits: priced in 16",
-    "fp4_param_gather": "weights gathered in 4 bits: priced in 16",
     "first_last_layers_bf16": "some layers in 16 bits: all are priced in the lower format",
     "fp32_residual_connection": "a residual stream in fp32: priced in 16 bits",
     "moe_shared_expert_overlap": "shared experts beside the exchange: priced one after the other",

@@ -53,6 +53,9 @@ def test_of_many_axes_a_few_are_told_and_the_others_counted():
 
 
 def test_a_near_tie_inside_is_named_with_its_rank_and_its_cost(plan):
+    """However far its step is from the best one's, here."""
+    some = [one.model_copy(update={"near_tie": one.rank > 1}) for one in plan.candidates]
+    plan = plan.model_copy(update={"candidates": tuple(some)})
     (line,) = [one for one in plan_evidence_lines(plan) if one.startswith("Layout")]
     rank = int(line.split()[1])
     tie = plan.candidates[rank - 1]

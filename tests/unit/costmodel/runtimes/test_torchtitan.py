@@ -237,7 +237,8 @@ def test_gradients_summed_whole_under_a_pipeline_hide_behind_no_pass(job_of):
         merged=False,
     )
     assert (priced.traffic > wire.reduce).all()
-    assert (beside.traffic < 0.2 * wire.reduce).all()
+    slowed = machine.constants.overlap_contention
+    assert (beside.traffic < (0.1 + slowed) * (wire.reduce + wire.gather)).all()
 
 
 @pytest.mark.parametrize("stated", ["fused", None])

@@ -5,7 +5,14 @@ import pytest
 from tests.megatron_jobs import DEEPSEEK, DENSE, GPT3, MIXTRAL, export, flags, values
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
+from trainplan.costmodel.spec import (
+    Job,
+    Layout,
+    ModelSpec,
+    MoeSpec,
+    RuntimeOptions,
+    TrainingSpec,
+)
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.model import RopeScaling
 from trainplan.costmodel.spec.moe import placed_layers
@@ -127,6 +134,34 @@ def test_softmax_comes_before_the_choice_where_scores_are_not_renormalised(
 )
 def test_the_precision_is_written(precision, flag, value):
     assert values(export(training={"precision": precision}), flag) == value
+
+
+@pytest.mark.parametrize(
+    ("precision", "written"),
+    [
+        ("fp8", {"--fp8-param-gather"}),
+        ("mxfp8", {"--fp8-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag"}),
+        ("nvfp4", {"--fp4-param-gather"}),
+        ("bf16", set()),
+    ],
+)
+def test_weights_in_few_bits_alone_are_asked_for(precision, written):
+    gathers = {"--fp8-param-gather", "--fp4-param-gather", "--reuse-grad-buf-for-mxfp8-param-ag"}
+    options = RuntimeOptions(fp8_param_gather=True)
+    config = export(training={"precision": precision}, options=options, zero_stage=1)
+    assert flags(config) & gathers == written
+    beside = export(training={"precision": precision}, zero_stage=1)
+    assert not flags(beside) & gathers
+
+
+@pytest.mark.parametrize(
+    ("layout", "reason"),
+    [({"zero_stage": 0}, "sharded optimizer"), ({"offload": {"optimizer": 1.0}}, "offloaded")],
+)
+def test_weights_in_few_bits_alone_need_a_sharded_optimizer_on_the_gpu(layout, reason):
+    options = RuntimeOptions(fp8_param_gather=True)
+    with pytest.raises(UnsupportedError, match=reason):
+        export(training={"precision": "fp8"}, options=options, **{"zero_stage": 1, **layout})
 
 
 def test_tokens_become_whole_steps():

@@ -1,0 +1,77 @@
+"""Low-precision copies of the updated weights, which every rank makes once a step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.machine.compute import streaming_bytes_per_second
+from trainplan.costmodel.memory.matrices import of_blocks
+from trainplan.costmodel.memory.states import rank_params
+from trainplan.costmodel.memory.tower_params import TowerParams
+from trainplan.costmodel.pipeline.ranks import Ranks
+
+TRANSPOSING = ("ada", "hopper", "blackwell-workstation")
+"""Architectures whose 8-bit products read both operands along the summed dimension, so that the
+backward pass needs a transposed copy of each weight.
+
+Source: NVIDIA/TransformerEngine @d0067d0d `pytorch/tensor/storage/float8_tensor_storage.py`,
+update_usage, and `pytorch/utils.py`, is_non_tn_fp8_gemm_supported: not with compute capability 10
+and 11.
+"""
+ELEMENT_BYTES = {"fp8": BYTES_FP8, "mxfp8": BYTES_FP8, "nvfp4": BYTES_FP8 / 2}
+"""Bytes of one weight that products read, by precision; scales are not counted.
+
+Source: derived; a weight of 8 bits is one byte of what products read, and one of 4 bits is half a
+byte, since two of them are packed into one.
+"""
+
+
+def copied_bytes(candidates: Candidates, machine: Machine) -> float:
+    """Bytes moved for each weight of a product before its first pass of a step.
+
+    Weights in 16 bits are read once and written in low precision; the copy for the backward pass is
+    written too where it is another. Weights that exist in low precision are transposed, read and
+    written. mxfp8 has blocks along either dimension, so both copies come from 16 bits.
+    Source: NVIDIA/TransformerEngine @d0067d0d `pytorch/module/base.py`, quantize_weight (cached
+    over micro batches, renewed in the first), and `docs/examples/fp8_primer.ipynb`, handling
+    transposes; `PRIMARY_MESSAGE_BYTES`.
+    """
+    kept, precision = candidates.traits.footprint.low_precision, candidates.job.training.precision
+    if kept == "cast" or precision not in ELEMENT_BYTES:
+        return 0.0
+    one = ELEMENT_BYTES[precision]
+    transposed = precision != "fp8" or machine.architecture in TRANSPOSING
+    if kept == "primary" and precision != "mxfp8":
+        return 2 * one * transposed
+    return BYTES_BF16 + one + one * transposed
+
+
+def rank_cast_seconds(candidates: Candidates, machine: Machine, ranks: Ranks) -> ClassRows:
+    """Seconds by which the casts of new weights delay the step, of each rank class.
+
+    A rank casts a layer when the first micro batch reaches it, so that one waits on each of `pp`
+    ranks in turn, and all others behind it.
+    Source: derived; with casts of c seconds a rank the first micro batch reaches the last rank
+    (pp - 1) c later and has passed it pp c later; a full pipeline has no gap to make it up in.
+    """
+    moved = copied_bytes(candidates, machine)
+    if not moved or candidates.job.model.trained is not None:
+        return np.zeros((1, 1))
+    job, table = candidates.job, candidates.table
+    made = of_blocks(job, table, lambda one: one.elements * (one.role == "hidden"))
+    narrow = [not kind.wide_products for kind in job.model.kinds]
+    cast = replace(
+        made,
+        layers=tuple(one * own for one, own in zip(made.layers, narrow, strict=True)),
+        experts=tuple(one * own for one, own in zip(made.experts, narrow, strict=True)),
+        tower=TowerParams(*np.zeros((2, len(table)))),
+    )
+    every = np.full(len(table), moved)
+    seconds = rank_params(ranks, cast).weighted(every, every)
+    return np.asarray(table.pp * seconds / streaming_bytes_per_second(machine))
