@@ -9,6 +9,7 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.embedding_and_head import embedding_kept_bytes
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, num_microbatches
 from trainplan.costmodel.layouts.table import ClassRows, Rows
@@ -27,6 +28,7 @@ from trainplan.costmodel.memory.states import (
     gradients_follow,
     shard_ranks,
 )
+from trainplan.costmodel.memory.step_copies import step_copy_bytes
 from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
 from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_bytes
 from trainplan.costmodel.memory.transients import (
@@ -77,6 +79,8 @@ class MemoryTable:
     off_device: OffDevice
     follows: Rows
     """1 where gradients are offloaded with the optimizer."""
+    cached: ClassRows
+    """What the allocator keeps beside its peak and would give back before a run fails."""
 
     @property
     def offloadable(self) -> ClassRows:
@@ -167,10 +171,10 @@ def rank_memory(
         backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
     )
     moment = moment + ranks.head * waiting_loss_bytes(candidates, tokens)
-    held_of_tower: ClassRows | float = 0.0
+    first_kept = embedding_kept_bytes(job, traits, table)
     if job.model.tower:
         moment = np.maximum(moment, ranks.embedding * moment_bytes(candidates, blocks))
-        held_of_tower = ranks.embedding_held * held_bytes(candidates, blocks)
+        first_kept = first_kept + held_bytes(candidates, blocks)
     weights = (
         held_weight_bytes(candidates, held)
         - uncached_bytes(candidates, ranks=ranks, params=params)
@@ -190,7 +194,7 @@ def rank_memory(
         optimizer=rank_optimizer_bytes(candidates, ranks, own),
         activations=kept * device_share(ranks, traits.footprint.offloaded_layers)
         - away
-        + held_of_tower,
+        + ranks.embedding_held * first_kept,
         transients=moment
         + workspace_bytes(job, traits)
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),
@@ -201,6 +205,7 @@ def rank_memory(
             candidates, blocks, ranks=ranks, held=held, weights=weights, checkpoints=away
         ),
         follows=gradients_follow(traits, table),
+        cached=step_copy_bytes(candidates, ranks, params.with_gradients, held),
     )
 
 

@@ -296,7 +296,9 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
         gradient = 0
     sharded = gradient / shards
     plain = plain_replicas(job, traits, table)
-    whole_bytes = np.where(plain, job.training.storage_bytes, gradient)
+    beside = traits.gradients.kept_beside_sums and gradient > job.training.storage_bytes
+    whole_bytes = gradient + job.training.storage_bytes * beside
+    whole_bytes = np.where(plain, job.training.storage_bytes, whole_bytes)
     kept = 1 - gradients_follow(traits, table) * table.offload_optimizer
     usual = np.where(table.zero_stage >= 2, sharded * kept, whole_bytes)
     if not traits.sharding.whole_under_pipeline:

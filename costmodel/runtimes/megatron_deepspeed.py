@@ -121,7 +121,17 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
         dropout=True,  # arguments.py: --attention-dropout and --hidden-dropout 0.1
     ),
     host=Host(layer="legacy"),
-    gradients=Gradients(accumulated_bytes=2, message_bytes=2, added_apart=True),
+    gradients=Gradients(
+        accumulated_bytes=2,
+        message_bytes=2,
+        added_apart=True,
+        # DeepSpeed v0.6.2 (the first with it) to v0.13.2 runtime/bf16_optimizer.py,
+        # update_hp_grads: added to fp32 sums behind a backward pass, dropped before the next one
+        # (runtime/pipe/engine.py, _exec_backward_pass); from v0.13.3 on that is
+        # bf16.immediate_grad_update=false, the default
+        kept_beside_sums=True,
+        copied_for_step=True,
+    ),
     sharding=Sharding(
         # runtime/zero/stage_1_and_2.py, use_multi_rank_bucket_allreduce (0.12.4; before, each shard
         # was reduced to its owner), and runtime/pipe/engine.py, _bf16_reduce_grads

@@ -52,11 +52,13 @@ class RankMemory:
     transients_bytes: float
     overheads_bytes: float
     """Context, communicators and what the allocator reserves beyond the peak."""
+    cached_bytes: float = 0.0
+    """What the allocator keeps beside that, and gives back before a run fails; in no sum here."""
 
     @property
     def total_bytes(self) -> float:
-        """All of it: what the process takes of the device."""
-        return float(sum(astuple(self)[1:]))
+        """What the process needs of the device."""
+        return float(sum(astuple(self)[1:-1]))
 
     @property
     def allocated_bytes(self) -> float:

@@ -243,6 +243,7 @@ def _memory(priced: Priced, row: int, margin: float, step: float) -> Memory:
             activations_bytes=float(table.activations[r, row]),
             transients_bytes=float((table.transients + table.in_transit)[r, row]),
             overheads_bytes=float(reserved[r] - allocated[r] + table.outside_bytes),
+            cached_bytes=float(np.broadcast_to(table.cached, table.allocated.shape)[r, row]),
         )
         for r in range(int(priced.table.pp[row]))
     )

@@ -123,8 +123,8 @@ def peak_memory_gib(estimate: Estimate, kind: MemoryKind, rank: MemoryRank) -> f
 def _rank_gib(rank: RankMemory, kind: MemoryKind) -> float:
     by_kind = {
         "allocated": rank.allocated_bytes,
-        "reserved": rank.reserved_bytes,
-        "device": rank.total_bytes,
+        "reserved": rank.reserved_bytes + rank.cached_bytes,
+        "device": rank.total_bytes + rank.cached_bytes,
     }
     return by_kind[kind] / GIB
 

@@ -54,10 +54,14 @@ def dense_intermediate_size(model: RunModel) -> int | None:
 
 
 def as_published(model: ModelSpec) -> ModelSpec:
-    """The model with what its records leave out: biases, sinks, clamp and YaRN of GPT-OSS.
+    """The model with what its records leave out.
 
-    Source: arXiv:2508.10925, section 2; NVIDIA-NeMo/Megatron-Bridge `gpt_oss_bridge.py`.
+    Of GPT-OSS biases, sinks, clamp and YaRN, of BLOOM positions and the norm behind its table.
+    Source: arXiv:2508.10925, section 2; NVIDIA-NeMo/Megatron-Bridge `gpt_oss_bridge.py`;
+    arXiv:2211.05100, section 3.2.
     """
+    if model.name.upper().startswith("BLOOM-"):
+        return model.model_copy(update={"embedding_norm": True, "position_embedding": "alibi"})
     if not model.name.upper().startswith("GPT-OSS-") or model.moe is None:
         return model
     moe = model.moe.model_copy(update={"router_bias": True, "expert_bias": True})
