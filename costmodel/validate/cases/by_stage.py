@@ -54,6 +54,9 @@ def stage_parts(run: MeasuredRun) -> tuple[StagePart, ...] | Skipped:
     stages = run.layout.per_stage or (RunStage(tp=run.layout.tp, dp=run.layout.dp),) * (
         run.layout.pp or 0
     )
+    counted = all(one.ops is not None for one in stages) or run.layout.layers_per_stage
+    if len(stages) > 1 and not counted:
+        return Skipped(run, "incomplete", "layout.layers_per_stage is not stated")
     degrees = {(one.tp, one.dp) for one in stages}
     cases = {key: case_of(_alike(run, *key)) for key in degrees}
     for case in cases.values():
@@ -111,18 +114,28 @@ def _means(
 
 
 def _layers(run: MeasuredRun, case: Case, number: int, stage: RunStage) -> float:
-    pp = case.layout.pp
     if stage.ops is not None:
-        ends = FIRST_OPERATIONS * (number == 0) + LAST_OPERATIONS * (number == pp - 1)
-        return max(0.0, (stage.ops - ends) / LAYER_OPERATIONS)
-    if case.layout.stages:
-        return case.layout.stages[number].layers
-    return layers_per_stage(case.job.model.num_hidden_layers, pp)[number]
+        return max(0.0, (stage.ops - _end_operations(run, number)) / LAYER_OPERATIONS)
+    stated = case.layout.stages
+    return stated[number].layers if stated else case.job.model.num_hidden_layers
 
 
 def _share(run: MeasuredRun, number: int, stage: RunStage) -> float:
+    """Share of the operations of its layers that run again; those of the ends never do.
+
+    Source: Aceso's `model_ops_info.py`, get_no_recompute_op_list.
+    """
     shares = run.layout.recompute_fraction_per_stage
-    return shares[number] if shares else stage.recompute_frac or 0.0
+    stated = shares[number] if shares else stage.recompute_frac or 0.0
+    if stage.ops is None:
+        return stated
+    inner = stage.ops - _end_operations(run, number)
+    return min(1.0, stated * stage.ops / inner) if inner > 0 else 0.0
+
+
+def _end_operations(run: MeasuredRun, number: int) -> int:
+    last = number + 1 == run.layout.pp
+    return FIRST_OPERATIONS * (number == 0) + LAST_OPERATIONS * last
 
 
 def _between(layers: float) -> list[tuple[int, float]]:
