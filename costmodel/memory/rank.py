@@ -9,6 +9,7 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.casts import cast_weight_bytes
 from trainplan.costmodel.blocks.embedding_and_head import embedding_kept_bytes
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, num_microbatches
@@ -20,7 +21,6 @@ from trainplan.costmodel.memory.optimizer_state import (
     wide_end_bytes,
 )
 from trainplan.costmodel.memory.states import (
-    FP8_WEIGHT_COPY_BYTES,
     BlockParams,
     RankParams,
     expert_shard_ranks,
@@ -221,7 +221,9 @@ def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams)
     cached = cached and footprint.weight_bytes is None
     ends = ranks.embedding * params.embedding + ranks.head * params.head
     sharded = np.where(candidates.table.zero_stage == 3, shard_ranks(candidates.table), 1.0)
-    return np.asarray(FP8_WEIGHT_COPY_BYTES * cached * ends / sharded)
+    if not cached:
+        return np.zeros(ends.shape)
+    return np.asarray(cast_weight_bytes(candidates.job) * ends / sharded)
 
 
 def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:

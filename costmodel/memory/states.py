@@ -8,6 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.casts import cast_weight_bytes
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.blocks.feed_forward.rank_params import (
     dense_mlp_params,
@@ -39,19 +40,6 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
-
-FP8_WEIGHT_COPY_BYTES = 2
-"""fp8 copy of a weight and its transpose, kept between micro batches.
-
-Source: Transformer Engine user guide, "FP8 primer", weight caching on Hopper.
-"""
-LOW_PRECISION_WEIGHT_BYTES = {
-    "cached": BYTES_BF16 + FP8_WEIGHT_COPY_BYTES,
-    "primary": FP8_WEIGHT_COPY_BYTES,
-    "cast": BYTES_BF16,
-}
-"""Weights of a product in low precision, by `LowPrecision`. Source: as above; Megatron-LM
-`--fp8-param-gather` for weights that exist in fp8 only."""
 
 MTP_NORMS = 3
 """Of a multi-token-prediction module, beside its layer's: of the embedding, of the hidden states,
@@ -267,9 +255,20 @@ def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Float
     if traits.footprint.weight_bytes is not None:
         copies = traits.footprint.weight_bytes
     elif job.training.casts:
-        copies = LOW_PRECISION_WEIGHT_BYTES[traits.footprint.low_precision]
+        copies = low_precision_weight_bytes(job, traits)
     sharded = 0 if traits.footprint.sharded_weights_are_master else copies / shards
     return np.where(candidates.table.zero_stage == 3, sharded, copies)
+
+
+def low_precision_weight_bytes(job: Job, traits: RuntimeTraits) -> float:
+    """Bytes of one weight of a product in low precision, by `LowPrecision`.
+
+    Source: `cast_weight_bytes`; Megatron-LM `--fp8-param-gather` for weights that exist in low
+    precision only.
+    """
+    kept = traits.footprint.low_precision
+    copies = 0.0 if kept == "cast" else cast_weight_bytes(job)
+    return copies + (0 if kept == "primary" else BYTES_BF16)
 
 
 def gradients_follow(traits: RuntimeTraits, table: LayoutTable) -> Rows:
