@@ -251,7 +251,7 @@ def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Float
     arXiv:2304.11277, section 3.2 (the fp32 shard is the master weight, counted with the optimizer).
     """
     job, traits = candidates.job, candidates.traits
-    copies = job.training.storage_bytes
+    copies: float = job.training.storage_bytes
     if traits.footprint.weight_bytes is not None:
         copies = traits.footprint.weight_bytes
     elif job.training.casts:
@@ -282,8 +282,10 @@ def gradients_follow(traits: RuntimeTraits, table: LayoutTable) -> Rows:
 def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight unless stored in 8 bits.
 
-    None wait for the step where every layer is updated by itself.
-    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Sharding.whole_under_pipeline`:
+    None wait for the step where every layer is updated by itself; beside wider sums those of one
+    micro batch may wait too.
+    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Gradients.kept_beside_sums`;
+    `Sharding.whole_under_pipeline`:
     whole sums of the virtual stages that run backward, beside their shards, which have memory of
     their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.
     """
@@ -296,8 +298,8 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
     sharded = gradient / shards
     plain = plain_replicas(job, traits, table)
     beside = traits.gradients.kept_beside_sums and gradient > job.training.storage_bytes
-    whole_bytes = gradient + job.training.storage_bytes * beside
-    whole_bytes = np.where(plain, job.training.storage_bytes, whole_bytes)
+    waiting = job.training.storage_bytes * beside
+    whole_bytes = np.where(plain, job.training.storage_bytes, gradient + waiting)
     kept = 1 - gradients_follow(traits, table) * table.offload_optimizer
     usual = np.where(table.zero_stage >= 2, sharded * kept, whole_bytes)
     if not traits.sharding.whole_under_pipeline:

@@ -25,7 +25,7 @@ get_grad_norm_direct.
 SHARD_BYTES = 6
 """Of a shard's gradients laid end to end, as they are and then in fp32.
 
-Source: the same file, step: self.flatten(self.averaged_gradients[i]).to(...).
+Source: deepspeedai/DeepSpeed v0.6.2 `runtime/zero/stage_1_and_2.py`, step, single_grad_partition.
 """
 WHOLE_BYTES = 8
 """Of all gradients where nothing is sharded: in fp32 one by one, and those laid end to end.

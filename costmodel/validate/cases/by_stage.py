@@ -148,13 +148,18 @@ def _between(layers: float) -> list[tuple[int, float]]:
 def _recomputed(share: float) -> list[tuple[dict[str, object], float]]:
     """Policies around a share of the operations that run again, with their shares."""
     nothing: dict[str, object] = {}
-    core = {"recompute": "selective", "recompute_modules": ("core_attn",)}
-    full = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    core: dict[str, object] = {"recompute": "selective", "recompute_modules": ("core_attn",)}
+    full: dict[str, object] = {
+        "recompute": "full",
+        "recompute_method": "uniform",
+        "recompute_num_layers": 1,
+    }
     mark = CORE_OPERATIONS / LAYER_OPERATIONS
-    below, above, over = nothing, core, share / mark
+    found = [(nothing, 1 - share / mark), (core, share / mark)]
     if share > mark:
-        below, above, over = core, full, (share - mark) / (1 - mark)
-    return [(one, part) for one, part in ((below, 1 - over), (above, over)) if part > 0]
+        over = (share - mark) / (1 - mark)
+        found = [(core, 1 - over), (full, over)]
+    return [(policy, part) for policy, part in found if part > 0]
 
 
 def _with_stage(number: int, layers: int, pp: int, total: int) -> tuple[int, ...]:
