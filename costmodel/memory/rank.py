@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from trainplan.costmodel.blocks.casts import cast_weight_bytes
 from trainplan.costmodel.blocks.embedding_and_head import embedding_kept_bytes
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, num_microbatches
-from trainplan.costmodel.layouts.table import ClassRows, Rows
+from trainplan.costmodel.layouts.table import NONE, ClassRows, Rows
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
 from trainplan.costmodel.memory.optimizer_state import (
@@ -45,6 +45,13 @@ RESERVE_FACTOR = 1.05
 """Reserved by the caching allocator over allocated at the peak.
 
 Source: 24 measured B200 runs: 1.028 to 1.065.
+"""
+SCATTERED = 0.065
+"""Share of the peak that is reserved beyond RESERVE_FACTOR where scores of unfused attention run
+again: the largest tensors come and go between those that stay.
+
+Source: 21 plans of Dazz993/Mist @d69e530a that state both (examples/accuracy/runs.jsonl): 1.03 to
+1.18, median 1.115; the same layers of 2021 without recomputation, and fused ones, are as above.
 """
 WORKSPACE_BYTES, OLD_WORKSPACE_BYTES = GIB / 32, GIB / 128
 """Scratch memory of cuBLAS for one library from Hopper on (32 MiB), and before (8 MiB).
@@ -185,7 +192,7 @@ def rank_memory(
     if traits.offloading.by_layer:
         kept = kept * num_microbatches(job, table)
     away = table.offload_checkpoints * kept
-    return MemoryTable(
+    found = MemoryTable(
         weights=np.where(table.offload_parameters > 0, 0.0, weights),
         gradients=own.weighted(
             gradient_bytes_per_param(candidates, dense),
@@ -207,6 +214,8 @@ def rank_memory(
         follows=gradients_follow(traits, table),
         cached=step_copy_bytes(candidates, ranks, params.with_gradients, held),
     )
+    again = (table.recompute != NONE) & (traits.kernels.attention == "unfused")
+    return replace(found, cached=found.cached + SCATTERED * again * found.allocated)
 
 
 def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams) -> FloatColumn:

@@ -92,3 +92,17 @@ def test_what_the_allocator_would_give_back_decides_nothing_about_what_fits(give
     assert estimate.memory.peak_reserved_bytes == pytest.approx(rank.total_bytes)
     needed = rank.allocated_bytes + rank.overheads_bytes
     assert rank.total_bytes == pytest.approx(needed)
+
+
+@pytest.mark.parametrize(
+    ("recompute", "attention", "share"),
+    [("full", "unfused", 0.065), ("full", "flash", 0.0), ("none", "unfused", 0.0)],
+)
+def test_scores_that_run_again_leave_pieces_that_nothing_fits(given, recompute, attention, share):
+    """Megatron of 2021 copies nothing in fp32 here that another does not: the rest is equal."""
+    again = {"recompute_method": "uniform", "recompute_num_layers": 1}
+    fields = {"recompute": recompute, **(again if recompute == "full" else {})}
+    layout = Layout(dp=8, zero_stage=1, **fields)
+    candidates = given("bf16", layout, runtime="megatron-lm", attention=attention)
+    memory = memory_of(candidates)
+    assert memory.cached == pytest.approx(share * memory.allocated)
