@@ -48,7 +48,8 @@ def step_copy_bytes(
     In 16 bits: the gradient of the token table, whole before it is added, and the larger of what
     norm and step copy. Of 16-bit gradients with fp32 sums one in fp32 at a time, before it is
     added (v0.6.2 `runtime/bf16_optimizer.py`, update_hp_grads). In fp32 what is reduced at once.
-    ZeRO-3 has one buffer for all (`Footprint.reduce_bucket_elements`).
+    ZeRO-3 has one buffer for all (`Footprint.reduce_bucket_elements`), and offloaded states are
+    updated on the host.
     Source: as the module says, and NORM_BYTES, SHARD_BYTES, WHOLE_BYTES and REDUCED_ELEMENTS.
     """
     job, gradients, table = candidates.job, candidates.traits.gradients, candidates.table
@@ -68,4 +69,5 @@ def step_copy_bytes(
         sharded = np.maximum(NORM_BYTES * np.minimum(largest, shard), SHARD_BYTES * shard)
         copies = np.where(table.zero_stage == 0, WHOLE_BYTES * own, sharded)
         copies = copies + storage * table_params
-    return np.where(table.zero_stage == 3, 0.0, copies)
+    elsewhere = (table.zero_stage == 3) | (table.offload_optimizer > 0)
+    return np.where(elsewhere, 0.0, copies)

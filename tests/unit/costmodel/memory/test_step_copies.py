@@ -78,9 +78,15 @@ def test_fp32_gradients_are_laid_end_to_end_to_be_summed(given):
     assert memory_of(candidates).cached[0, 0] == pytest.approx(4 * params_of(candidates)[1])
 
 
-@pytest.mark.parametrize(("runtime", "stage"), [("megatron-lm", 1), ("megatron-deepspeed", 3)])
-def test_others_and_zero_3_copy_nothing_for_the_step(given, runtime, stage):
-    candidates = given("bf16", Layout(dp=8, zero_stage=stage), runtime=runtime)
+@pytest.mark.parametrize(
+    ("runtime", "stage", "offloaded"),
+    [("megatron-lm", 1, 0.0), ("megatron-deepspeed", 3, 0.0), ("deepspeed", 2, 1.0)],
+)
+def test_others_zero_3_and_offloaded_states_copy_nothing_for_the_step(
+    given, runtime, stage, offloaded
+):
+    layout = Layout(dp=8, zero_stage=stage, offload_optimizer=offloaded)
+    candidates = given("bf16", layout, runtime=runtime)
     assert not np.any(memory_of(candidates).cached)
 
 
