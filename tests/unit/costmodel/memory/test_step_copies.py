@@ -9,6 +9,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import explicit, price
 
 
@@ -85,7 +86,8 @@ def test_fp32_gradients_are_laid_end_to_end_to_be_summed(given):
 def test_others_zero_3_and_offloaded_states_copy_nothing_for_the_step(
     given, runtime, stage, offloaded
 ):
-    layout = Layout(dp=8, zero_stage=stage, offload_optimizer=offloaded)
+    offload = OffloadSpec(optimizer=offloaded)
+    layout = Layout(dp=8, zero_stage=stage, offload=offload)
     candidates = given("bf16", layout, runtime=runtime)
     assert not np.any(memory_of(candidates).cached)
 
