@@ -32,6 +32,9 @@ from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
 from trainplan.costmodel.validate.cases.needed import SkipReason
 
+ODD = (ArithmeticError, AssertionError, LookupError, ValueError)
+"""What formulas trip over in a record that no rule refuses."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
@@ -144,6 +147,8 @@ def _by_stage(run: MeasuredRun, whole: Case | Skipped, pricing: _Pricing) -> Pre
         ranks = _stage_ranks(parts, pricing)
     except PlanError as error:
         return _skipped(Skipped(run, "layout_impossible", str(error)))
+    except ODD as error:
+        return _skipped(Skipped(run, "model_error", f"{type(error).__name__}: {error}"))
     fullest = max(ranks, key=lambda one: one.total_bytes)
     standing = next(one for one in parts if one.stage == fullest.rank)
     timed = isinstance(whole, Case)
@@ -194,7 +199,7 @@ def _priced(case: Case, pricing: _Pricing) -> Prediction:
         )
     except PlanError as error:
         return _refused(case, "layout_impossible", str(error))
-    except (ArithmeticError, AssertionError, LookupError, ValueError) as error:
+    except ODD as error:
         return _refused(case, "model_error", f"{type(error).__name__}: {error}")
     if not (math.isfinite(estimate.step_time_s) and estimate.step_time_s > 0):
         return _refused(case, "model_error", f"step time {estimate.step_time_s}")

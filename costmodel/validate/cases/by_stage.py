@@ -15,6 +15,7 @@ from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunStage
 from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
+from trainplan.costmodel.validate.cases.legality import impossible
 from trainplan.costmodel.validate.cases.unstated import plan_gradients
 
 LAYER_OPERATIONS, FIRST_OPERATIONS, LAST_OPERATIONS = 13, 1, 2
@@ -62,6 +63,8 @@ def stage_parts(run: MeasuredRun) -> tuple[StagePart, ...] | Skipped:
     for case in cases.values():
         if isinstance(case, Skipped):
             return Skipped(run, case.reason, case.detail)
+        if broken := impossible(case):
+            return Skipped(run, "layout_impossible", broken)
     return tuple(
         StagePart(number, case, layout, weight)
         for number, one in enumerate(stages)

@@ -118,3 +118,9 @@ def test_equal_degrees_with_shares_of_their_own_keep_their_step_time():
     run = run_of([(1, 1, 53), (1, 1, 54)], (0.2, 0.0), tp=1, dp=1)
     (found,) = predict([run])
     assert found.step_time_s > 0
+
+
+def test_more_stages_than_layers_are_refused_before_they_are_priced():
+    found = stage_parts(run_of([(1, 1, 13)] * 9))
+    assert isinstance(found, Skipped)
+    assert found.reason == "layout_impossible"
