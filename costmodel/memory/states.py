@@ -279,6 +279,19 @@ def gradients_follow(traits: RuntimeTraits, table: LayoutTable) -> Rows:
     return np.asarray(1.0 * (traits.offloading.gradients & (table.zero_stage >= 2)))
 
 
+def whole_sum_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
+    """Bytes of one accumulated gradient where none is sharded.
+
+    Source: `Gradients.narrow` and `Gradients.widened_by_pipeline`; DeepSpeed v0.6.2
+    `runtime/pipe/engine.py`: bf16 under a pipeline has the bf16 optimizer alone.
+    """
+    gradients, storage = traits.gradients, job.training.storage_bytes
+    usual = gradients.accumulated_bytes if gradients.narrow else storage
+    usual = max(usual, gradients.accumulated_bytes)
+    wide = gradients.widened_by_pipeline and job.training.precision == "bf16"
+    return np.where(wide & (table.pp > 1), max(usual, BYTES_FP32), usual)
+
+
 def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight unless stored in 8 bits.
 
@@ -297,9 +310,10 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
         gradient = 0
     sharded = gradient / shards
     plain = plain_replicas(job, traits, table)
-    beside = traits.gradients.kept_beside_sums and gradient > job.training.storage_bytes
+    sums = whole_sum_bytes(job, traits, table) * (gradient > 0)
+    beside = traits.gradients.kept_beside_sums & (sums > job.training.storage_bytes)
     waiting = job.training.storage_bytes * beside
-    whole_bytes = np.where(plain, job.training.storage_bytes, gradient + waiting)
+    whole_bytes = np.where(plain, job.training.storage_bytes, sums + waiting)
     kept = 1 - gradients_follow(traits, table) * table.offload_optimizer
     usual = np.where(table.zero_stage >= 2, sharded * kept, whole_bytes)
     if not traits.sharding.whole_under_pipeline:

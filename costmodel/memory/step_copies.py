@@ -13,7 +13,12 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts.table import ClassRows
 from trainplan.costmodel.memory.matrices import largest_in_layers
-from trainplan.costmodel.memory.states import BlockParams, RankParams, shard_ranks
+from trainplan.costmodel.memory.states import (
+    BlockParams,
+    RankParams,
+    shard_ranks,
+    whole_sum_bytes,
+)
 from trainplan.costmodel.pipeline.ranks import Ranks
 
 NORM_BYTES = 8
@@ -62,12 +67,12 @@ def step_copy_bytes(
     own = held.with_gradients.shared
     if storage == BYTES_FP32:
         copies = storage * np.minimum(own, REDUCED_ELEMENTS)
-    elif gradients.accumulated_bytes > storage:
-        copies = BYTES_FP32 * largest
     else:
         shard = own / shard_ranks(table)
         sharded = np.maximum(NORM_BYTES * np.minimum(largest, shard), SHARD_BYTES * shard)
         copies = np.where(table.zero_stage == 0, WHOLE_BYTES * own, sharded)
         copies = copies + storage * table_params
+        widened = whole_sum_bytes(job, candidates.traits, table) > storage
+        copies = np.where(widened, BYTES_FP32 * largest, copies)
     elsewhere = (table.zero_stage == 3) | (table.offload_optimizer > 0)
     return np.where(elsewhere, 0.0, copies)

@@ -126,6 +126,7 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
         accumulated_bytes=2,
         message_bytes=2,
         added_apart=True,
+        widened_by_pipeline=True,  # runtime/pipe/engine.py, _bf16_reduce_grads
         # DeepSpeed v0.6.2 (the first with it) to v0.13.2 runtime/bf16_optimizer.py,
         # update_hp_grads: added to fp32 sums behind a backward pass, dropped before the next one
         # (runtime/pipe/engine.py, _exec_backward_pass); from v0.13.3 on that is

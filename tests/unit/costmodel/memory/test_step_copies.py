@@ -48,6 +48,14 @@ def test_bf16_gradients_of_a_micro_batch_wait_beside_their_fp32_sums(given):
     assert memory_of(other).gradients[0, 0] == pytest.approx(4 * params_of(other)[1])
 
 
+def test_under_a_pipeline_bf16_is_summed_in_fp32_unless_it_is_alone(given):
+    for precision, width in (("bf16", 6), ("fp16", 2)):
+        piped = memory_of(given(precision, Layout(pp=2, dp=4, zero_stage=1)))
+        assert piped.gradients == pytest.approx(width / 2 * piped.weights)
+    alone = memory_of(given("bf16", Layout(dp=8, zero_stage=1)))
+    assert alone.gradients == pytest.approx(alone.weights)
+
+
 def test_fp16_copies_the_largest_gradient_of_a_shard_in_fp64_and_the_one_of_the_table(given):
     """A shard of 8 is smaller than the table, so it is what there is; 8 bytes beat 6."""
     candidates = given("fp16", Layout(dp=8, zero_stage=1))
