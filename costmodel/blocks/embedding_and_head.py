@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
+from trainplan.costmodel.blocks.residual import MASK_BYTES
 from trainplan.costmodel.blocks.tiles import added_bytes
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.machine.compute import (
     Product,
     elementwise_seconds,
@@ -63,6 +64,21 @@ def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatCol
         pass_seconds(shapes.size, elementwise=2 * seconds + added, tp_comm=exchange / 2),
         added,
     )
+
+
+def embedding_kept_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
+    """Kept of one micro batch behind the token table: the input of a norm, and a dropout's mask.
+
+    Both are there however layers are recomputed, which begin behind them.
+    Source: bigscience-workshop/Megatron-DeepSpeed `megatron/model/language_model.py`, Embedding
+    (embedding_layernorm, then dropout); `megatron/model/gpt_model.py`, _is_checkpointable;
+    PyTorch derivatives.yaml, native_layer_norm (its input) and native_dropout (its mask).
+    """
+    model, training = job.model, job.training
+    element = training.storage_bytes * model.embedding_norm + MASK_BYTES * traits.kernels.dropout
+    cut = np.where(table.sequence_parallel == 1, table.tp, 1)
+    tokens = table.micro_batch_size * training.seq_length / table.cp / cut
+    return np.asarray(element * tokens * model.hidden_size)
 
 
 def _table_weights(shapes: Shapes) -> FloatColumn:

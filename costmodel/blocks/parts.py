@@ -10,6 +10,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.accumulation import added_bytes, product_bytes, table_added_bytes
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.casts import CAST_BYTES
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import Machine
@@ -172,6 +173,11 @@ class Shapes(Candidates):
     def keeps_cast_inputs(self) -> bool:
         """Do products keep their inputs in the low precision they multiply in?"""
         return self.job.training.casts and self.traits.footprint.low_precision != "cast"
+
+    @property
+    def input_bytes(self) -> float:
+        """Bytes of one element of the input of a product, as it is kept."""
+        return CAST_BYTES[self.job.training.precision] if self.keeps_cast_inputs else self.storage
 
 
 def shapes(candidates: Candidates) -> Shapes:

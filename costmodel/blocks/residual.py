@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP8
+from trainplan.costmodel.blocks.casts import CAST_BYTES
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.blocks.saved import layer_norms_extra_bytes
 from trainplan.costmodel.layouts import FloatColumn
@@ -64,12 +64,12 @@ def residual_columns(shapes: Shapes) -> FloatColumn:
 def residual_bytes(shapes: Shapes) -> FloatColumn:
     """Bytes per token kept of the residual stream: input and output of the norm of each half.
 
-    Source: Korthikanti et al., arXiv:2205.05198, section 4.1; in fp8 a product keeps its input in
-    1 byte; what norms keep beyond that is in costmodel/blocks/saved.py; halves that mix streams
-    keep those too.
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.1; a product keeps its input as
+    it was cast (`CAST_BYTES`); what norms keep beyond that is in costmodel/blocks/saved.py; halves
+    that mix streams keep those too.
     """
     model = shapes.job.model
-    rows = (3 if shapes.keeps_cast_inputs else 4) * (halves(model) / 2)
+    rows = (2 + 2 * shapes.input_bytes / shapes.storage) * (halves(model) / 2)
     norms = layer_norms_extra_bytes(model, shapes.traits.autograd, shapes.storage)
     if model.residual_streams > 1:
         rows += model.residual_streams * halves(model)
@@ -90,6 +90,6 @@ def gathered_rows(shapes: Shapes) -> FloatColumn:
     Source: `Footprint.keeps_gathered_inputs`; gathered in 8 bits where products take those.
     """
     footprint, training = shapes.traits.footprint, shapes.job.training
-    element = BYTES_FP8 if training.casts else shapes.storage
+    element = CAST_BYTES[training.precision] if training.casts else shapes.storage
     rows = halves(shapes.job.model) * element / shapes.storage * (1 - 1 / shapes.residual_shards)
     return np.asarray(rows * footprint.keeps_gathered_inputs)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP8
 from trainplan.costmodel.blocks import KEY, Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.attention.kept import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
@@ -80,7 +79,7 @@ def _attention(columns: Shapes) -> tuple[Offloadable, ...]:
     """
     model, tokens = columns.job.model, columns.tokens
     row = columns.storage * tokens * model.hidden_size / columns.residual_shards
-    normed = _low(columns) / columns.storage * row
+    normed = columns.input_bytes / columns.storage * row
     latent = 0
     if model.mla:
         latent = 2 * (model.mla.q_lora_rank or 0) + 2 * model.mla.kv_lora_rank
@@ -116,14 +115,9 @@ def _experts(columns: Shapes) -> tuple[Offloadable, ...]:
     share = 0.75 if columns.keeps_cast_inputs else 1.0
     return (
         Offloadable(residual, residual, "mlp_norm"),
-        Offloadable(columns.storage * inputs, _low(columns) * inputs, "expert_fc1"),
+        Offloadable(columns.storage * inputs, columns.input_bytes * inputs, "expert_fc1"),
         Offloadable(branches, share * branches, "moe_act"),
     )
-
-
-def _low(columns: Shapes) -> int:
-    """Bytes of one element of the input of a product, as it is kept."""
-    return BYTES_FP8 if columns.keeps_cast_inputs else columns.storage
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import elementwise_seconds
@@ -113,7 +113,7 @@ def norm_module(shapes: Shapes, separate_norms: int) -> Module:
     Source: Megatron Core gpt_layer_specs.py (MLA's and an expert layer's norms).
     """
     machine, hidden = shapes.machine, shapes.job.model.hidden_size
-    element = BYTES_FP8 if shapes.keeps_cast_inputs else shapes.storage
+    element = shapes.input_bytes
     normed = separate_norms * shapes.tokens * hidden / shapes.residual_shards
     moved = elementwise_seconds(machine, 2 * shapes.storage * normed)
     launch = separate_norms * machine.constants.launch_seconds

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8
+from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.blocks.adapters import adapters_part
 from trainplan.costmodel.blocks.attention.kept import reorders_output
 from trainplan.costmodel.blocks.feed_forward.routing import loads
@@ -83,7 +83,7 @@ def unread_attention_bytes(shapes: Shapes) -> FloatColumn:
     outputs of the norms of latents. Source: as this module; `attention.core.saved_bytes`.
     """
     model = shapes.job.model
-    rows = 1 if shapes.keeps_cast_inputs else 2
+    rows = 2 * shapes.input_bytes / shapes.storage
     latent = (model.mla.q_lora_rank or 0) + model.mla.kv_lora_rank if model.mla else 0
     sharded = rows * model.hidden_size + latent
     copies = value_columns(model) * reorders_output(shapes) / shapes.table.tp
@@ -102,8 +102,7 @@ def unread_mlp_bytes(shapes: Shapes) -> FloatColumn:
     unread = sum(product_bytes(shapes).values(), start=np.zeros(shapes.size))
     if model.feed_forward != "moe" or moe is None:
         return unread
-    low = BYTES_FP8 if shapes.keeps_cast_inputs else shapes.storage
-    return unread + low * expert_rows(shapes) * expert_hidden(model)
+    return unread + shapes.input_bytes * expert_rows(shapes) * expert_hidden(model)
 
 
 def product_bytes(shapes: Shapes) -> dict[str, FloatColumn]:

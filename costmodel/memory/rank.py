@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.casts import cast_weight_bytes
+from trainplan.costmodel.blocks.embedding_and_head import embedding_kept_bytes
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, num_microbatches
-from trainplan.costmodel.layouts.table import ClassRows, Rows
+from trainplan.costmodel.layouts.table import NONE, ClassRows, Rows
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
 from trainplan.costmodel.memory.optimizer_state import (
@@ -19,7 +21,6 @@ from trainplan.costmodel.memory.optimizer_state import (
     wide_end_bytes,
 )
 from trainplan.costmodel.memory.states import (
-    FP8_WEIGHT_COPY_BYTES,
     BlockParams,
     RankParams,
     expert_shard_ranks,
@@ -27,6 +28,7 @@ from trainplan.costmodel.memory.states import (
     gradients_follow,
     shard_ranks,
 )
+from trainplan.costmodel.memory.step_copies import step_copy_bytes
 from trainplan.costmodel.memory.tower import frozen_bytes, held_bytes, moment_bytes
 from trainplan.costmodel.memory.trained import dequantised_bytes, held_weight_bytes
 from trainplan.costmodel.memory.transients import (
@@ -43,6 +45,13 @@ RESERVE_FACTOR = 1.05
 """Reserved by the caching allocator over allocated at the peak.
 
 Source: 24 measured B200 runs: 1.028 to 1.065.
+"""
+SCATTERED = 0.065
+"""Share of the peak that is reserved beyond RESERVE_FACTOR where scores of unfused attention run
+again: the largest tensors come and go between those that stay.
+
+Source: 21 plans of Dazz993/Mist @d69e530a that state both (examples/accuracy/runs.jsonl): 1.03 to
+1.18, median 1.115; the same layers of 2021 without recomputation, and fused ones, are as above.
 """
 WORKSPACE_BYTES, OLD_WORKSPACE_BYTES = GIB / 32, GIB / 128
 """Scratch memory of cuBLAS for one library from Hopper on (32 MiB), and before (8 MiB).
@@ -77,6 +86,8 @@ class MemoryTable:
     off_device: OffDevice
     follows: Rows
     """1 where gradients are offloaded with the optimizer."""
+    cached: ClassRows
+    """What the allocator keeps beside its peak and would give back before a run fails."""
 
     @property
     def offloadable(self) -> ClassRows:
@@ -167,10 +178,10 @@ def rank_memory(
         backward_bytes(candidates, blocks, ranks=ranks, tokens=tokens),
     )
     moment = moment + ranks.head * waiting_loss_bytes(candidates, tokens)
-    held_of_tower: ClassRows | float = 0.0
+    first_kept = embedding_kept_bytes(job, traits, table)
     if job.model.tower:
         moment = np.maximum(moment, ranks.embedding * moment_bytes(candidates, blocks))
-        held_of_tower = ranks.embedding_held * held_bytes(candidates, blocks)
+        first_kept = first_kept + held_bytes(candidates, blocks)
     weights = (
         held_weight_bytes(candidates, held)
         - uncached_bytes(candidates, ranks=ranks, params=params)
@@ -181,7 +192,7 @@ def rank_memory(
     if traits.offloading.by_layer:
         kept = kept * num_microbatches(job, table)
     away = table.offload_checkpoints * kept
-    return MemoryTable(
+    found = MemoryTable(
         weights=np.where(table.offload_parameters > 0, 0.0, weights),
         gradients=own.weighted(
             gradient_bytes_per_param(candidates, dense),
@@ -190,7 +201,7 @@ def rank_memory(
         optimizer=rank_optimizer_bytes(candidates, ranks, own),
         activations=kept * device_share(ranks, traits.footprint.offloaded_layers)
         - away
-        + held_of_tower,
+        + ranks.embedding_held * first_kept,
         transients=moment
         + workspace_bytes(job, traits)
         + weight_buffer_bytes(candidates, ranks=ranks, params=params, held=held),
@@ -201,7 +212,10 @@ def rank_memory(
             candidates, blocks, ranks=ranks, held=held, weights=weights, checkpoints=away
         ),
         follows=gradients_follow(traits, table),
+        cached=step_copy_bytes(candidates, ranks, params.with_gradients, held),
     )
+    again = (table.recompute != NONE) & (traits.kernels.attention == "unfused")
+    return replace(found, cached=found.cached + SCATTERED * again * found.allocated)
 
 
 def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams) -> FloatColumn:
@@ -216,7 +230,9 @@ def uncached_bytes(candidates: Candidates, *, ranks: Ranks, params: BlockParams)
     cached = cached and footprint.weight_bytes is None
     ends = ranks.embedding * params.embedding + ranks.head * params.head
     sharded = np.where(candidates.table.zero_stage == 3, shard_ranks(candidates.table), 1.0)
-    return np.asarray(FP8_WEIGHT_COPY_BYTES * cached * ends / sharded)
+    if not cached:
+        return np.zeros(ends.shape)
+    return np.asarray(cast_weight_bytes(candidates.job) * ends / sharded)
 
 
 def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:

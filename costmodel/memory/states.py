@@ -8,6 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.casts import cast_weight_bytes
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.blocks.feed_forward.rank_params import (
     dense_mlp_params,
@@ -39,19 +40,6 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
-
-FP8_WEIGHT_COPY_BYTES = 2
-"""fp8 copy of a weight and its transpose, kept between micro batches.
-
-Source: Transformer Engine user guide, "FP8 primer", weight caching on Hopper.
-"""
-LOW_PRECISION_WEIGHT_BYTES = {
-    "cached": BYTES_BF16 + FP8_WEIGHT_COPY_BYTES,
-    "primary": FP8_WEIGHT_COPY_BYTES,
-    "cast": BYTES_BF16,
-}
-"""Weights of a product in low precision, by `LowPrecision`. Source: as above; Megatron-LM
-`--fp8-param-gather` for weights that exist in fp8 only."""
 
 MTP_NORMS = 3
 """Of a multi-token-prediction module, beside its layer's: of the embedding, of the hidden states,
@@ -263,13 +251,24 @@ def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Float
     arXiv:2304.11277, section 3.2 (the fp32 shard is the master weight, counted with the optimizer).
     """
     job, traits = candidates.job, candidates.traits
-    copies = job.training.storage_bytes
+    copies: float = job.training.storage_bytes
     if traits.footprint.weight_bytes is not None:
         copies = traits.footprint.weight_bytes
     elif job.training.casts:
-        copies = LOW_PRECISION_WEIGHT_BYTES[traits.footprint.low_precision]
+        copies = low_precision_weight_bytes(job, traits)
     sharded = 0 if traits.footprint.sharded_weights_are_master else copies / shards
     return np.where(candidates.table.zero_stage == 3, sharded, copies)
+
+
+def low_precision_weight_bytes(job: Job, traits: RuntimeTraits) -> float:
+    """Bytes of one weight of a product in low precision, by `LowPrecision`.
+
+    Source: `cast_weight_bytes`; Megatron-LM `--fp8-param-gather` for weights that exist in low
+    precision only.
+    """
+    kept = traits.footprint.low_precision
+    copies = 0.0 if kept == "cast" else cast_weight_bytes(job)
+    return copies + (0 if kept == "primary" else BYTES_BF16)
 
 
 def gradients_follow(traits: RuntimeTraits, table: LayoutTable) -> Rows:
@@ -280,11 +279,26 @@ def gradients_follow(traits: RuntimeTraits, table: LayoutTable) -> Rows:
     return np.asarray(1.0 * (traits.offloading.gradients & (table.zero_stage >= 2)))
 
 
+def whole_sum_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
+    """Bytes of one accumulated gradient where none is sharded.
+
+    Source: `Gradients.narrow` and `Gradients.widened_by_pipeline`; DeepSpeed v0.6.2
+    `runtime/pipe/engine.py`: bf16 under a pipeline has the bf16 optimizer alone.
+    """
+    gradients, storage = traits.gradients, job.training.storage_bytes
+    usual = gradients.accumulated_bytes if gradients.narrow else storage
+    usual = max(usual, gradients.accumulated_bytes)
+    wide = gradients.widened_by_pipeline and job.training.precision == "bf16"
+    return np.where(wide & (table.pp > 1), max(usual, BYTES_FP32), usual)
+
+
 def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight unless stored in 8 bits.
 
-    None wait for the step where every layer is updated by itself.
-    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Sharding.whole_under_pipeline`:
+    None wait for the step where every layer is updated by itself; beside wider sums those of one
+    micro batch may wait too.
+    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Gradients.kept_beside_sums`;
+    `Sharding.whole_under_pipeline`:
     whole sums of the virtual stages that run backward, beside their shards, which have memory of
     their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.
     """
@@ -296,7 +310,10 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
         gradient = 0
     sharded = gradient / shards
     plain = plain_replicas(job, traits, table)
-    whole_bytes = np.where(plain, job.training.storage_bytes, gradient)
+    sums = whole_sum_bytes(job, traits, table) * (gradient > 0)
+    beside = traits.gradients.kept_beside_sums & (sums > job.training.storage_bytes)
+    waiting = job.training.storage_bytes * beside
+    whole_bytes = np.where(plain, job.training.storage_bytes, sums + waiting)
     kept = 1 - gradients_follow(traits, table) * table.offload_optimizer
     usual = np.where(table.zero_stage >= 2, sharded * kept, whole_bytes)
     if not traits.sharding.whole_under_pipeline:

@@ -172,7 +172,7 @@ def rank_classes(
     sums = [kind[last].sum(axis=1, dtype=np.float64) for kind in kinds]
     embedding, head, mtp = sums[-ENDS:]
     held = passes[fullest]
-    first = _most_held_first(schedule, shape, microbatches) if decoder.tower else 0.0
+    first = _most_held_first(schedule, shape, microbatches) if decoder.tower else held[:, 0]
     limit = np.arange(int(layers.max()) + 1)
     again = _recomputed(decoder, stages, _limits(decoder, limit))
     repeated = [kind[stage] for kind in again]

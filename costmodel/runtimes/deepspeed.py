@@ -100,7 +100,12 @@ DEEPSPEED = RuntimeTraits(
     version="0.19.6",
     kernels=KERNELS,
     host=Host(layer="legacy"),
-    gradients=Gradients(accumulated_bytes=2, message_bytes=2, added_apart=True),
+    gradients=Gradients(
+        accumulated_bytes=2,
+        message_bytes=2,
+        added_apart=True,
+        copied_for_step=True,  # runtime/zero/stage_1_and_2.py, step, as in v0.6.2
+    ),
     sharding=Sharding(
         zero_stages=(1, 2, 3),  # 0 would be DDP, which reduces after the backward pass
         overlaps_gradients=True,  # overlap_comm, which the exporter always states

@@ -86,7 +86,8 @@ DEVICE_OVERHEAD_BYTES = 4.0 * GIB
 """Context, libraries and the communicators of all process groups.
 
 Source: fitted on the 18 runs of examples/accuracy/runs.jsonl that print whole-device memory, in
-steps of 0.25 GiB: mean, median and squared error are least at 4.
+steps of 0.25 GiB: mean, median and squared error are least at 4, with copies of gradients for their
+reduction counted (`step_copy_bytes`) at 3.75 or 4; of BLOOM's runs nothing went into it.
 """
 
 REDUCE_BUCKET_ELEMENTS = 500_000_000
@@ -121,7 +122,18 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
         dropout=True,  # arguments.py: --attention-dropout and --hidden-dropout 0.1
     ),
     host=Host(layer="legacy"),
-    gradients=Gradients(accumulated_bytes=2, message_bytes=2, added_apart=True),
+    gradients=Gradients(
+        accumulated_bytes=2,
+        message_bytes=2,
+        added_apart=True,
+        widened_by_pipeline=True,  # runtime/pipe/engine.py, _bf16_reduce_grads
+        # DeepSpeed v0.6.2 (the first with it) to v0.13.2 runtime/bf16_optimizer.py,
+        # update_hp_grads: added to fp32 sums behind a backward pass, dropped before the next one
+        # (runtime/pipe/engine.py, _exec_backward_pass); from v0.13.3 on that is
+        # bf16.immediate_grad_update=false, the default
+        kept_beside_sums=True,
+        copied_for_step=True,
+    ),
     sharding=Sharding(
         # runtime/zero/stage_1_and_2.py, use_multi_rank_bucket_allreduce (0.12.4; before, each shard
         # was reduced to its owner), and runtime/pipe/engine.py, _bf16_reduce_grads

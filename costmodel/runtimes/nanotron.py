@@ -25,7 +25,9 @@ NANOTRON = RuntimeTraits(
     kernels=Kernels(
         attention="flash2",
         elementwise="eager",
-        head_bytes_per_logit=12.0,  # bf16 logits, fp32 copies of logits and gradient
+        # fp32 logits, which the caller holds, beside what _ShardedCrossEntropy makes of them
+        # (tensor_parallel/functional.py; models/llama.py drops the bf16 ones before the loss)
+        head_bytes_per_logit=8.0,
     ),
     host=Host(layer="fused"),
     gradients=Gradients(
@@ -45,7 +47,9 @@ NANOTRON = RuntimeTraits(
         waits_for_messages=("1f1b", "gpipe"),
     ),
     recompute=Recompute(layers="all"),  # ParallelismArgs.recompute_layer
-    autograd=Autograd(activation_output=True),
+    # models/llama.py, CausalSelfAttention, copies queries, keys and values three times; peaks of
+    # seven runs, with and without a pipeline, say that those before the rotation stay
+    autograd=Autograd(activation_output=True, rotated_copies=True),
     footprint=Footprint(
         low_precision="cast", keeps_gathered_inputs=True, batch_first_attention=True
     ),

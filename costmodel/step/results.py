@@ -53,11 +53,19 @@ class RankMemory:
     transients_bytes: float
     overheads_bytes: float
     """Context, communicators and what the allocator reserves beyond the peak."""
+    cached_bytes: float = 0.0
+    """What the allocator keeps beside that, and gives back before a run fails; in no sum here."""
+
+    def mixed(self, share: float, others: RankMemory | None) -> RankMemory:
+        """So much of it, beside the shares of others of the same rank."""
+        before = astuple(others)[1:] if others else (0.0,) * (len(astuple(self)) - 1)
+        sums = (share * mine + rest for mine, rest in zip(astuple(self)[1:], before, strict=True))
+        return RankMemory(self.rank, *sums)
 
     @property
     def total_bytes(self) -> float:
-        """All of it: what the process takes of the device."""
-        return float(sum(astuple(self)[1:]))
+        """What the process needs of the device."""
+        return float(sum(astuple(self)[1:-1]))
 
     @property
     def allocated_bytes(self) -> float:

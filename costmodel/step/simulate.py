@@ -13,6 +13,7 @@ from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.uncertainty import step_time_interval
+from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
 from trainplan.costmodel.step.estimate import Priced, price, with_lanes_run, with_overhead
@@ -233,8 +234,22 @@ def _node_memory(priced: Priced, row: int, step: float) -> NodeMemory:
 
 def _memory(priced: Priced, row: int, margin: float, step: float) -> Memory:
     table, machine = priced.memory, priced.machine
+    allocated = table.allocated[:, row]
+    used = float(table.used[row])
+    return Memory(
+        peak_allocated_bytes=float(allocated.max()),
+        peak_reserved_bytes=used,
+        capacity_bytes=machine.memory_bytes,
+        fits=bool(table.fits(machine.memory_bytes * (1 - margin))[row]),
+        host=_node_memory(priced, row, step),
+        pipeline_ranks=rank_memories(table, row, int(priced.table.pp[row])),
+    )
+
+
+def rank_memories(table: MemoryTable, row: int, pp: int) -> tuple[RankMemory, ...]:
+    """Peak bytes of every pipeline rank of a row whose ranks are kept apart."""
     allocated, reserved = table.allocated[:, row], table.reserved[:, row]
-    ranks = tuple(
+    return tuple(
         RankMemory(
             rank=r,
             weights_bytes=float(table.weights[r, row]),
@@ -243,15 +258,7 @@ def _memory(priced: Priced, row: int, margin: float, step: float) -> Memory:
             activations_bytes=float(table.activations[r, row]),
             transients_bytes=float((table.transients + table.in_transit)[r, row]),
             overheads_bytes=float(reserved[r] - allocated[r] + table.outside_bytes),
+            cached_bytes=float(np.broadcast_to(table.cached, table.allocated.shape)[r, row]),
         )
-        for r in range(int(priced.table.pp[row]))
-    )
-    used = float(table.used[row])
-    return Memory(
-        peak_allocated_bytes=float(allocated.max()),
-        peak_reserved_bytes=used,
-        capacity_bytes=machine.memory_bytes,
-        fits=bool(table.fits(machine.memory_bytes * (1 - margin))[row]),
-        host=_node_memory(priced, row, step),
-        pipeline_ranks=ranks,
+        for r in range(pp)
     )

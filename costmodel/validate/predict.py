@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.blocks.candidates import context_of
@@ -24,11 +24,16 @@ from trainplan.costmodel.spec.evidence.measured_run import (
     RunModel,
     RunTraining,
 )
-from trainplan.costmodel.step import Estimate, explicit
+from trainplan.costmodel.step import Estimate, explicit, price
 from trainplan.costmodel.step.results import RankMemory
+from trainplan.costmodel.step.simulate import rank_memories
+from trainplan.costmodel.validate.cases.by_stage import StagePart, differs_by_stage, stage_parts
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
 from trainplan.costmodel.validate.cases.needed import SkipReason
+
+ODD = (ArithmeticError, AssertionError, LookupError, ValueError)
+"""What formulas trip over in a record that no rule refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +84,7 @@ def predict(
     `constants` replace those of the catalog; what was measured corrects the runs on its GPU.
     """
     pricing = _Pricing(constants, measured, memory_margin)
-    return tuple(
-        _skipped(case) if isinstance(case, Skipped) else _priced(case, pricing)
-        for case in map(case_of, runs)
-    )
+    return tuple(_predicted(run, pricing) for run in runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,61 @@ def peak_memory_gib(estimate: Estimate, kind: MemoryKind, rank: MemoryRank) -> f
 def _rank_gib(rank: RankMemory, kind: MemoryKind) -> float:
     by_kind = {
         "allocated": rank.allocated_bytes,
-        "reserved": rank.reserved_bytes,
-        "device": rank.total_bytes,
+        "reserved": rank.reserved_bytes + rank.cached_bytes,
+        "device": rank.total_bytes + rank.cached_bytes,
     }
     return by_kind[kind] / GIB
+
+
+def _predicted(run: MeasuredRun, pricing: _Pricing) -> Prediction:
+    case = case_of(run)
+    if differs_by_stage(run) and (isinstance(case, Case) or case.reason == "stages_differ"):
+        return _by_stage(run, case, pricing)
+    return _skipped(case) if isinstance(case, Skipped) else _priced(case, pricing)
+
+
+def _by_stage(run: MeasuredRun, whole: Case | Skipped, pricing: _Pricing) -> Prediction:
+    """Memory stage by stage; time alone where all stages have the same degrees."""
+    parts = stage_parts(run)
+    if isinstance(parts, Skipped):
+        return _skipped(parts)
+    try:
+        ranks = _stage_ranks(parts, pricing)
+    except PlanError as error:
+        return _skipped(Skipped(run, "layout_impossible", str(error)))
+    except ODD as error:
+        return _skipped(Skipped(run, "model_error", f"{type(error).__name__}: {error}"))
+    fullest = max(ranks, key=lambda one: one.total_bytes)
+    standing = next(one for one in parts if one.stage == fullest.rank)
+    timed = isinstance(whole, Case)
+    found = _priced(whole if isinstance(whole, Case) else standing.case, pricing)
+    if found.estimate is None:
+        return found
+    memory = found.estimate.memory
+    held = replace(
+        memory,
+        peak_allocated_bytes=max(one.allocated_bytes for one in ranks),
+        peak_reserved_bytes=fullest.total_bytes,
+        fits=fullest.total_bytes <= memory.capacity_bytes * (1 - pricing.memory_margin),
+        pipeline_ranks=ranks,
+    )
+    estimate = replace(found.estimate, memory=held)
+    return replace(found, run=run, estimate=estimate, timed=timed and found.timed)
+
+
+def _stage_ranks(parts: Sequence[StagePart], pricing: _Pricing) -> tuple[RankMemory, ...]:
+    """Every stage as the mean of its parts; those of the same degrees are one table."""
+    sums: dict[int, RankMemory] = {}
+    cases = {id(one.case): one.case for one in parts}
+    for key, case in cases.items():
+        own = [one for one in parts if id(one.case) == key]
+        context = context_of(case.job, pricing.machine(case))
+        table = LayoutTable.of([one.layout for one in own])
+        memory = price(context.with_table(table), merged=False).memory
+        for row, part in enumerate(own):
+            rank = rank_memories(memory, row, case.layout.pp)[part.stage]
+            sums[part.stage] = rank.mixed(part.weight, sums.get(part.stage))
+    return tuple(sums[stage] for stage in sorted(sums))
 
 
 def _skipped(case: Skipped) -> Prediction:
@@ -146,7 +199,7 @@ def _priced(case: Case, pricing: _Pricing) -> Prediction:
         )
     except PlanError as error:
         return _refused(case, "layout_impossible", str(error))
-    except (ArithmeticError, AssertionError, LookupError, ValueError) as error:
+    except ODD as error:
         return _refused(case, "model_error", f"{type(error).__name__}: {error}")
     if not (math.isfinite(estimate.step_time_s) and estimate.step_time_s > 0):
         return _refused(case, "model_error", f"step time {estimate.step_time_s}")

@@ -48,8 +48,13 @@ SHORT = """\
   reduced three times slower where a node holds several replicas; with faster products either
   brings error and rank correlation to about 5 % and 0.80. But the first is not seen on one node,
   and by the second GPT-39.1B would run best with pp=8, which took 16 % longer than pp=4.
-* **Mist** recomputes single operations, another share on each stage; a layout knows one set of
-  modules for all stages, so peaks of these runs are off by a tenth and more.
+* **Mist** recomputes single operations, another share on each stage. Memory is priced stage by
+  stage, each as the mean of whole layers and of policies around its share; which operations run
+  again is in no record, and peaks are off by a twentieth. Of step times only those of equal degrees
+  are priced, with the attention core recomputed on all stages.
+* **BLOOM** prints device memory in whole GB and names no rank; equal states and activations differ
+  by 4 GiB there (48 and 44 GiB), and one run of micro batches of 2 took 9 GiB more than its twin
+  with 4. Nothing of memory was fitted on it.
 * **torchtitan at 405B**: read as one micro batch for every pipeline rank, peaks are 5 to 16 % low.
   Hybrid sharding is in no published run here."""
 

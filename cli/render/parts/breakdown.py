@@ -85,7 +85,7 @@ class _Row:
 
 def memory_table(memory: Memory) -> Grid:
     """GiB of each pipeline rank by term; neighbours that look alike share a row."""
-    names = [field.name for field in fields(RankMemory) if field.name != "rank"]
+    names = _terms(memory.pipeline_ranks)
     heads = [name.removesuffix("_bytes") for name in names]
     columns = ("rank", *heads, "GiB", Bars("of " + gib(memory.capacity_bytes)))
     rows: list[list[str | Text]] = []
@@ -98,6 +98,12 @@ def memory_table(memory: Memory) -> Grid:
         filled = bar(total / memory.capacity_bytes, MEMORY_BAR)
         rows.append([row.name, *cells, gib(total), filled])
     return grid(columns, rows)
+
+
+def _terms(ranks: tuple[RankMemory, ...]) -> list[str]:
+    """Fields to print; what the allocator keeps for nothing only where it keeps some."""
+    names = [field.name for field in fields(RankMemory) if field.name != "rank"]
+    return [name for name in names if name != "cached_bytes" or any(r.cached_bytes for r in ranks)]
 
 
 def _collapsed(ranks: tuple[RankMemory, ...]) -> list[_Row]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.feed_forward.routing import Loads, loads
 from trainplan.costmodel.blocks.operations import (
@@ -148,8 +148,7 @@ def _latent(shapes: Shapes, routing: _Routing, width: int) -> Part:
         [Product(tokens, narrow, wide), Product(tokens, wide, narrow)],
         shapes.gradient_bytes,
     )
-    low = shapes.keeps_cast_inputs and not moe.wide_latent
-    element = BYTES_FP8 if low else shapes.storage
+    element = shapes.storage if moe.wide_latent else shapes.input_bytes
     forward = pass_seconds(shapes.size, gemm=products.forward)
     backward = pass_seconds(shapes.size, gemm=products.backward)
     kept, tail = element * tokens * width, pass_seconds(shapes.size)
@@ -299,7 +298,7 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     share = 0.75 if low else 1.0
     apart = shapes.traits.autograd.weighted_apart or not shapes.job.model.gated_mlp
     tensors += weighted and apart
-    hidden = (BYTES_FP8 if low else shapes.storage) + (0 if weighted else shapes.storage)
+    hidden = shapes.input_bytes + (0 if weighted else shapes.storage)
     row = hidden * routing.hidden + share * tensors * shapes.storage * cut
     router = 2 * BYTES_FP32 * shapes.tokens / shapes.residual_shards * moe.num_experts
     router = router + router_bytes_kept(shapes, routing.rows)

@@ -62,6 +62,13 @@ class Gradients:
     products_accumulate: bool = False
     """Products of weight gradients add to the accumulated ones in place; the gradient of the token
     table, which is none, is a tensor of its own that is added."""
+    widened_by_pipeline: bool = False
+    """Under a pipeline those of a job in bf16 are summed in fp32, whatever they are else."""
+    kept_beside_sums: bool = False
+    """Where sums are wider than weights, the gradients of a micro batch wait whole, as wide as
+    weights, for the next backward pass."""
+    copied_for_step: bool = False
+    """Around the optimizer step gradients are copied: flat, and in wider types (DeepSpeed)."""
     caches_dummies: bool = False
     """Keeps one buffer for each weight shape (Transformer Engine with fused accumulation)."""
 

@@ -27,9 +27,10 @@ from trainplan.costmodel.validate.cases.unstated import (
     recipe_of,
 )
 
-STAND_IN_GPU = "b200"
+STAND_IN_GPU, STAND_IN_FOR_BLOCKS = "h100-sxm", "b200"
 """Where the GPU is not stated, or not known and no time was measured, only memory is predicted; of
-that only scratch memory of a few MiB depends on the GPU. This one multiplies in every precision."""
+that scratch memory of a few MiB and transposes in fp8 depend on the GPU, and the first keeps them.
+The second multiplies in mxfp8 and nvfp4, which the first does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +98,15 @@ def _training(run: MeasuredRun) -> TrainingSpec:
 
 def _gpu(run: MeasuredRun) -> str:
     stated = run.cluster.gpu
+    blocks = run.training.precision in ("mxfp8", "nvfp4")
+    stand_in = STAND_IN_FOR_BLOCKS if blocks else STAND_IN_GPU
     if stated is None:
-        return STAND_IN_GPU
+        return stand_in
     gpu = catalog.gpu_named(stated)
     if gpu is None and not _tells_memory_alone(run):
         known = "`plan catalog gpus` lists the known ones"
         raise Skip("gpu_unknown", f"GPU {stated!r}: {known}")
-    return gpu or STAND_IN_GPU
+    return gpu or stand_in
 
 
 def _tells_memory_alone(run: MeasuredRun) -> bool:

@@ -11,7 +11,7 @@ from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunCluster, RunModel
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.job import LOW_PRECISION, Graph, StateType
+from trainplan.costmodel.spec.job import LOW_PRECISION, GradientType, Graph, StateType
 from trainplan.costmodel.spec.model import Activation, RopeScaling
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
@@ -54,10 +54,14 @@ def dense_intermediate_size(model: RunModel) -> int | None:
 
 
 def as_published(model: ModelSpec) -> ModelSpec:
-    """The model with what its records leave out: biases, sinks, clamp and YaRN of GPT-OSS.
+    """The model with what its records leave out.
 
-    Source: arXiv:2508.10925, section 2; NVIDIA-NeMo/Megatron-Bridge `gpt_oss_bridge.py`.
+    Of GPT-OSS biases, sinks, clamp and YaRN, of BLOOM positions and the norm behind its table.
+    Source: arXiv:2508.10925, section 2; NVIDIA-NeMo/Megatron-Bridge `gpt_oss_bridge.py`;
+    arXiv:2211.05100, section 3.2.
     """
+    if model.name.upper().startswith("BLOOM-"):
+        return model.model_copy(update={"embedding_norm": True, "position_embedding": "alibi"})
     if not model.name.upper().startswith("GPT-OSS-") or model.moe is None:
         return model
     moe = model.moe.model_copy(update={"router_bias": True, "expert_bias": True})
@@ -71,6 +75,16 @@ def as_published(model: ModelSpec) -> ModelSpec:
 def moment_dtype(run: MeasuredRun) -> StateType | None:
     """Type of the Adam moments; null: fp32. Source: `Recipe.latent_moments`, of each runtime."""
     return recipe_of(run).latent_moments if run.model.mla else None
+
+
+def plan_gradients(run: MeasuredRun) -> GradientType | None:
+    """Gradients of plans by operations: as wide as weights, until the step; null: as usual.
+
+    Source: Aceso's runtime, eth-easl/sailor@cf2c8e3c `sailor/Planner/baselines/Aceso/runtime/`:
+    `scripts/run_gpt.sh` (local DDP without contiguous buffers) and `megatron/model/distributed.py`.
+    """
+    stages = run.layout.per_stage or run.layout.recompute_fraction_per_stage
+    return "bf16" if stages and run.training.precision != "fp32" else None
 
 
 def offloaded_layers(run: MeasuredRun) -> int | None:
@@ -149,7 +163,7 @@ def options_of(run: MeasuredRun, model: ModelSpec) -> RuntimeOptions:
         overlap_tp_comm=overlap.tp_comm if overlap else None,
         overlap_moe_a2a=overlap.moe_a2a if overlap else None,
         moe_dispatcher=DISPATCHERS.get(layout.moe_dispatcher or ""),
-        gradient_dtype=layout.gradient_dtype,
+        gradient_dtype=layout.gradient_dtype or plan_gradients(run),
         fp8_param_gather=layout.fp8_param_gather,
         cp_comm_type=EXCHANGES.get(layout.cp_comm_type or ""),
         dropout=drops_out(run),

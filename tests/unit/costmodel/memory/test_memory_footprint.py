@@ -7,6 +7,8 @@ import pytest
 
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.blocks.residual import residual_bytes
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.params import embedding_params, head_params, num_parameters
@@ -227,3 +229,51 @@ def test_a_gate_of_shared_experts_keeps_what_it_multiplies_and_its_score(job_of)
     gated = 32 * 4096 / 4 * 2 * (job.model.hidden_size + 1)
     assert kept[1][0] - kept[0][0] == pytest.approx(gated)
     assert kept[1][1] == pytest.approx(kept[0][1])
+
+
+@pytest.mark.parametrize(("norm", "drops", "size"), [(True, False, 2), (False, True, 1)])
+def test_behind_the_token_table_the_input_of_a_norm_and_the_mask_of_a_dropout_are_kept(
+    job_of, norm, drops, size
+):
+    """Of every micro batch in flight on the first rank, whatever is recomputed."""
+    job = job_of("megatron-deepspeed", dropout=drops)
+    model = job.model.model_copy(update={"embedding_norm": norm})
+    plain = job_of("megatron-deepspeed", dropout=False)
+    layout = Layout(
+        tp=2,
+        pp=4,
+        dp=8,
+        zero_stage=1,
+        recompute="full",
+        recompute_method="uniform",
+        recompute_num_layers=1,
+    )
+    kept = memory_of(job.model_copy(update={"model": model}), layout).activations
+    beyond = kept[:, 0] - memory_of(plain, layout).activations[:, 0]
+    first = 4 * size * 4096 * job.model.hidden_size  # pp micro batches of 4096 tokens
+    assert beyond == pytest.approx([first, 0, 0, 0])
+
+
+@pytest.mark.parametrize(("precision", "size"), [("fp8", 1.0), ("nvfp4", 1 / 2 + 1 / 16)])
+def test_inputs_of_products_are_kept_as_they_were_cast(make_job, precision, size):
+    """Two of the four rows of the residual stream that a layer keeps, each half an input."""
+    job = make_job("llama3-8b", "8x8:b200", seq_length=4096, global_batch_size=128)
+    training = job.training.model_copy(update={"precision": precision})
+    job = job.model_copy(update={"runtime": "megatron-lm", "training": training})
+    machine = machine_of(job.cluster, precision)
+    table = LayoutTable.of([Layout(dp=64, zero_stage=1)])
+    columns = shapes(Candidates(job, machine, traits_of(job), table))
+    assert residual_bytes(columns) == pytest.approx((2 * 2 + 2 * size) * job.model.hidden_size)
+
+
+def test_nanotron_holds_fp32_logits_beside_what_the_loss_makes_of_them(job_of):
+    """And before the rotation of plain heads queries, keys and values, beside those behind it."""
+    traits = traits_of(job_of("nanotron"))
+    assert traits.kernels.head_bytes_per_logit == 4 + 4
+    job = job_of("nanotron", model="llama2-7b")
+    layout = Layout(dp=64, zero_stage=1)
+    autograd = replace(traits.autograd, rotated_copies=False)
+    fewer = memory_of(job, layout, replace(traits_of(job), autograd=autograd)).activations
+    layer = 2 * (2 * job.model.hidden_size + 4 * job.model.head_dim)  # and cosines and sines
+    more = memory_of(job, layout).activations[0, 0] - fewer[0, 0]
+    assert more == pytest.approx(4096 * job.model.num_hidden_layers * layer)

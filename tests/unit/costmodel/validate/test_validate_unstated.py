@@ -116,3 +116,17 @@ def test_nanotron_gives_every_rank_an_equal_share_of_the_weights_in_products():
     assert layers_by_cost(model, 4) == (7, 7, 6, 4)
     assert layers_by_cost(model, 8) == (4, 3, 3, 4, 3, 3, 4, 0)
     assert case("nanotron", layout={"pp": 2}).layout.stages == stage_specs((14, 10))
+
+
+def test_bloom_has_a_norm_behind_its_table_and_no_position_table():
+    model = case("megatron-deepspeed", model={"name": "BLOOM-tuning-h14336"}).job.model
+    assert model.embedding_norm
+    assert model.position_embedding == "alibi"
+    assert not case(model={"name": "GPT-BLOOMS"}).job.model.embedding_norm
+
+
+@pytest.mark.parametrize(("precision", "stand_in"), [("fp8", "h100-sxm"), ("nvfp4", "b200")])
+def test_an_unknown_gpu_stands_for_one_that_multiplies_so(precision, stand_in):
+    found = case(cluster={"gpu": None}, training={"precision": precision})
+    assert found.job.cluster.groups[0].gpu == stand_in
+    assert not found.timed
