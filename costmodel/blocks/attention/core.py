@@ -24,6 +24,7 @@ from trainplan.costmodel.blocks.residual import (
     residual_columns,
 )
 from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import (
     ForwardBackward,
     Product,
@@ -40,6 +41,7 @@ from trainplan.costmodel.model.params import (
     value_columns,
 )
 from trainplan.costmodel.model.spans import attention_span
+from trainplan.costmodel.runtimes.traits import AttentionKernel
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layers import LowRankSpec
 
@@ -250,9 +252,7 @@ def _core(shapes: Shapes) -> ForwardBackward:
             shapes.machine, rows, seq_length, dims, dropout=traits.kernels.dropout
         )
     flop = attention_flop(model, seq_length, shapes.tokens) / table.tp
-    speed = 1.0
-    if traits.kernels.attention == "flash2" and shapes.machine.architecture == "hopper":
-        speed = shapes.machine.constants.flash2_on_hopper
+    speed = kernel_speed(shapes.machine, traits.kernels.attention)
     calls, cut = core_pieces(shapes)
     whole = Core(flop, seq_length, table.micro_batch_size * heads / (table.tp * cut))
     core = packed_core(shapes, shapes.tokens, whole)
@@ -263,6 +263,13 @@ def _core(shapes: Shapes) -> ForwardBackward:
     if model.mixer == "sparse_attention" or model.key_compression:
         return replace(seconds, backward=_selected_backward(shapes, dims))
     return seconds
+
+
+def kernel_speed(machine: Machine, kernel: AttentionKernel) -> float:
+    """Speed of a fused kernel over the best one for the GPU. Source: `Constants`."""
+    constants, native = machine.constants, kernel == "flash" or machine.architecture != "hopper"
+    speed = 1.0 if native else constants.flash2_on_hopper
+    return speed * constants.triton_attention if kernel == "triton" else speed
 
 
 def _selected_backward(shapes: Shapes, dims: tuple[int, int]) -> FloatColumn:
