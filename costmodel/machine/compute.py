@@ -185,18 +185,19 @@ def unfused_attention_seconds(
     dims: tuple[int, int],
     *,
     dropout: bool,
+    legacy: bool = False,
 ) -> ForwardBackward:
     """Attention as two batched products and a softmax over `rows x length` scores.
 
     `rows` are heads times queries on one rank, `dims` the widths of a query and of a value; the
-    mask saves nothing.
+    mask saves nothing. `legacy`: with the libraries of 2021.
     Source: Korthikanti et al., arXiv:2205.05198, section 4.1 (the tensors); derived bytes.
     """
     query_dim, value_dim = dims
     n = np.zeros_like(rows) + length
     scores = Product(rows, n, np.zeros_like(rows) + query_dim)
     context = Product(rows, np.zeros_like(rows) + value_dim, n)
-    slower = unaligned_factor(machine.storage_bytes, *dims, length)
+    slower = unaligned_factor(machine.storage_bytes, *dims, length, legacy=legacy)
     rate = replace(machine.half, flop_factor=machine.half.flop_factor * slower)
     products = product_seconds(machine, rate, scores, machine.storage_bytes) + product_seconds(
         machine, rate, context, machine.storage_bytes

@@ -29,11 +29,13 @@ ALIGNED_BYTES = 16
 
 Source: NVIDIA, Matrix Multiplication Background User's Guide, "Tensor Core Requirements".
 """
-UNALIGNED_PRODUCTS = 16.0
-"""Times as slow as on tensor cores are batched products whose rows do not.
+UNALIGNED_PRODUCTS, UNALIGNED_PRODUCTS_2021 = 1.35, 16.0
+"""Times as slow are batched products of 16 bits whose rows do not: now, and with the libraries of
+2021, which left the tensor cores.
 
-Source: NVIDIA A100 datasheet, 312 TFLOP/s in 16 bits on tensor cores and 19.5 in fp32 without.
-Runs of BLOOM with heads 108 and 150 wide lost what products at 9 to 10 TFLOP/s take.
+Source: 155.9 TFLOP/s at 2,040 and 115.6 at 2,055 (an `align1` kernel) of bf16 on an RTX 4090,
+pytorch/pytorch issue 181718; NVIDIA A100 datasheet, 312 TFLOP/s on tensor cores and 19.5 in fp32
+without. BLOOM's runs with heads 108 and 150 wide lost what products at 9 to 10 TFLOP/s take.
 """
 
 
@@ -56,9 +58,11 @@ def fused_slowness(architecture: str, dims: tuple[int, int]) -> float:
     return sum(widths) / sum(dims) / min(1.0, min(widths) / 128) ** exponent
 
 
-def unaligned_factor(element_bytes: int, *widths: int) -> float:
-    """Times as slow as on tensor cores are batched products with rows of these widths.
+def unaligned_factor(element_bytes: int, *widths: int, legacy: bool) -> float:
+    """Seconds of batched products with rows of these widths, over those of aligned rows.
 
     Source: UNALIGNED_PRODUCTS; in fp32 they run on tensor cores as TF32, by the same rule.
     """
-    return UNALIGNED_PRODUCTS if any(w * element_bytes % ALIGNED_BYTES for w in widths) else 1.0
+    if all(width * element_bytes % ALIGNED_BYTES == 0 for width in widths):
+        return 1.0
+    return UNALIGNED_PRODUCTS_2021 if legacy else UNALIGNED_PRODUCTS

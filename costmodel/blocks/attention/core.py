@@ -248,9 +248,8 @@ def _core(shapes: Shapes) -> ForwardBackward:
     dims = core_dims(model)
     if traits.kernels.attention == "unfused":
         rows = shapes.tokens * heads / table.tp
-        return unfused_attention_seconds(
-            shapes.machine, rows, seq_length, dims, dropout=traits.kernels.dropout
-        )
+        kernels = {"dropout": traits.kernels.dropout, "legacy": traits.kernels.of_2021}
+        return unfused_attention_seconds(shapes.machine, rows, seq_length, dims, **kernels)
     flop = attention_flop(model, seq_length, shapes.tokens) / table.tp
     speed = kernel_speed(shapes.machine, traits.kernels.attention)
     calls, cut = core_pieces(shapes)

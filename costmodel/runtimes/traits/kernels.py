@@ -27,9 +27,16 @@ class Kernels:
     skips_ignored_tokens: bool = False
     """The output projection and the loss run on the tokens that count in the loss alone; else on
     all, and what the others add is masked."""
+    pads_vocabulary: bool = False
+    """Rows without a token fill the vocabulary up to a multiple of 128 tp."""
     separate_operations: bool = False
     """Biases of experts, clamped units and rotations with scaled cosines are torch operations of
     their own, each a pass over memory (costmodel/blocks/operations.py)."""
+
+    @property
+    def of_2021(self) -> bool:
+        """Do its layers run on the libraries of 2021?"""
+        return self.elementwise == "legacy"
 
     def with_options(self, options: RuntimeOptions) -> Kernels:
         """Those of a run: attention core, masks, compiler and loss."""
