@@ -146,7 +146,7 @@ def fused_attention_seconds(
     dims: tuple[int, int],
     *,
     rows: FloatColumn,
-    speed: float,
+    speed: float | FloatColumn,
     calls: IntColumn,
 ) -> ForwardBackward:
     """Fused causal attention of `flop` forward FLOPs over sequences of `length`, in some calls.

@@ -55,7 +55,7 @@ def fused_slowness(architecture: str, dims: tuple[int, int]) -> float:
     """
     widths = [kernel_head_dim(dim) for dim in dims]
     exponent = HEAD_DIM_EXPONENT.get(architecture, OLDER_HEAD_DIM_EXPONENT)
-    return sum(widths) / sum(dims) / min(1.0, min(widths) / 128) ** exponent
+    return float(sum(widths) / sum(dims) * max(1.0, 128 / min(widths)) ** exponent)
 
 
 def unaligned_factor(element_bytes: int, *widths: int, legacy: bool) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
 from trainplan.costmodel.blocks.attention.kept import dropped_core_bytes, saved_bytes
+from trainplan.costmodel.blocks.attention.kernels import kernel_speed
 from trainplan.costmodel.blocks.attention.key_values import (
     attention_exchange,
     kept_key_value_width,
@@ -24,7 +25,6 @@ from trainplan.costmodel.blocks.residual import (
     residual_columns,
 )
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import (
     ForwardBackward,
     Product,
@@ -41,7 +41,6 @@ from trainplan.costmodel.model.params import (
     value_columns,
 )
 from trainplan.costmodel.model.spans import attention_span
-from trainplan.costmodel.runtimes.traits import AttentionKernel
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layers import LowRankSpec
 
@@ -251,24 +250,17 @@ def _core(shapes: Shapes) -> ForwardBackward:
         kernels = {"dropout": traits.kernels.dropout, "legacy": traits.kernels.of_2021}
         return unfused_attention_seconds(shapes.machine, rows, seq_length, dims, **kernels)
     flop = attention_flop(model, seq_length, shapes.tokens) / table.tp
-    speed = kernel_speed(shapes.machine, traits.kernels.attention)
     calls, cut = core_pieces(shapes)
     whole = Core(flop, seq_length, table.micro_batch_size * heads / (table.tp * cut))
     core = packed_core(shapes, shapes.tokens, whole)
     sizes = core.flop, core.length, dims
+    speed = kernel_speed(shapes.machine, traits.kernels.attention, core.length)
     seconds = fused_attention_seconds(
         shapes.machine, *sizes, rows=core.rows, speed=speed, calls=calls
     )
     if model.mixer == "sparse_attention" or model.key_compression:
         return replace(seconds, backward=_selected_backward(shapes, dims))
     return seconds
-
-
-def kernel_speed(machine: Machine, kernel: AttentionKernel) -> float:
-    """Speed of a fused kernel over the best one for the GPU. Source: `Constants`."""
-    constants, native = machine.constants, kernel == "flash" or machine.architecture != "hopper"
-    speed = 1.0 if native else constants.flash2_on_hopper
-    return speed * constants.triton_attention if kernel == "triton" else speed
 
 
 def _selected_backward(shapes: Shapes, dims: tuple[int, int]) -> FloatColumn:

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks.attention.core import kernel_speed
+from trainplan.costmodel.blocks.attention.kernels import kernel_speed
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, RuntimeOptions
@@ -17,9 +17,21 @@ from trainplan.planner.questions.estimates import check_model, estimate
 def test_kernels_of_another_time_are_slower_than_the_best(gpu, old, new):
     machine = machine_of(parse_cluster(f"1x8:{gpu}"), "bf16")
     second = machine.constants.flash2_on_hopper if old is None else old
-    assert kernel_speed(machine, "flash") == new
-    assert kernel_speed(machine, "flash2") == second
-    assert kernel_speed(machine, "triton") == second * machine.constants.triton_attention
+    assert kernel_speed(machine, "flash", 4096) == new
+    assert kernel_speed(machine, "flash2", 4096) == second
+    long = second * machine.constants.triton_attention
+    assert kernel_speed(machine, "triton", 1e12) == pytest.approx(long)
+
+
+def test_triton_reaches_half_its_speed_sooner():
+    machine = machine_of(parse_cluster("1x8:a100-sxm-80gb"), "bf16")
+    efficiency = {
+        length: kernel_speed(machine, "triton", length)
+        * length
+        / (length + machine.attention_half_length)
+        for length in (230.0, 1e12)
+    }
+    assert efficiency[230.0] / efficiency[1e12] == pytest.approx(0.5)
 
 
 @pytest.fixture(name="job_of")
