@@ -18,6 +18,7 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.imbalance import imbalance_notes
 from trainplan.planner.questions.offload_notes import offload_notes
 from trainplan.planner.questions.remedies import Remedy, remedies
+from trainplan.planner.questions.width_notes import width_notes
 
 REMEDY_SECONDS = 5.0
 """Until then what would make a layout fit is looked for; most take less than one."""
@@ -34,6 +35,7 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         *beside,
         *imbalance_notes(job, chosen),
         *offload_notes(chosen, estimate, measured.profile),
+        *width_notes(job, chosen, estimate, measured),
         *asked.notes(job, measured),
         *question.notes,
     )

@@ -103,8 +103,8 @@ zero-offload-delayed deep-optimizer-states fuyou ssdtrain protrain patrickstar h
 """),
 )
 RUNTIME_OPTIONS = _names("""
-attention=flash|unfused dropout=true|false cross_entropy=unfused|jit|fused compile=true|false
-cuda_graph=none|partial|full_iteration overlap_grad_reduce=true|false
+attention=flash|flash2|triton|unfused dropout=true|false cross_entropy=unfused|jit|fused
+compile=true|false cuda_graph=none|partial|full_iteration overlap_grad_reduce=true|false
 overlap_param_gather=true|false overlap_tp_comm=true|false overlap_moe_a2a=true|false
 moe_dispatcher=alltoall|deepep|hybridep gradient_dtype=fp32|bf16 fp8_param_gather=true|false
 moment_dtype=fp32|bf16|fp16|fp8 offload_activation_layers=N cp_comm_type=p2p|a2a|all_gather

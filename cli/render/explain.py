@@ -68,6 +68,7 @@ def explain_page(found: Explanation) -> Iterator[RenderableType]:
         yield imbalance_line(found.imbalance)
     if found.lengths:
         yield lengths_part(found.lengths, found.estimate.step_time_s)
+    yield from found.notes
     yield from _prices(found)
     yield from _rules(found)
     yield from _rivals(found)
@@ -256,6 +257,7 @@ def explain_document(found: Explanation) -> Mapping[str, object]:
         "largest_model": asdict(found.largest_model) if found.largest_model else None,
         "imbalance": found.imbalance.json() if found.imbalance else None,
         "lengths": lengths_json(found.lengths),
+        "notes": list(found.notes),
         "recompute_rule": _rule_json(found),
         "shadow_prices": [_price_json(price) for price in found.shadow_prices],
         "robustness": {

@@ -121,6 +121,7 @@ class ExplainDocument(OfJob, Priced):
     largest_model: LargestModel | None
     imbalance: Imbalance | None
     lengths: SequenceLengths | None
+    notes: tuple[str, ...]
     recompute_rule: RecomputeRule | None
     shadow_prices: tuple[ShadowPrice, ...]
     robustness: Robustness

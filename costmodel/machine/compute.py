@@ -11,6 +11,7 @@ from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.machine.hardware import GemmRate
+from trainplan.costmodel.machine.head_widths import fused_slowness, unaligned_factor
 from trainplan.costmodel.machine.residuals import Residuals
 
 ATTENTION_BACKWARD_FLOP = 2.5
@@ -145,7 +146,7 @@ def fused_attention_seconds(
     dims: tuple[int, int],
     *,
     rows: FloatColumn,
-    speed: float,
+    speed: float | FloatColumn,
     calls: IntColumn,
 ) -> ForwardBackward:
     """Fused causal attention of `flop` forward FLOPs over sequences of `length`, in some calls.
@@ -153,15 +154,15 @@ def fused_attention_seconds(
     `dims` are the widths of a query and of a value, `rows` heads times sequences on one rank;
     `speed` is that of the runtime's kernel over the best one for the GPU. On a ring of context
     ranks all but one call see no mask, so what the diagonal wastes is that of the whole sequence.
-    Source: efficiency e = e_max s / (s + s_half) fitted per architecture;
-    Dao, arXiv:2307.08691, section 4.1 for the backward pass.
+    Source: efficiency e = e_max s / (s + s_half) fitted per architecture, of heads as wide as a
+    kernel exists for; Dao, arXiv:2307.08691, section 4.1 for the backward pass.
     """
     constants = machine.constants
-    shape = min(1.0, min(dims) / 128) ** constants.head_dim_exponent
+    flop = flop * fused_slowness(machine.architecture, dims)
     efficiency = (
         machine.attention_max_efficiency * length / (length + machine.attention_half_length)
     )
-    seconds = flop / (machine.half.peak_flop_per_second * efficiency * shape * speed)
+    seconds = flop / (machine.half.peak_flop_per_second * efficiency * speed)
     backward = seconds * ATTENTION_BACKWARD_FLOP / constants.attention_backward_efficiency
     fixed = calls * constants.attention_fixed_seconds
     sizes = (np.asarray(length, dtype=np.float64), rows, np.asarray(float(sum(dims))))
@@ -184,20 +185,23 @@ def unfused_attention_seconds(
     dims: tuple[int, int],
     *,
     dropout: bool,
+    legacy: bool = False,
 ) -> ForwardBackward:
     """Attention as two batched products and a softmax over `rows x length` scores.
 
     `rows` are heads times queries on one rank, `dims` the widths of a query and of a value; the
-    mask saves nothing.
+    mask saves nothing. `legacy`: with the libraries of 2021.
     Source: Korthikanti et al., arXiv:2205.05198, section 4.1 (the tensors); derived bytes.
     """
     query_dim, value_dim = dims
     n = np.zeros_like(rows) + length
     scores = Product(rows, n, np.zeros_like(rows) + query_dim)
     context = Product(rows, np.zeros_like(rows) + value_dim, n)
-    products = product_seconds(
-        machine, machine.half, scores, machine.storage_bytes
-    ) + product_seconds(machine, machine.half, context, machine.storage_bytes)
+    slower = unaligned_factor(machine.storage_bytes, *dims, length, legacy=legacy)
+    rate = replace(machine.half, flop_factor=machine.half.flop_factor * slower)
+    products = product_seconds(machine, rate, scores, machine.storage_bytes) + product_seconds(
+        machine, rate, context, machine.storage_bytes
+    )
     one = elementwise_seconds(machine, machine.storage_bytes * rows * length)
     forward, backward = _passes_over_scores(machine, dropout=dropout)
     copies = copies_backward = np.zeros_like(rows)

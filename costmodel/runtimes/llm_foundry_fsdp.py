@@ -1,7 +1,8 @@
 """llm-foundry on Composer: torch FSDP1 with bf16 reduction, eager layers.
 
 Source: mosaicml/llm-foundry `scripts/train/benchmarking` (FULL_SHARD, mixed_precision PURE:
-parameters, reduction and buffers in bf16; limit_all_gathers) and `llmfoundry/models/layers`.
+parameters, reduction and buffers in bf16; limit_all_gathers; --attn_impl triton by default at
+b2a43a14 and 5e85bd62, which print the tables) and `llmfoundry/models/layers` of v0.6.0.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ LLM_FOUNDRY_FSDP = replace(
     version="0.6",
     kernels=replace(
         FSDP1.kernels,
+        attention="triton",  # attn_impl by default, until 0.7
         elementwise="eager",
         head_bytes_per_logit=HEAD_BYTES["fused"],  # loss_fn: fused_crossentropy
     ),

@@ -119,6 +119,7 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
         attention="unfused",
         elementwise="legacy",
         head_bytes_per_logit=HEAD_BYTES["unfused"],
+        pads_vocabulary=True,
         dropout=True,  # arguments.py: --attention-dropout and --hidden-dropout 0.1
     ),
     host=Host(layer="legacy"),

@@ -13,7 +13,7 @@ from trainplan.costmodel.spec.model import ModelSpec
 from trainplan.costmodel.spec.optimizer import OptimizerSpec, OptimizerText
 from trainplan.costmodel.spec.routing import RoutingSpec
 
-Attention = Literal["flash", "unfused"]
+Attention = Literal["flash", "flash2", "triton", "unfused"]
 Graph = Literal["none", "partial", "full_iteration"]
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 CrossEntropy = Literal["unfused", "jit", "fused"]
@@ -30,7 +30,8 @@ class RuntimeOptions(Spec):
     """What a run sets; null: what the runtime does by default."""
 
     attention: Attention | None = None
-    """Kernel of the attention core: one fused kernel, or products and a softmax of their own."""
+    """Kernel of the attention core: the runtime's fused one, FlashAttention-2, FlashAttention in
+    Triton, or products and a softmax of their own."""
     dropout: bool | None = None
     """Dropout masks exist: on attention probabilities (unfused) and on both residual branches."""
     cross_entropy: CrossEntropy | None = None

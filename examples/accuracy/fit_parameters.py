@@ -36,12 +36,14 @@ VAGUE = 0.5
 
 Source: assumed; a factor of 1.6 either way, as wide as the widest priors but three.
 """
-ATTENTION_PRIOR = {"ampere": 0.572, "ada": 0.572, "hopper": 0.688, "blackwell": 0.685}
+ATTENTION_PRIOR = {"ampere": 0.68, "ada": 0.68, "hopper": 0.65, "blackwell": 0.555}
 """Largest share of peak that fused attention reaches at burst clocks, before any run is seen.
 
-Source: `e s / (s + s_half)` through the median forward kernels of 1k, 2k, 4k, 8k and 16k tokens of
-ai-dynamo/aiconfigurator@095f58a51c4ca8e61b66ec108d86f223f8d559ce (A100 0.30 to 0.47 of peak, H100
-0.23 to 0.53, B200 0.15 to 0.49), over the prior of the sustained speed.
+Source: `e s / (s + s_half)` through kernels of 512 to 16k tokens. A100: 0.654 forward, sglang
+0.5.10, and 0.714 by 0.620 forward and backward, FlashAttention-2. H100: 0.662, FlashAttention-3,
+and 0.628 and 0.658, sglang 0.5.14 and vllm 0.24.0. B200: 0.551 and 0.561, likewise. From
+ai-dynamo/aiconfigurator@095f58a51c4ca8e61b66ec108d86f223f8d559ce and
+Dao-AILab/flash-attention@0251105a2fb19d2957484b7f023cd8c115286ced, assets.
 """
 
 

@@ -23,6 +23,7 @@ from trainplan.costmodel.layouts import (
 )
 from trainplan.costmodel.layouts.table import FIELDS
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
+from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
@@ -232,6 +233,21 @@ def check_model(job: Job) -> None:
             f"offload_activation_layers = {offloaded} leaves none of the {layers} layers of "
             f"{job.model.name} on the GPU: give {layers - 1} or fewer"
         )
-    if job.options.attention == "flash" and attention_on(job, "flash") == "unfused":
+    _check_attention(job)
+
+
+def _check_attention(job: Job) -> None:
+    """Does the runtime have the stated core, and the GPU?
+
+    Raises:
+        SpecError: One does not.
+    """
+    stated = job.options.attention
+    if stated == "flash" and attention_on(job, "flash") == "unfused":
         gpus = " and ".join(dict.fromkeys(group.gpu for group in job.cluster.groups))
         raise SpecError(f"attention=flash: no fused core runs on {gpus}: leave the option out")
+    own = runtime(job.runtime).kernels.attention
+    if stated not in (None, "flash", "unfused", own, "flash2" if own == "triton" else own):
+        raise SpecError(
+            f"attention={stated}: {job.runtime} has no such kernel: use attention=flash"
+        )

@@ -19,6 +19,7 @@ from trainplan.planner.questions.robustness import Robustness, robustness
 from trainplan.planner.questions.search import check, estimate
 from trainplan.planner.questions.sequence_lengths import SequenceLengths, sequence_lengths
 from trainplan.planner.questions.shadow_prices import ShadowPrice, shadow_prices
+from trainplan.planner.questions.width_notes import width_notes
 from trainplan.planner.work import ALONE, Budget, Workers
 
 Resource = Literal["compute", "host", "network", "pipeline", "offload", "overhead"]
@@ -82,6 +83,8 @@ class Explanation:
     """What unequal lengths cost; None where all sequences have one length."""
     largest_model: LargestModel | None = None
     """The most layers that train; None where that was not found."""
+    notes: tuple[str, ...] = ()
+    """Widths off the grid of the kernels."""
 
     @property
     def best_price(self) -> ShadowPrice | None:
@@ -157,6 +160,7 @@ def explain(
         imbalance=imbalance(case.job, layout, chosen.step_time_s, case.measured),
         lengths=sequence_lengths(case.job, layout, case.measured),
         largest_model=largest_model(case, budget),
+        notes=tuple(width_notes(case.job, layout, chosen, case.measured)),
     )
 
 

@@ -39,6 +39,7 @@ from trainplan.planner.questions.offload_notes import check_drives, host_change,
 from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import model_notes, setting_notes
 from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
+from trainplan.planner.questions.width_notes import width_notes
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed
 from trainplan.planner.space.grid import values_outside_grid
@@ -102,6 +103,7 @@ def search(
         *_without_files(job, layout),
         *imbalance_notes(job, layout),
         *offload_notes(layout, plan.best.estimate, measured.profile),
+        *width_notes(job, layout, plan.best.estimate, measured),
         *notes(job, measured),
     ]
     if reason := unproved(plan.placement):

@@ -18,6 +18,7 @@ from trainplan.costmodel.comm import bus_factor
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import ATTENTION_BACKWARD_FLOP
 from trainplan.costmodel.machine.hardware import GemmRate, element_bytes
+from trainplan.costmodel.machine.head_widths import fused_slowness
 from trainplan.costmodel.measured.curve_residuals import (
     attention_flop,
     collective_residual,
@@ -208,15 +209,14 @@ def predict_collective(
 
 
 def fit_attention(
-    points: Sequence[AttentionPoint], peak_flop_per_second: float, head_dim_exponent: float
+    points: Sequence[AttentionPoint], peak_flop_per_second: float, architecture: str
 ) -> tuple[float, float, float] | None:
     """Largest efficiency, half length and start of the fused core forward; null: not identified.
 
     Source: t = start + F / peak (1 + half / s) / e, `machine.compute.fused_attention_seconds`.
     """
-    narrow = np.array([min(1.0, min(p.head_dim, p.value_dim) / 128) for p in points])
-    flop = np.array([attention_flop(p) for p in points]) / narrow**head_dim_exponent
-    flop = flop / peak_flop_per_second
+    slower = [fused_slowness(architecture, (p.head_dim, p.value_dim)) for p in points]
+    flop = np.array([attention_flop(p) for p in points]) * slower / peak_flop_per_second
     lengths = np.array([float(p.seq_length) for p in points])
     seconds = np.array([p.forward.seconds for p in points])
     if len(set(lengths)) < LEAST_POINTS:

@@ -162,7 +162,7 @@ def _attention(found: _FitResult, points: Sequence[AttentionPoint]) -> None:
     precision = max(sorted(set(precisions)), key=precisions.count)
     mine = [p for p in points if p.precision == precision]
     peak = found.spec.peak_tflops[precision].value * TERA
-    curve = fit_attention(mine, peak, catalog.constants().head_dim_exponent)
+    curve = fit_attention(mine, peak, found.spec.architecture)
     if curve is None:
         found.notes.append(
             f"attention: {LEAST_POINTS} sequence lengths are needed for a curve; other lengths "

@@ -8,6 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
 from trainplan.costmodel.blocks.attention.kept import dropped_core_bytes, saved_bytes
+from trainplan.costmodel.blocks.attention.kernels import kernel_speed
 from trainplan.costmodel.blocks.attention.key_values import (
     attention_exchange,
     kept_key_value_width,
@@ -246,17 +247,14 @@ def _core(shapes: Shapes) -> ForwardBackward:
     dims = core_dims(model)
     if traits.kernels.attention == "unfused":
         rows = shapes.tokens * heads / table.tp
-        return unfused_attention_seconds(
-            shapes.machine, rows, seq_length, dims, dropout=traits.kernels.dropout
-        )
+        kernels = {"dropout": traits.kernels.dropout, "legacy": traits.kernels.of_2021}
+        return unfused_attention_seconds(shapes.machine, rows, seq_length, dims, **kernels)
     flop = attention_flop(model, seq_length, shapes.tokens) / table.tp
-    speed = 1.0
-    if traits.kernels.attention == "flash2" and shapes.machine.architecture == "hopper":
-        speed = shapes.machine.constants.flash2_on_hopper
     calls, cut = core_pieces(shapes)
     whole = Core(flop, seq_length, table.micro_batch_size * heads / (table.tp * cut))
     core = packed_core(shapes, shapes.tokens, whole)
     sizes = core.flop, core.length, dims
+    speed = kernel_speed(shapes.machine, traits.kernels.attention, core.length)
     seconds = fused_attention_seconds(
         shapes.machine, *sizes, rows=core.rows, speed=speed, calls=calls
     )

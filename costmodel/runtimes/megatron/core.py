@@ -171,6 +171,7 @@ MEGATRON_CORE = RuntimeTraits(
         elementwise="fused",
         head_bytes_per_logit=HEAD_BYTES["unfused"],
         separate_operations=True,
+        pads_vocabulary=True,
     ),
     host=Host(layer="fused"),
     gradients=Gradients(

@@ -9,7 +9,7 @@ from trainplan.costmodel.runtimes.traits.stated import stated_or
 from trainplan.costmodel.spec import RuntimeOptions
 from trainplan.costmodel.spec.job import Attention, CrossEntropy, Graph
 
-AttentionKernel = Literal["flash", "flash2", "unfused"]
+AttentionKernel = Literal["flash", "flash2", "triton", "unfused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Kernels:
     """Kernels of a layer and of the loss."""
 
     attention: AttentionKernel
-    """Fused and written for the GPU, FlashAttention-2, or unfused."""
+    """Fused and written for the GPU, FlashAttention-2, FlashAttention in Triton, or unfused."""
     elementwise: Literal["fused", "legacy", "eager"]
     """Elementwise kernels: fused, those of 2021 (fused in part), or one for each operation."""
     head_bytes_per_logit: float
@@ -27,9 +27,16 @@ class Kernels:
     skips_ignored_tokens: bool = False
     """The output projection and the loss run on the tokens that count in the loss alone; else on
     all, and what the others add is masked."""
+    pads_vocabulary: bool = False
+    """Rows without a token fill the vocabulary up to a multiple of 128 tp."""
     separate_operations: bool = False
     """Biases of experts, clamped units and rotations with scaled cosines are torch operations of
     their own, each a pass over memory (costmodel/blocks/operations.py)."""
+
+    @property
+    def of_2021(self) -> bool:
+        """Do its layers run on the libraries of 2021?"""
+        return self.elementwise == "legacy"
 
     def with_options(self, options: RuntimeOptions) -> Kernels:
         """Those of a run: attention core, masks, compiler and loss."""
@@ -74,6 +81,6 @@ Source: derived: the log-softmax it keeps, its gradient, and that of the logits,
 
 def attention_with(default: AttentionKernel, stated: Attention | None) -> AttentionKernel:
     """The attention core of a run that states one, or none."""
-    if stated == "unfused":
-        return "unfused"
+    if stated in ("flash2", "triton", "unfused"):
+        return stated
     return "flash" if stated == "flash" and default == "unfused" else default

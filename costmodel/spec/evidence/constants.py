@@ -33,8 +33,8 @@ class Constants(Spec):
     """Speed of the backward over that of the forward kernel of fused attention."""
     flash2_on_hopper: PositiveFloat
     """Speed of FlashAttention-2 on Hopper over that of kernels written for Hopper."""
-    head_dim_exponent: PositiveFloat
-    """Fused attention slows as (head_dim / 128) to this power below 128."""
+    triton_attention: PositiveFloat
+    """Speed of FlashAttention written in Triton over that of FlashAttention-2."""
 
     softmax_passes: PositiveFloat
     """Passes over the scores of unfused attention in 16 bits, over the derived number."""

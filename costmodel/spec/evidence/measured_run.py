@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.spec.job import CrossEntropy
+from trainplan.costmodel.spec.job import Attention, CrossEntropy
 
 MemoryKind = Literal["allocated", "reserved", "device"]
 MemoryRank = Literal["max", "first", "last", "logged_node"]
@@ -210,7 +210,7 @@ class MeasuredRun(_Record):
     cluster: RunCluster
     layout: RunLayout
     runtime: str
-    attention_backend: Literal["flash", "unfused"] | None = None
+    attention_backend: Attention | None = None
     measured: Measured = Measured()
     fits: bool | None = None
     device_memory_gib: PositiveFloat | None = None

@@ -20,6 +20,7 @@ from trainplan.planner.questions.launches.changed import (
     setting_changes,
     with_options,
 )
+from trainplan.planner.questions.width_notes import width_notes
 from trainplan.planner.readers.corrected import SettingChange
 from trainplan.planner.space.choices import broken_rules
 
@@ -209,12 +210,17 @@ def slow_kernels(run: Run, priced: Estimate, domain: int) -> Iterator[Suggestion
         yield Suggestion("unfused_cross_entropy", says, _with_option(run, cross_entropy="fused"))
 
 
+def off_the_grid(run: Run, priced: Estimate, domain: int) -> Iterator[Suggestion]:
+    """Widths that kernels do not take as they are."""
+    if says := "; ".join(width_notes(run.job, run.layout, priced)):
+        yield Suggestion("off_the_grid", says, None)
+
+
 def odd_widths(run: Run, priced: Estimate, domain: int) -> Iterator[Suggestion]:
     """Products whose sides leave a part of a tile idle."""
     model, tp = run.job.model, run.layout.tp
     widths = {
         "hidden_size": model.hidden_size,
-        "head_dim": model.head_dim,
         f"intermediate_size / tp = {model.intermediate_size} / {tp}": model.intermediate_size // tp,
     }
     odd = [name if "=" in name else f"{name} = {n}" for name, n in widths.items() if n % TILE]
@@ -241,6 +247,7 @@ LINTS: tuple[Finder, ...] = (
     experts_cut_by_tp,
     overlap_off,
     slow_kernels,
+    off_the_grid,
     odd_widths,
     padded_vocabulary,
 )

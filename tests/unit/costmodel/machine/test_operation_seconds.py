@@ -110,9 +110,9 @@ def test_attention_reaches_half_its_efficiency_at_the_half_length():
     ("dims", "narrow"), [((192, 128), 128), ((64, 64), 64), ((192, 64), 64), ((64, 128), 64)]
 )
 def test_the_narrower_of_query_and_value_slows_attention_below_128(dims, narrow):
-    """The products fill tiles of 128; latent attention has wider queries than values."""
-    found = fused(dims=dims, head_dim_exponent=0.5).forward / fused().forward
-    assert found == pytest.approx((128 / narrow) ** 0.5)
+    """Every score costs an exponential; latent attention has wider queries than values."""
+    found = fused(dims=dims).forward / fused().forward
+    assert found == pytest.approx((128 / narrow) ** 0.36)
 
 
 def test_every_call_of_attention_starts_once_in_each_pass():

@@ -139,7 +139,7 @@ def test_collectives_of_a_curve_give_its_constants_back(operation, ranks):
 
 def test_attention_of_a_curve_gives_its_constants_back():
     points = attentions()
-    found = fit_attention(points, PEAK, catalog.constants().head_dim_exponent)
+    found = fit_attention(points, PEAK, H100.architecture)
     assert found == pytest.approx((0.7, 900.0, 12e-6), rel=1e-3)
     assert backward_efficiency(points) == pytest.approx(0.8)
     forward_only = [point.model_copy(update={"backward": None}) for point in points]

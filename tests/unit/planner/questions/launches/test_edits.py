@@ -116,10 +116,13 @@ def test_slips_are_named(layout: Layout, options: dict[str, object], name: str) 
 
 
 def test_odd_widths_and_padding_are_said_without_a_price() -> None:
-    model = JOB.model.model_copy(update={"vocab_size": 1000, "head_dim": 100})
+    model = JOB.model.model_copy(
+        update={"vocab_size": 1000, "head_dim": 100, "intermediate_size": 4 * 1000}
+    )
     own = Run(JOB.model_copy(update={"model": model}), Layout(tp=4, dp=4, sequence_parallel=True))
     found = {one.name: one for one in lints(own, estimate(own.job, own.layout))}
-    assert "head_dim = 100" in found["odd_widths"].says
+    assert "intermediate_size / tp = 4000 / 4" in found["odd_widths"].says
+    assert "head_dim 100 runs on kernels 128 wide" in found["off_the_grid"].says
     assert found["padded_vocabulary"].saved_s is None
 
 

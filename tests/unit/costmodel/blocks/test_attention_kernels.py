@@ -1,0 +1,65 @@
+"""Which kernel of attention a runtime has, and how fast it is."""
+
+import pytest
+
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.blocks.attention.kernels import kernel_speed
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.planner.questions.estimates import check_model, estimate
+
+
+@pytest.mark.parametrize(
+    ("gpu", "old", "new"), [("a100-sxm-80gb", 1.0, 1.0), ("h100-sxm", None, 1.0)]
+)
+def test_kernels_of_another_time_are_slower_than_the_best(gpu, old, new):
+    machine = machine_of(parse_cluster(f"1x8:{gpu}"), "bf16")
+    second = machine.constants.flash2_on_hopper if old is None else old
+    assert kernel_speed(machine, "flash", 4096) == new
+    assert kernel_speed(machine, "flash2", 4096) == second
+    long = second * machine.constants.triton_attention
+    assert kernel_speed(machine, "triton", 1e12) == pytest.approx(long)
+
+
+def test_triton_reaches_half_its_speed_sooner():
+    machine = machine_of(parse_cluster("1x8:a100-sxm-80gb"), "bf16")
+    efficiency = {
+        length: kernel_speed(machine, "triton", length)
+        * length
+        / (length + machine.attention_half_length)
+        for length in (230.0, 1e12)
+    }
+    assert efficiency[230.0] / efficiency[1e12] == pytest.approx(0.5)
+
+
+@pytest.fixture(name="job_of")
+def _job_of(make_job):
+    def job(runtime, attention=None):
+        options = RuntimeOptions(attention=attention)
+        made = make_job("small-dense", "1x8:a100-sxm-80gb")
+        return made.model_copy(update={"runtime": runtime, "options": options})
+
+    return job
+
+
+def test_llm_foundry_runs_triton_unless_told_otherwise(job_of):
+    kernels = {
+        stated: traits_of(job_of("llm-foundry-fsdp", stated)).kernels.attention
+        for stated in (None, "flash", "flash2")
+    }
+    assert kernels == {None: "triton", "flash": "triton", "flash2": "flash2"}
+    slow, fast = (
+        estimate(job_of("llm-foundry-fsdp", stated), Layout(dp=8, zero_stage=3)).terms.attention
+        for stated in (None, "flash2")
+    )
+    assert slow > 1.5 * fast
+
+
+@pytest.mark.parametrize(
+    ("runtime", "stated"), [("megatron-lm", "flash2"), ("torchtitan", "triton")]
+)
+def test_a_kernel_that_a_runtime_lacks_is_refused(job_of, runtime, stated):
+    with pytest.raises(SpecError, match=f"attention={stated}: {runtime} has no such kernel"):
+        check_model(job_of(runtime, stated))

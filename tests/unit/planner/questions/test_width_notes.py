@@ -1,0 +1,65 @@
+"""What is told of widths that kernels do not take as they are."""
+
+import pytest
+
+from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.planner.questions.estimates import estimate
+from trainplan.planner.questions.width_notes import width_notes
+
+LAYOUT = Layout(dp=8)
+
+
+@pytest.fixture(name="told")
+def _told(make_job):
+    def notes(layout=LAYOUT, runtime="megatron-lm", attention=None, precision="bf16", **model):
+        job = make_job("small-dense", "1x8:h100-sxm", precision=precision)
+        update = {
+            "model": job.model.model_copy(update=model),
+            "runtime": runtime,
+            "options": RuntimeOptions(attention=attention),
+        }
+        job = job.model_copy(update=update)
+        priced = estimate(job, layout)
+        return list(width_notes(job, layout, priced)), priced
+
+    return notes
+
+
+def test_a_model_on_the_grid_is_told_nothing(told):
+    for precision in ("bf16", "fp8"):
+        assert told(precision=precision)[0] == []
+
+
+def test_a_fused_head_off_the_grid_is_told_with_the_share_of_its_zeros(told):
+    (note,), priced = told(head_dim=108)
+    assert note.startswith("head_dim 108 runs on kernels 128 wide, the rest zeros")
+    share = (1 - 108 / 128) * priced.terms.attention / priced.step_time_s
+    assert f"at least {share:.1%} of the step" in note
+
+
+def test_an_unfused_head_off_the_grid_is_told_where_rows_are_not_aligned(told):
+    (note,), _ = told(attention="unfused", head_dim=108)
+    assert note.startswith("head_dim 108 is no multiple of 8")
+    assert told(attention="unfused", head_dim=104)[0] == []
+
+
+def test_the_libraries_of_2021_lose_more_by_it(told):
+    def lost(runtime):
+        (note,), _ = told(runtime=runtime, attention="unfused", head_dim=108)
+        return float(note.split("at least ")[1].split("%")[0])
+
+    assert lost("megatron-deepspeed") > 5 * lost("megatron-lm")
+
+
+def test_widths_of_a_rank_are_told_in_the_units_of_the_precision(told):
+    layout = Layout(dp=4, tp=2, sequence_parallel=True)
+    assert told(layout, intermediate_size=4112)[0] == []
+    (note,), _ = told(layout, precision="fp8", intermediate_size=4112)
+    assert note.startswith("intermediate_size / tp = 4112 / 2: no multiple of 16")
+
+
+def test_a_vocabulary_is_told_where_the_runtime_does_not_pad_it(told):
+    odd, sharded = {"vocab_size": 50257}, Layout(dp=8, zero_stage=3)
+    assert told(**odd)[0] == []
+    (note,), _ = told(sharded, runtime="llm-foundry-fsdp", **odd)
+    assert note.startswith("vocab_size = 50257: no multiple of 8")
