@@ -50,15 +50,21 @@ def dense_launches(shapes: Shapes) -> Launches:
 def moe_launches(shapes: Shapes) -> Launches:
     """Host time of a mixture-of-experts layer; dropless dispatch also waits for its split sizes.
 
-    Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, `no_sync` where all sizes are known.
+    What the GPU idles then grows with what the host still has to launch. An exchange beside compute
+    takes a layer apart: each part has a stream, events and a run of autograd of its own.
+    Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, `no_sync` where all sizes are known;
+    `models/common/model_chunk_schedule_plan.py`, TransformerLayerSchedulePlan.
     """
     constants, traits = shapes.machine.constants, shapes.traits
     if traits.host.cuda_graph == "full_iteration":
         return _none(shapes)
     partial = traits.host.cuda_graph == "partial"
     layer = constants.host_moe_graph if partial else constants.host_moe
-    forward = np.full(shapes.size, shapes.machine.host_factor * layer)
-    waits = 0.0 if shapes.job.options.moe_pad_to_capacity else constants.dispatch_sync_seconds
+    beside = constants.host_moe_beside if traits.experts.overlaps else 1.0
+    launch = shapes.machine.host_factor * layer * beside
+    forward = np.full(shapes.size, launch)
+    dropless = not shapes.job.options.moe_pad_to_capacity
+    waits = dropless * constants.dispatch_sync_seconds * launch / constants.host_moe
     return Launches(forward, forward * constants.host_backward_moe, waits)
 
 

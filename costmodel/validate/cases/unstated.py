@@ -11,10 +11,13 @@ from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunCluster, RunModel
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.job import LOW_PRECISION, Graph, StateType
+from trainplan.costmodel.spec.job import Graph, StateType
 from trainplan.costmodel.spec.model import Activation, RopeScaling
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
+ROUTER = frozenset({"moe_router", "moe_preprocess"})
+"""Modules of a graph without attention. Source: NVIDIA/Megatron-LM @d98e8a64
+`transformer_config.py`, cuda_graph_scope."""
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
 
 
@@ -135,7 +138,7 @@ def _of_one_gpu(stated: float, spec: GpuSpec, per_node: int) -> float:
     return stated / per_node if stated > widest else stated
 
 
-def options_of(run: MeasuredRun, model: ModelSpec) -> RuntimeOptions:
+def options_of(run: MeasuredRun) -> RuntimeOptions:
     """Options of the run; null where neither it nor its recipe says."""
     layout = run.layout
     overlap = layout.overlap
@@ -155,21 +158,16 @@ def options_of(run: MeasuredRun, model: ModelSpec) -> RuntimeOptions:
         moment_dtype=moment_dtype(run),
         offload_activation_layers=offloaded_layers(run),
     )
-    return with_graph(stated) if graphs_hybridep(run, model, stated) else stated
+    return with_graph(stated) if graphs_hybridep(run, stated) else stated
 
 
-def graphs_hybridep(run: MeasuredRun, model: ModelSpec, stated: RuntimeOptions) -> bool:
+def graphs_hybridep(run: MeasuredRun, stated: RuntimeOptions) -> bool:
     """Is the step of a run one CUDA graph, though its record names HybridEP alone?
 
-    Not where experts in 16 bits have biases: the operations that add them need rows per expert on
-    the host.
-    Source: `Recipe`, of each runtime; `costmodel.blocks.operations.separates_experts`;
-    Megatron-Bridge v0.4.0 `gpt_oss_workload_base_configs.py`, HybridEP without a graph.
+    Source: `Recipe`, of each runtime.
     """
     silent = stated.moe_dispatcher == "hybridep" and stated.cuda_graph is None
-    low = run.training.precision in LOW_PRECISION
-    separate = model.moe is not None and model.moe.expert_bias and not low
-    return silent and recipe_of(run).graphs_hybridep and not separate
+    return silent and run.training.precision in recipe_of(run).graphs_hybridep
 
 
 def with_graph(stated: RuntimeOptions) -> RuntimeOptions:
@@ -179,9 +177,10 @@ def with_graph(stated: RuntimeOptions) -> RuntimeOptions:
 
 
 def _graph(run: MeasuredRun) -> Graph | None:
+    """What a graph holds; one of the router alone leaves nearly all launches to the host."""
     stated = run.layout.cuda_graph
     if stated is None:
         return None
-    if stated in (False, "none"):
+    if stated in (False, "none") or (isinstance(stated, tuple) and ROUTER.issuperset(stated)):
         return "none"
     return "full_iteration" if stated in (True, "full_iteration") else "partial"
