@@ -29,8 +29,8 @@ class Recipe:
     latent_moments: StateType | None = None
     """Type of the Adam moments in models with latent attention; null: fp32."""
     graphs_hybridep: tuple[Precision, ...] = ()
-    """Precisions in which the whole step of a run that names HybridEP and no CUDA graph is one, with
-    the exchange of tokens beside compute, as in siblings that name both."""
+    """Precisions in which a run that names HybridEP and no CUDA graph has one of its whole step,
+    with the exchange of tokens beside compute, as siblings that name both."""
     lora: Trained | None = None
     """Adapters of a run that says no more than that it trains some; null: it is not priced."""
     splits_by_cost: bool = False

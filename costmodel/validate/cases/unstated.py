@@ -15,8 +15,8 @@ from trainplan.costmodel.spec.job import Graph, StateType
 from trainplan.costmodel.spec.model import Activation, RopeScaling
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
-ROUTER = frozenset({"moe_router", "moe_preprocess"})
-"""Modules of a graph without attention. Source: NVIDIA/Megatron-LM @d98e8a64
+NO_ATTENTION = frozenset({"none", "moe_router", "moe_preprocess"})
+"""Modules of a graph without the launches of attention. Source: NVIDIA/Megatron-LM @d98e8a64
 `transformer_config.py`, cuda_graph_scope."""
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
 
@@ -181,6 +181,9 @@ def _graph(run: MeasuredRun) -> Graph | None:
     stated = run.layout.cuda_graph
     if stated is None:
         return None
-    if stated in (False, "none") or (isinstance(stated, tuple) and ROUTER.issuperset(stated)):
-        return "none"
-    return "full_iteration" if stated in (True, "full_iteration") else "partial"
+    if isinstance(stated, bool):
+        return "full_iteration" if stated else "none"
+    modules = {stated} if isinstance(stated, str) else set(stated)
+    if "full_iteration" in modules:
+        return "full_iteration"
+    return "none" if modules <= NO_ATTENTION else "partial"

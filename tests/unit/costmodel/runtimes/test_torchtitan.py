@@ -247,7 +247,7 @@ def test_a_record_may_say_how_the_loss_is_computed(stated):
     run = MeasuredRun.model_validate(
         {"id": "one", **parts, "layout": layout, "runtime": "torchtitan"}
     )
-    assert options_of(run, SMALL_DENSE).cross_entropy == stated
+    assert options_of(run).cross_entropy == stated
 
 
 @pytest.mark.parametrize(
