@@ -46,7 +46,10 @@ def packed_core(candidates: Candidates, tokens: FloatColumn, whole: Core) -> Cor
 
 
 def _heads(whole: Core, training: TrainingSpec) -> FloatColumn:
-    """Heads times rows of a micro batch on one rank."""
+    """Heads times rows of a micro batch on one rank.
+
+    Source: derived; `Core.rows` counts pieces of its length.
+    """
     return whole.rows * whole.length / training.seq_length
 
 
