@@ -57,11 +57,19 @@ def dense_intermediate_size(model: RunModel) -> int | None:
 
 
 def as_published(model: ModelSpec) -> ModelSpec:
-    """The model with what its records leave out: biases, sinks, clamp and YaRN of GPT-OSS.
+    """The model with what its records leave out.
 
-    Source: arXiv:2508.10925, section 2; NVIDIA-NeMo/Megatron-Bridge `gpt_oss_bridge.py`.
+    Biases, sinks, clamp and YaRN of GPT-OSS; the groups of experts that DeepSeek-V3 keeps to.
+    Source: arXiv:2508.10925, section 2; NVIDIA-NeMo/Megatron-Bridge `gpt_oss_bridge.py`;
+    config.json of deepseek-ai/DeepSeek-V3, n_group and topk_group.
     """
-    if not model.name.upper().startswith("GPT-OSS-") or model.moe is None:
+    name = model.name.upper()
+    if model.moe is None:
+        return model
+    if name.startswith("DEEPSEEK-V3-"):
+        moe = model.moe.model_copy(update={"n_group": 8, "topk_group": 4})
+        return model.model_copy(update={"moe": moe})
+    if not name.startswith("GPT-OSS-"):
         return model
     moe = model.moe.model_copy(update={"router_bias": True, "expert_bias": True})
     scaling = RopeScaling(rope_type="yarn", factor=32.0, original_max_position_embeddings=4096)
