@@ -50,15 +50,24 @@ def dense_launches(shapes: Shapes) -> Launches:
 def moe_launches(shapes: Shapes) -> Launches:
     """Host time of a mixture-of-experts layer; dropless dispatch also waits for its split sizes.
 
-    Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, `no_sync` where all sizes are known.
+    What the GPU idles then grows with what the host still has to launch. An exchange beside compute
+    takes a layer apart: each part has a stream, events and a run of autograd of its own. Shared
+    experts are half of a dense layer.
+    Source: Megatron-LM @d98e8a64 `moe/token_dispatcher.py`, `no_sync` where all sizes are known;
+    `models/common/model_chunk_schedule_plan.py`, TransformerLayerSchedulePlan.
     """
     constants, traits = shapes.machine.constants, shapes.traits
     if traits.host.cuda_graph == "full_iteration":
         return _none(shapes)
-    partial = traits.host.cuda_graph == "partial"
+    partial, moe = traits.host.cuda_graph == "partial", shapes.job.model.moe
     layer = constants.host_moe_graph if partial else constants.host_moe
-    forward = np.full(shapes.size, shapes.machine.host_factor * layer)
-    waits = 0.0 if shapes.job.options.moe_pad_to_capacity else constants.dispatch_sync_seconds
+    beside = constants.host_moe_beside if traits.experts.overlaps else 1.0
+    shared = moe is not None and moe.shared_expert_intermediate_size
+    layer += 0.5 * constants.host_dense if shared else 0.0
+    launch = shapes.machine.host_factor * layer * beside
+    forward = np.full(shapes.size, launch)
+    dropless = not shapes.job.options.moe_pad_to_capacity
+    waits = dropless * constants.dispatch_sync_seconds * launch / constants.host_moe
     return Launches(forward, forward * constants.host_backward_moe, waits)
 
 
@@ -66,13 +75,15 @@ def layer_launches(shapes: Shapes) -> Launches:
     """Host time of a layer with both halves, or of the one it has: half of a dense layer's.
 
     Source: derived; either half of a dense layer launches as many projections, and norm, residual
-    addition and a kernel between them. A layer of experts alone launches no mixer.
+    addition and a kernel between them. A layer of experts alone launches no mixer, which a graph
+    has launched anyhow.
     """
     model = shapes.job.model
     if model.feed_forward == "none":
         return _scaled(dense_launches(shapes), 0.5)
     whole = (moe_launches if model.feed_forward == "moe" else dense_launches)(shapes)
-    if model.mixer != "none":
+    graphed = model.feed_forward == "moe" and shapes.traits.host.cuda_graph == "partial"
+    if model.mixer != "none" or graphed:
         return whole
     if model.feed_forward == "mlp":
         return _scaled(whole, 0.5)

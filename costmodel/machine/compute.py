@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.machine.hardware import GemmRate
@@ -82,16 +82,15 @@ def product_seconds(
 ) -> FloatColumn:
     """Seconds of one matrix product, as measured products near its shape say.
 
-    Source: `roofline_seconds`; low precision adds the cast of its activation operand (read 2 bytes,
-    write 1).
+    Source: `roofline_seconds`; low precision adds the cast of its activation operand (CAST_BYTES).
     """
     seconds = roofline_seconds(machine.memory_bytes_per_second, rate, product, output_bytes)
     if rate.residuals:
         sizes = (product.m, product.n, product.k, np.asarray(float(output_bytes)))
         seconds = seconds * rate.residuals.factor(*sizes)
-    if rate.element_bytes >= BYTES_BF16:
+    if not rate.cast_bytes:
         return seconds
-    cast = (BYTES_BF16 + BYTES_FP8) * product.m * product.k
+    cast = rate.cast_bytes * product.m * product.k
     return seconds + cast / streaming_bytes_per_second(machine)
 
 

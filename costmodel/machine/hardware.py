@@ -53,6 +53,17 @@ ASSUMED_LINK_FRACTION = 0.75
 ASSUMED_ALPHA_US = 20.0
 """Latency of a collective without a fit. Source: all_reduce_8 on A100, 21 us."""
 
+TRAINING_FITS = {"nvfp4": "nvfp4_training"}
+"""Fits of linear layers in training, by precision; all other low ones take `fp8_training`."""
+CAST_BYTES = {"fp8": 3.0, "mxfp8": 3.0, "nvfp4": 3.4}
+"""Bytes moved to narrow one element of the activation operand of a product.
+
+Source: derived; 8 bits read 2 and write 1. NVFP4 reads the input and the output gradient for their
+largest element (2), and again to write them along rows and, after a Hadamard transform, along
+columns (2 and twice 9/16), for three products: 2 (2 + 3.125) / 3. NVIDIA/TransformerEngine
+@d0067d0d `pytorch/csrc/quantizer.cpp`, NVFP4Quantizer.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
@@ -72,6 +83,8 @@ class GemmRate:
     flop_factor: float
     byte_factor: float
     element_bytes: int
+    cast_bytes: float = 0.0
+    """Moved to narrow one element of the activation operand."""
     residuals: Residuals | None = None
     """By rows, columns, inner size and bytes of an output element, where products were measured."""
     grouped: Residuals | None = None
@@ -153,7 +166,7 @@ def attention_fit(known: KnownCurves, trace: list[Provenance]) -> AttentionFit:
 def gemm_rate(known: KnownCurves, key: str, trace: list[Provenance]) -> GemmRate:
     """A profile's curve of the precision itself, else the catalog's of its family."""
     low = key in LOW_PRECISION
-    family = "fp8_training" if low else "bf16"
+    family = TRAINING_FITS.get(key, "fp8_training") if low else "bf16"
     fit_key = key if key in known.measured.gemm else family
     fit = known.own.gemm.get(fit_key) or known.other.gemm.get(fit_key) or ASSUMED_GEMM
     measured, own = fit_key in known.measured.gemm, fit_key in known.own.gemm
@@ -164,6 +177,7 @@ def gemm_rate(known: KnownCurves, key: str, trace: list[Provenance]) -> GemmRate
         flop_factor=fit.flop_factor / (1.0 if measured else sustained(known, key)),
         byte_factor=fit.byte_factor,
         element_bytes=element_bytes(key),
+        cast_bytes=CAST_BYTES.get(key, 0.0),
     )
 
 

@@ -54,7 +54,8 @@ MEGATRON_BRIDGE = replace(
         # recipes/llama/h100/llama3.py, llama3_70b_peft_8gpu_h100_bf16_config (dim 16), and
         # perf_recipes/llama, peft.target_modules of every one
         lora=Trained(method="lora", rank=16, modules=("q", "k", "v")),
-        # perf_recipes/deepseek/common.py, _enable_deepseek_full_iteration_mxfp8, and siblings
-        graphs_hybridep=True,
+        # perf_recipes/deepseek/common.py, _enable_deepseek_full_iteration_mxfp8, and siblings in
+        # qwen and gpt_oss; recipes in other precisions name a graph of attention or none
+        graphs_hybridep=("mxfp8",),
     ),
 )

@@ -40,7 +40,7 @@ from trainplan.costmodel.model.params import (
     query_columns,
     value_columns,
 )
-from trainplan.costmodel.model.spans import attention_span
+from trainplan.costmodel.model.spans import attention_span, kernel_length
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.layers import LowRankSpec
 
@@ -251,7 +251,9 @@ def _core(shapes: Shapes) -> ForwardBackward:
         return unfused_attention_seconds(shapes.machine, rows, seq_length, dims, **kernels)
     flop = attention_flop(model, seq_length, shapes.tokens) / table.tp
     calls, cut = core_pieces(shapes)
-    whole = Core(flop, seq_length, table.micro_batch_size * heads / (table.tp * cut))
+    length = kernel_length(model, seq_length)
+    rows = table.micro_batch_size * heads * (seq_length / length) / (table.tp * cut)
+    whole = Core(flop, length, rows)
     core = packed_core(shapes, shapes.tokens, whole)
     sizes = core.flop, core.length, dims
     speed = kernel_speed(shapes.machine, traits.kernels.attention, core.length)

@@ -40,8 +40,17 @@ def packed_core(candidates: Candidates, tokens: FloatColumn, whole: Core) -> Cor
     filled = rows.tokens / training.seq_length
     columns = (query_columns(model) + value_columns(model)) / candidates.table.tp
     waited = waits(candidates)
-    flop, length = 2.0 * tokens * filled * rows.span * columns, rows.kernel_length * waited
-    return Core(flop * waited, length, whole.rows * rows.tokens / length)
+    flop = 2.0 * tokens * filled * rows.span * columns
+    length = min(rows.kernel_length, 2 * rows.span) * waited  # less in a window, as `kernel_length`
+    return Core(flop * waited, length, _heads(whole, training) * rows.tokens / length)
+
+
+def _heads(whole: Core, training: TrainingSpec) -> FloatColumn:
+    """Heads times rows of a micro batch on one rank.
+
+    Source: derived; `Core.rows` counts pieces of its length.
+    """
+    return whole.rows * whole.length / training.seq_length
 
 
 def packed_rows(context: Context) -> Rows | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.blocks.feed_forward.destinations import destinations_in_groups
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.feed_forward.routing import Loads, loads
 from trainplan.costmodel.blocks.operations import (
@@ -18,7 +19,7 @@ from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import activation_tensors, router_bytes_kept, with_output_gate
 from trainplan.costmodel.comm import bus_factor, collective_seconds, group
 from trainplan.costmodel.comm.collectives import fit_column
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.compute import (
     ForwardBackward,
     Product,
@@ -232,14 +233,15 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     """
     machine, table, constants = shapes.machine, shapes.table, shapes.machine.constants
     links = group(machine, table.ep, table.etp)
-    top_k, fullest = routing.moe.rows_per_token, routing.loads.fullest
+    moe, fullest = routing.moe, routing.loads.fullest
+    copies = moe.rows_per_token * fullest
     token = shapes.storage * routing.local_tokens * routing.hidden
     inside_once = shapes.traits.experts.dispatcher != "alltoall"
     across_once = shapes.traits.experts.dispatcher_across != "alltoall"
     once = np.where(links.nodes > 1, across_once, inside_once)
-    ranks = np.where(once, distinct_destinations(table.ep, top_k, fullest), top_k * fullest)
-    at_node = distinct_destinations(links.nodes, top_k, routing.loads.fullest_node)
-    nodes = np.where(once, at_node, top_k * fullest)
+    ranks = np.where(once, destinations_in_groups(moe, table.ep, fullest), copies)
+    at_node = destinations_in_groups(moe, links.nodes, routing.loads.fullest_node)
+    nodes = np.where(once, at_node, copies)
     fits = machine.bus_bytes_per_second[OPERATIONS.index("alltoall")]
     bus = fits[fit_column(links)] * constants.alltoall_efficiency
     inside = token * ranks * bus_factor("alltoall", table.ep) / bus
@@ -268,18 +270,6 @@ def _routing_maps(shapes: Shapes, routing: _Routing) -> FloatColumn:
     across, inside = experts.dispatcher_across == "hybridep", experts.dispatcher == "hybridep"
     maps = np.where(links.nodes > 1, across, inside) * gathered
     return np.where(maps > 0, collective_seconds(machine, "all_gather", maps, links), 0.0)
-
-
-def distinct_destinations(
-    places: FloatColumn | IntColumn, top_k: float, load: FloatColumn
-) -> FloatColumn:
-    """Distinct places among `top_k` drawn at random from `places`, on average.
-
-    Of the fullest place, whose share is `load` times that of the mean, what it gets over the mean.
-    Source: derived; a place is missed with probability (1 - load / places) ** top_k.
-    """
-    share = np.minimum(load / places, 1.0)
-    return np.asarray(places * (1 - (1 - share) ** top_k))
 
 
 def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]:

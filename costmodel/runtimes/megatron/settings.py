@@ -144,6 +144,11 @@ def _carries_narrow_weights(job: Job) -> bool:
     return job.model.moe is None or not job.model.moe.expert_bias
 
 
+def _launches_nothing(job: Job) -> bool:
+    """Does no layer wait for the host, who has more to launch where it takes layers apart?"""
+    return job.options.cuda_graph == "full_iteration"
+
+
 PARTIAL = Setting("cuda_graph", "partial", "--cuda-graph-impl", _with_experts, _rules_of_graphs)
 WHOLE, WHOLE_OF_DENSE = (
     Setting("cuda_graph", "full_iteration", "--cuda-graph-impl", lacks, _rules_of_graphs, rank=2)
@@ -168,6 +173,7 @@ BESIDE_COMPUTE = Setting(
     source="--overlap-moe-expert-parallel-comm",
     lacks=_interleaving_experts,
     rules=_rules_of_exchange,
+    beats_default=_launches_nothing,
 )
 BESIDE_PRODUCTS = Setting(
     name="overlap_tp_comm",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.spec.job import StateType
+from trainplan.costmodel.spec.job import Precision, StateType
 from trainplan.costmodel.spec.trained import Trained
 
 
@@ -28,9 +28,9 @@ class Recipe:
     """Runs in fp32 drop out; null: as above."""
     latent_moments: StateType | None = None
     """Type of the Adam moments in models with latent attention; null: fp32."""
-    graphs_hybridep: bool = False
-    """Where a run names HybridEP and no CUDA graph, its whole step is one, with the exchange of
-    tokens beside compute, as in siblings that name both."""
+    graphs_hybridep: tuple[Precision, ...] = ()
+    """Precisions in which a run that names HybridEP and no CUDA graph has one of its whole step,
+    with the exchange of tokens beside compute, as siblings that name both."""
     lora: Trained | None = None
     """Adapters of a run that says no more than that it trains some; null: it is not priced."""
     splits_by_cost: bool = False

@@ -89,6 +89,9 @@ class Constants(Spec):
     """As above, a mixture-of-experts layer with dropless dispatch."""
     host_moe_graph: PositiveFloat
     """As above, with attention and router in CUDA graphs."""
+    host_moe_beside: PositiveFloat
+    """Host time of a layer whose exchange of tokens runs beside compute over that of one whose
+    exchange does not."""
     host_backward_dense: PositiveFloat
     """Host time of a backward pass over that of a forward pass, dense layer."""
     host_backward_moe: PositiveFloat

@@ -71,7 +71,7 @@ def case_of(run: MeasuredRun) -> Case | Skipped:
             training=_training(run),
             cluster=_cluster(run),
             runtime=_runtime(run),
-            options=options_of(run, model),
+            options=options_of(run),
         )
     except Skip as skip:
         return Skipped(run, skip.reason, skip.detail)

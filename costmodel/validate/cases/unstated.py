@@ -11,10 +11,13 @@ from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunCluster, RunModel
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.job import LOW_PRECISION, GradientType, Graph, StateType
+from trainplan.costmodel.spec.job import GradientType, Graph, StateType
 from trainplan.costmodel.spec.model import Activation, RopeScaling
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
+NO_ATTENTION = frozenset({"none", "moe_router", "moe_preprocess"})
+"""Modules of a graph without the launches of attention. Source: NVIDIA/Megatron-LM @d98e8a64
+`transformer_config.py`, cuda_graph_scope."""
 OFFLOADED = re.compile(r"activation cpu offload, (\d+) layers")
 
 
@@ -56,13 +59,20 @@ def dense_intermediate_size(model: RunModel) -> int | None:
 def as_published(model: ModelSpec) -> ModelSpec:
     """The model with what its records leave out.
 
-    Of GPT-OSS biases, sinks, clamp and YaRN, of BLOOM positions and the norm behind its table.
+    Biases, sinks, clamp and YaRN of GPT-OSS; the groups of experts that DeepSeek-V3 keeps to; the
+    positions of BLOOM and the norm behind its table.
     Source: arXiv:2508.10925, section 2; NVIDIA-NeMo/Megatron-Bridge `gpt_oss_bridge.py`;
-    arXiv:2211.05100, section 3.2.
+    config.json of deepseek-ai/DeepSeek-V3, n_group and topk_group; arXiv:2211.05100, section 3.2.
     """
-    if model.name.upper().startswith("BLOOM-"):
+    name = model.name.upper()
+    if name.startswith("BLOOM-"):
         return model.model_copy(update={"embedding_norm": True, "position_embedding": "alibi"})
-    if not model.name.upper().startswith("GPT-OSS-") or model.moe is None:
+    if model.moe is None:
+        return model
+    if name.startswith("DEEPSEEK-V3-"):
+        moe = model.moe.model_copy(update={"n_group": 8, "topk_group": 4})
+        return model.model_copy(update={"moe": moe})
+    if not name.startswith("GPT-OSS-"):
         return model
     moe = model.moe.model_copy(update={"router_bias": True, "expert_bias": True})
     scaling = RopeScaling(rope_type="yarn", factor=32.0, original_max_position_embeddings=4096)
@@ -149,7 +159,7 @@ def _of_one_gpu(stated: float, spec: GpuSpec, per_node: int) -> float:
     return stated / per_node if stated > widest else stated
 
 
-def options_of(run: MeasuredRun, model: ModelSpec) -> RuntimeOptions:
+def options_of(run: MeasuredRun) -> RuntimeOptions:
     """Options of the run; null where neither it nor its recipe says."""
     layout = run.layout
     overlap = layout.overlap
@@ -170,21 +180,16 @@ def options_of(run: MeasuredRun, model: ModelSpec) -> RuntimeOptions:
         moment_dtype=moment_dtype(run),
         offload_activation_layers=offloaded_layers(run),
     )
-    return with_graph(stated) if graphs_hybridep(run, model, stated) else stated
+    return with_graph(stated) if graphs_hybridep(run, stated) else stated
 
 
-def graphs_hybridep(run: MeasuredRun, model: ModelSpec, stated: RuntimeOptions) -> bool:
+def graphs_hybridep(run: MeasuredRun, stated: RuntimeOptions) -> bool:
     """Is the step of a run one CUDA graph, though its record names HybridEP alone?
 
-    Not where experts in 16 bits have biases: the operations that add them need rows per expert on
-    the host.
-    Source: `Recipe`, of each runtime; `costmodel.blocks.operations.separates_experts`;
-    Megatron-Bridge v0.4.0 `gpt_oss_workload_base_configs.py`, HybridEP without a graph.
+    Source: `Recipe`, of each runtime.
     """
     silent = stated.moe_dispatcher == "hybridep" and stated.cuda_graph is None
-    low = run.training.precision in LOW_PRECISION
-    separate = model.moe is not None and model.moe.expert_bias and not low
-    return silent and recipe_of(run).graphs_hybridep and not separate
+    return silent and run.training.precision in recipe_of(run).graphs_hybridep
 
 
 def with_graph(stated: RuntimeOptions) -> RuntimeOptions:
@@ -194,9 +199,13 @@ def with_graph(stated: RuntimeOptions) -> RuntimeOptions:
 
 
 def _graph(run: MeasuredRun) -> Graph | None:
+    """What a graph holds; one of the router alone leaves nearly all launches to the host."""
     stated = run.layout.cuda_graph
     if stated is None:
         return None
-    if stated in (False, "none"):
-        return "none"
-    return "full_iteration" if stated in (True, "full_iteration") else "partial"
+    if isinstance(stated, bool):
+        return "full_iteration" if stated else "none"
+    modules = {stated} if isinstance(stated, str) else set(stated)
+    if "full_iteration" in modules:
+        return "full_iteration"
+    return "none" if modules <= NO_ATTENTION else "partial"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.blocks.feed_forward.moe import distinct_destinations
+from trainplan.costmodel.blocks.feed_forward.destinations import distinct_destinations
 from trainplan.costmodel.blocks.feed_forward.routing import check_routing, load
 from trainplan.costmodel.blocks.feed_forward.routing.choices import choice_probabilities
 from trainplan.costmodel.catalog.models import preset

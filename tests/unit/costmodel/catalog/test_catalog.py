@@ -5,7 +5,9 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.spec.base import Sourced
+from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.gpu import FittedConstants
 
 NAMES = catalog.gpu_names()
@@ -49,7 +51,7 @@ OTHER_GPUS = (
     "v100-sxm-16gb",
 )
 PRECISIONS = {"fp32", "fp16", "bf16", "tf32", "fp8", "mxfp8", "nvfp4"}
-GEMM_KEYS = {"bf16", "fp8", "fp8_training"}
+GEMM_KEYS = {"bf16", "fp8", "fp8_training", "nvfp4_training"}
 COLLECTIVES = {"all_reduce", "all_gather", "reduce_scatter", "alltoall"}
 PUBLIC = ("https://", "@", "arXiv:", "PCI-SIG", "PCIe 5.0 host", "mlcommons/")
 """What a public source looks like: a page, a repository at a commit, a paper, a bus standard."""
@@ -229,6 +231,13 @@ def test_sustained_speed_stays_below_peak(name):
         gemm = fit.gemm.get("fp8_training" if low else "bf16")
         if gemm is not None:
             assert number.value / gemm.flop_factor < 1
+
+
+@pytest.mark.parametrize(("name", "most"), [("b200", 6e15), ("b300", 7e15), ("gb300", 8e15)])
+def test_products_in_four_bits_run_at_what_their_kernels_reach(name, most):
+    """Kernels of inference frameworks pass 6 to 7 PFLOP/s, of a peak of 9 to 15."""
+    rate = machine_of(parse_cluster(f"1x8:{name}"), "nvfp4").linear
+    assert 4.5e15 < rate.peak_flop_per_second / rate.flop_factor < most
 
 
 @pytest.mark.parametrize("name", NAMES)

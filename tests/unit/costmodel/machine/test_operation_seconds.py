@@ -53,11 +53,19 @@ def test_a_product_takes_two_flop_for_each_of_its_triples():
     assert product_seconds(H100, curve(fixed=7e-6), PRODUCT, 2)[0] == pytest.approx(7e-6)
 
 
-def test_a_product_in_8_bits_first_casts_its_activations():
-    """Read in 2 bytes, written in 1; the weights are cast already."""
-    found = product_seconds(H100, curve(element_bytes=1), PRODUCT, 2)
-    assert found == pytest.approx(elementwise_seconds(H100, 3 * M * K * ONE))
-    assert product_seconds(H100, curve(element_bytes=2), PRODUCT, 2)[0] == 0
+@pytest.mark.parametrize(
+    ("precision", "moved"),
+    [("mxfp8", 2 + 1), ("nvfp4", 2 * (2 + 2 + 2 * 9 / 16) / 3), ("bf16", 0)],
+)
+def test_a_narrow_product_first_casts_its_activations(precision, moved):
+    """Read in 2 bytes, written in 1; four bits look for the largest first and write both ways.
+
+    The weights are cast already.
+    """
+    rate = machine_of(parse_cluster("1x8:b200"), precision).linear
+    free = replace(rate, fixed_seconds=0.0, flop_factor=0.0, byte_factor=0.0)
+    found = product_seconds(H100, free, PRODUCT, 2)
+    assert found == pytest.approx(elementwise_seconds(H100, moved * M * K * ONE), rel=0.01)
 
 
 @pytest.mark.parametrize("gradient_bytes", [2, 4])

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.conftest import SMALL_DENSE
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -248,7 +247,7 @@ def test_a_record_may_say_how_the_loss_is_computed(stated):
     run = MeasuredRun.model_validate(
         {"id": "one", **parts, "layout": layout, "runtime": "torchtitan"}
     )
-    assert options_of(run, SMALL_DENSE).cross_entropy == stated
+    assert options_of(run).cross_entropy == stated
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.blocks.feed_forward.moe import distinct_destinations
+from trainplan.costmodel.blocks.feed_forward.destinations import distinct_destinations
 from trainplan.costmodel.blocks.parts import clock_factor, pass_seconds
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group

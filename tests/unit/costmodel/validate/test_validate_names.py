@@ -77,8 +77,14 @@ def test_a_dispatcher_that_is_not_known_is_that_of_the_runtime(stated, dispatche
     assert case(layout={"moe_dispatcher": stated}).job.options.moe_dispatcher == dispatcher
 
 
-def hybridep(runtime="megatron-bridge", **layout):
-    return case(runtime=runtime, layout={"moe_dispatcher": "hybridep", **layout}).job.options
+def hybridep(runtime="megatron-bridge", precision="mxfp8", **layout):
+    found = case(
+        runtime=runtime,
+        training={"precision": precision},
+        cluster={"gpu": "b200"},
+        layout={"moe_dispatcher": "hybridep", **layout},
+    )
+    return found.job.options
 
 
 def test_hybridep_recipes_without_a_graph_are_one_with_the_exchange_beside_compute():
@@ -88,6 +94,23 @@ def test_hybridep_recipes_without_a_graph_are_one_with_the_exchange_beside_compu
     stated = hybridep(cuda_graph="none")
     assert (stated.cuda_graph, stated.overlap_moe_a2a) == ("none", None)
     assert hybridep(runtime="megatron-lm").cuda_graph is None
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "nvfp4"])
+def test_recipes_in_other_precisions_have_no_graph_of_the_step(precision):
+    assert hybridep(precision=precision).cuda_graph is None
+
+
+@pytest.mark.parametrize(
+    ("modules", "graph"),
+    [
+        (["attn", "moe_router", "moe_preprocess"], "partial"),
+        (["moe_router", "moe_preprocess"], "none"),
+        (["full_iteration"], "full_iteration"),
+    ],
+)
+def test_a_graph_of_the_router_alone_leaves_the_launches_to_the_host(modules, graph):
+    assert case(layout={"cuda_graph": modules}).job.options.cuda_graph == graph
 
 
 @pytest.mark.parametrize("counted", [(14, 10), (15, 11)])

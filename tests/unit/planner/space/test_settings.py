@@ -61,6 +61,19 @@ def test_a_graph_of_the_step_with_experts_is_tried_beside_hybridep_alone(job_of)
     assert not any("cuda_graph=full_iteration" in one for one in texts(biased))
 
 
+def test_an_exchange_beside_compute_is_tried_with_and_without_unless_the_step_is_one_graph(job_of):
+    """The host has more to launch there, and a graph of the step nothing."""
+
+    def tried_without(graph):
+        tried = combinations(job_of(cuda_graph=graph, moe_dispatcher="hybridep"), "safe")
+        plain = [one for one in tried if one.job.options.overlap_moe_a2a is None]
+        return any(not one.only and not one.covered for one in plain)
+
+    assert tried_without("none")
+    assert tried_without("partial")
+    assert not tried_without("full_iteration")
+
+
 @pytest.mark.parametrize(
     ("cluster", "hybridep", "deepep"),
     [
