@@ -23,7 +23,7 @@ from trainplan.costmodel.spec.gpu import (
     GemmFit,
     GpuSpec,
 )
-from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION
+from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Float8Recipe
 
 SourceKind = Literal["measured", "fitted", "datasheet", "assumed"]
 
@@ -79,6 +79,8 @@ class GemmRate:
     """As `residuals` for the grouped products of experts, all groups together."""
     grouped_weight: Residuals | None = None
     """As `grouped`, weight gradients."""
+    recipe: Float8Recipe = "tensorwise"
+    """How linear layers in fp8 scale their operands."""
 
 
 @dataclass(frozen=True, slots=True)
