@@ -52,11 +52,11 @@ Known = Callable[[FittedConstants, Precision], Iterable[EvidenceKind]]
 def _of(
     known: Known, precision: Precision, own: FittedConstants, other: FittedConstants
 ) -> EvidenceKind:
-    """Of the GPU's own numbers, as they say; of another GPU's, that it stands in."""
-    mine = tuple(known(own, precision))
-    if mine:
-        return _worst(mine)
-    return "stand-in" if tuple(known(other, precision)) else "assumed"
+    """Of the GPU's own numbers, as they say; of another GPU's, at best that it stands in."""
+    mine, others = tuple(known(own, precision)), tuple(known(other, precision))
+    if mine or not others:
+        return _worst(mine or ("assumed",))
+    return _worst((*others, "stand-in"))
 
 
 def _gemm(fits: FittedConstants, precision: Precision) -> Iterable[EvidenceKind]:
@@ -67,7 +67,7 @@ def _gemm(fits: FittedConstants, precision: Precision) -> Iterable[EvidenceKind]
 def _loop(fits: FittedConstants, precision: Precision) -> Iterable[EvidenceKind]:
     """Speed of a training loop over a burst: of the precision, or the next one that has it."""
     near = "fp8" if precision in LOW_PRECISION else "bf16"
-    return ("measured",) if {precision, near} & fits.sustained.keys() else ()
+    return [fits.sustained[name].kind for name in (precision, near) if name in fits.sustained][:1]
 
 
 def _attention(fits: FittedConstants, _: Precision) -> Iterable[EvidenceKind]:

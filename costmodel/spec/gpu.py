@@ -74,6 +74,12 @@ class AttentionFit(Fit):
     """Sequence length at which half of `max_efficiency` is reached."""
 
 
+class SustainedFit(Sourced):
+    """Speed of matrix products in a training loop over that of a short burst."""
+
+    kind: EvidenceKind = "measured"
+
+
 class FittedConstants(Spec):
     """What was fitted on measurements of one GPU type; a missing entry is null or absent."""
 
@@ -83,5 +89,5 @@ class FittedConstants(Spec):
     """By operation and group size inside one domain, `all_reduce_8`; of members that are not next
     to each other with their distance, `all_reduce_2_stride_4`."""
     attention: AttentionFit | None = None
-    sustained: dict[str, Sourced] = Field(default_factory=dict)
+    sustained: dict[str, SustainedFit] = Field(default_factory=dict)
     """By precision: sustained over burst speed of matrix products in a training loop."""

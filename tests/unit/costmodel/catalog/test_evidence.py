@@ -34,6 +34,33 @@ def test_a_fit_that_is_assumed_says_so(monkeypatch: pytest.MonkeyPatch):
     assert evidence_of("h100-sxm", "bf16").weakest == "assumed"
 
 
+def test_amd_gpus_rest_on_numbers_of_their_own_and_say_which_are_assumed():
+    assert evidence_of("mi300x", "bf16") == Evidence("assumed", "measured", "assumed")
+    assert catalog.fitted("mi300x").gemm["bf16"].kind == "measured"
+    assert catalog.fitted("mi300x").sustained["bf16"].kind == "assumed", "no training run seen"
+    assert evidence_of("mi325x", "bf16").attention == "stand-in"
+    assert evidence_of("mi250x", "bf16") == Evidence("assumed", "assumed", "assumed")
+
+
+def test_a_stand_in_is_no_better_than_what_it_brings():
+    assert evidence_of("mi355x", "bf16").products == "assumed"
+    assert evidence_of("mi350x", "bf16").products == "assumed"
+    assert evidence_of("mi350x", "bf16").attention == "stand-in"
+
+
+def test_a_speed_inferred_from_relatives_is_a_stand_in():
+    assert catalog.fitted("b300").sustained["bf16"].kind == "stand-in"
+    assert evidence_of("b300", "bf16").products == "stand-in"
+
+
+def test_pcie_cards_without_peer_access_take_no_single_host_for_all():
+    eight = catalog.fitted("l40s").collectives["all_reduce_8"]
+    assert eight.kind == "assumed"
+    assert eight.bus_gb_per_s > 10
+    assert evidence_of("l40s", "bf16").collectives == "assumed"
+    assert evidence_of("l4", "bf16").collectives == "measured", "its host was measured"
+
+
 def test_what_nobody_measured_and_nothing_stands_in_for_is_assumed(
     monkeypatch: pytest.MonkeyPatch,
 ):
