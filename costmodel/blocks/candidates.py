@@ -10,9 +10,11 @@ from typing import Generic, TypeVar
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.machine.scaling import scaled_by
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.costmodel.spec.job import Float8Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,16 @@ def of_kinds(candidates: Candidates) -> tuple[Candidates, ...]:
 
 
 def context_of(job: Job, machine: Machine) -> Context:
-    """A job on a machine, in the runtime that it names."""
-    return Context(job, machine, traits_of(job))
+    """A job on a machine, in the runtime that it names, whose products scale as it does."""
+    traits = traits_of(job)
+    recipe = traits.kernels.fp8_recipe if job.training.precision == "fp8" else "tensorwise"
+    return Context(job, _scaled(Identical(machine), recipe), traits)
+
+
+@lru_cache(maxsize=64)
+def _scaled(machine: Identical[Machine], recipe: Float8Recipe) -> Machine:
+    """One object for each machine and recipe, by which formulas remember."""
+    return scaled_by(machine.of, recipe)
 
 
 T = TypeVar("T")

@@ -122,7 +122,9 @@ class Shapes(Candidates):
     tp_regather: FloatColumn
     """Seconds of the all-gather that the weight gradient repeats under sequence parallelism."""
     tp_exposed: FloatColumn
-    """Share of those that nothing hides."""
+    """Share of scatters, and of reductions, that nothing hides."""
+    gather_exposed: FloatColumn
+    """Share of gathers that nothing hides."""
     added_bytes: FloatColumn
     """Bytes moved to add the gradient of one weight to the accumulated one."""
     table_added_bytes: int
@@ -188,35 +190,70 @@ def shapes(candidates: Candidates) -> Shapes:
     tensor is cast first where products run in low precision (Transformer Engine `_gather_along_
     first_dim` of quantized tensors). Copies: `Communication.reorders_sequences`; PyTorch
     `_functional_collectives.py`, torch.cat around collectives along another dimension than the
-    first (tests/oracles/test_sequence_parallel.py), which overlapped kernels do without.
+    first (tests/oracles/test_sequence_parallel.py), which overlapped kernels do without. Rows have
+    scales only once they are whole in 16 bits, and their gather is fused with no product:
+    `scales_rows`.
     """
     (job, machine, traits), table = candidates.shared, candidates.table
     one = np.ones(len(table), dtype=np.int64)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
     links = group(machine, table.tp, one)
     tensor = job.training.storage_bytes * tokens * job.model.hidden_size
-    gathered = tensor * machine.linear.element_bytes / machine.storage_bytes
+    whole = scales_rows(candidates)
+    gathered = tensor * gathered_share(candidates)
     gather = collective_seconds(machine, "all_gather", gathered, links)
     scatter = collective_seconds(machine, "reduce_scatter", tensor, links)
     reduce = collective_seconds(machine, "all_reduce", tensor, links)
     parallel = table.sequence_parallel == 1
     overlapped = parallel & traits.communication.overlaps_tensor_parallel
-    exposed = np.where(overlapped, machine.constants.tp_overlap_exposed, 1.0)
+    exposed = np.where(overlapped, overlap_exposed(candidates), 1.0)
+    gather_exposed = np.ones_like(exposed) if whole else exposed
     again = parallel & (not traits.footprint.keeps_gathered_inputs)
-    copied = (tensor + gathered * (table.micro_batch_size > 1)) * (parallel & (table.tp > 1))
-    copies = elementwise_seconds(machine, 2.0 * copied * traits.communication.reorders_sequences)
-    copies = np.where(overlapped, 0.0, copies)
+    copied = tensor * ~overlapped + gathered * (table.micro_batch_size > 1) * (whole | ~overlapped)
+    copied = copied * (parallel & (table.tp > 1)) * traits.communication.reorders_sequences
+    copies = elementwise_seconds(machine, 2.0 * copied)
     return Shapes(
         *candidates.shared,
         table,
         tokens=tokens,
         residual_shards=np.where(parallel, table.tp, 1).astype(np.float64),
-        tp_exchange=np.where(parallel, gather + scatter, reduce) * exposed + copies,
-        tp_regather=np.where(again, gather, 0.0) * exposed * machine.constants.regather_exposed,
+        tp_exchange=np.where(parallel, gather * gather_exposed + scatter * exposed, reduce)
+        + copies,
+        tp_regather=np.where(again, gather, 0.0)
+        * gather_exposed
+        * machine.constants.regather_exposed,
         tp_exposed=exposed,
+        gather_exposed=gather_exposed,
         added_bytes=added_bytes(candidates),
         table_added_bytes=table_added_bytes(job, traits),
     )
+
+
+def scales_rows(candidates: Candidates) -> bool:
+    """Do products in fp8 have scales of rows?
+
+    Source: pytorch/torchtitan@b5bcd76c `components/quantization/float8.md`, all communication is in
+    high precision; pytorch/pytorch issue 149990, such gathers are not fused with a product.
+    """
+    return candidates.machine.linear.recipe != "tensorwise"
+
+
+def gathered_share(candidates: Candidates) -> float:
+    """Bytes of an element as sequence parallelism gathers it over those it is stored in.
+
+    Source: `shapes`.
+    """
+    if scales_rows(candidates):
+        return 1.0
+    return candidates.machine.linear.element_bytes / candidates.machine.storage_bytes
+
+
+def overlap_exposed(candidates: Candidates) -> float:
+    """Share of the traffic left beside products. Source: the constants."""
+    constants = candidates.machine.constants
+    if candidates.traits.communication.overlap_method == "async_tp":
+        return constants.async_tp_exposed
+    return constants.tp_overlap_exposed
 
 
 REFERENCE_DUTY = 0.75

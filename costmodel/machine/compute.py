@@ -13,6 +13,7 @@ from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.machine.hardware import GemmRate
 from trainplan.costmodel.machine.head_widths import fused_slowness, unaligned_factor
 from trainplan.costmodel.machine.residuals import Residuals
+from trainplan.costmodel.machine.scaling import scaling_bytes
 
 ATTENTION_BACKWARD_FLOP = 2.5
 """Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1: 5 products against 2."""
@@ -125,16 +126,23 @@ def linear_seconds(
     What a product accumulates in fp32 is read while it runs, so only its write counts: products
     that accumulate were measured 4 to 5 % slower than those that do not (SimuMax tables of A100
     and B200, MooreThreads/SimuMax@4dcaae51 configs/system).
-    Source: derived; Y = X W gives dX = dY W^T and dW += X^T dY.
+    Source: derived; Y = X W gives dX = dY W^T and dW += X^T dY. Scales of rows: `scaling_bytes`.
     """
-    output = machine.storage_bytes
+    output, by_row = machine.storage_bytes, rate.recipe != "tensorwise"
+    weight_rate = machine.half if rate.recipe == "rowwise_with_gw_hp" else rate
     forward = sum_columns(product_seconds(machine, rate, p, output) for p in products)
     inputs = sum_columns(
         product_seconds(machine, rate, Product(p.m, p.k, p.n), output) for p in products
     )
     weight = sum_columns(
-        product_seconds(machine, rate, Product(p.k, p.n, p.m), gradient_bytes) for p in products
+        product_seconds(machine, weight_rate, Product(p.k, p.n, p.m), gradient_bytes)
+        for p in products
     )
+    if by_row:
+        moved = [scaling_bytes(rate.recipe, p.m, p.n, p.k) for p in products]
+        forward = forward * machine.constants.rowwise_product
+        inputs = inputs + elementwise_seconds(machine, sum_columns(one.inputs for one in moved))
+        weight = weight + elementwise_seconds(machine, sum_columns(one.weight for one in moved))
     return ForwardBackward(forward, inputs + weight, weight)
 
 

@@ -18,11 +18,12 @@ from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.gpu import (
     AttentionFit,
     CollectiveFit,
+    Fit,
     FittedConstants,
     GemmFit,
     GpuSpec,
 )
-from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION
+from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Float8Recipe
 
 SourceKind = Literal["measured", "fitted", "datasheet", "assumed"]
 
@@ -91,9 +92,8 @@ class GemmRate:
     """As `residuals` for the grouped products of experts, all groups together."""
     grouped_weight: Residuals | None = None
     """As `grouped`, weight gradients."""
-
-
-Fit = GemmFit | AttentionFit | CollectiveFit
+    recipe: Float8Recipe = "tensorwise"
+    """How linear layers in fp8 scale their operands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +145,10 @@ def provenance(
     known: KnownCurves, quantity: str, fit: Fit, *, measured: bool, own: bool
 ) -> Provenance:
     """Where a curve comes from: of the profile, of the GPU itself, or of another that stands in."""
-    kind: SourceKind = "measured" if measured else "fitted" if own else "assumed"
+    known_by: SourceKind = "fitted" if own and fit.kind == "measured" else "assumed"
+    kind = "measured" if measured else known_by
     source = fit.source
-    if kind == "assumed":
+    if not measured and not own:
         source = f"stands in, not measured on {known.name}: {source}"
     return Provenance(f"{known.name} {quantity}", kind, source)
 

@@ -52,6 +52,7 @@ LATENCIES = (
 EXPOSED = (
     "regather_exposed",
     "tp_overlap_exposed",
+    "async_tp_exposed",
     "expert_overlap_exposed",
     "first_bucket",
     "overlap_contention",

@@ -24,7 +24,7 @@ from trainplan.costmodel.runtimes.traits import (
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
 from trainplan.costmodel.runtimes.traits.tiling import UNTILED
 from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
-from trainplan.costmodel.spec.job import StatePrecision
+from trainplan.costmodel.spec.job import Float8Recipe, StatePrecision
 
 
 def nothing(model: ModelSpec) -> str | None:
@@ -56,6 +56,8 @@ class RuntimeTraits:
     adapting: Adapting = field(default_factory=Adapting)
     """What it can train beside every weight."""
     offloading: Offloading = field(default_factory=Offloading)
+    fp8_recipes: tuple[Float8Recipe, ...] = ("tensorwise",)
+    """Ways to scale the operands of products in fp8 that an option may choose from."""
     has_liger: bool = False
     """Its layers may run on kernels of Liger."""
     tiling: Tiling = UNTILED

@@ -195,6 +195,24 @@ def _runs_liger(job: Job, table: LayoutTable) -> BoolColumn:
     return np.full(len(table), job.options.liger is not None)
 
 
+def _scales_otherwise(traits: RuntimeTraits) -> Rule:
+    """The rule that products in fp8 scale operands as the runtime can be told to."""
+
+    def broken(job: Job, table: LayoutTable) -> BoolColumn:
+        """A runtime without an option has one recipe, or names its own in another way."""
+        stated = job.options.fp8_recipe
+        return np.full(len(table), stated is not None and stated not in traits.fp8_recipes)
+
+    return Rule(
+        name="runtime_has_fp8_recipe",
+        columns=frozenset({"tp"}),
+        broken=broken,
+        says=f"{traits.name} has no fp8_recipe but {', '.join(traits.fp8_recipes)}: use one, or "
+        "leave it out",
+        source=f"{traits.name} {traits.version}",
+    )
+
+
 def _nests_exchanges(job: Job, table: LayoutTable) -> BoolColumn:
     """A runtime without an option exchanges one way over all context ranks."""
     return np.asarray(table.cp_heads > 1)
@@ -203,6 +221,7 @@ def _nests_exchanges(job: Job, table: LayoutTable) -> BoolColumn:
 def does_without(traits: RuntimeTraits) -> Iterator[Rule]:
     """The rules that nothing is asked of a runtime which it has no option for."""
     tiling = traits.tiling
+    yield _scales_otherwise(traits)
     no_tiles = "has no tiled {0}: leave out tiled_{0}, or use deepspeed"
     no_liger = "has kernels of its own: leave out the option liger, or use deepspeed"
     no_nesting = "exchanges one way over all context ranks: leave cp_heads at 1"

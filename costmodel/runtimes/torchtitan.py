@@ -2,7 +2,8 @@
 
 Source: pytorch/torchtitan `torchtitan/parallelisms/parallelize_llama.py` (reduce_dtype float32,
 each layer a unit, resharded after forward unless pipelined) and `models/llama/model.py` (SDPA,
-that is FlashAttention-2; logits in fp32).
+that is FlashAttention-2; logits in fp32); `components/quantization/float8.py`: fp8 by row unless
+another recipe is named; until 2025 one scale for a tensor was the default.
 """
 
 from __future__ import annotations
@@ -69,10 +70,12 @@ TORCHTITAN = replace(
     FSDP2,
     name="torchtitan",
     version="2024-12",
-    kernels=replace(FSDP2.kernels, head_bytes_per_logit=HEAD_BYTES),
+    kernels=replace(FSDP2.kernels, head_bytes_per_logit=HEAD_BYTES, fp8_recipe="rowwise"),
+    fp8_recipes=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
     # parallelize_llama.py, apply_fsdp
     sharding=replace(FSDP2.sharding, ends_at_root=True),
     communication=Communication(
+        overlap_method="async_tp",  # enable_async_tensor_parallel
         reorders_sequences=True,  # apply_tp, Shard(1)
         context_exchange="all_gather",  # context_parallel_rotate_method
         gathers_query_heads=True,

@@ -24,6 +24,7 @@ StatePrecision = Literal["o0", "o1", "o2", "o3"]
 """Levels of FP8-LM, arXiv:2310.18313: how weights, gradients and moments are stored."""
 Liger = Literal["0.5", "0.6"]
 ContextExchange = Literal["p2p", "a2a", "all_gather"]
+Float8Recipe = Literal["tensorwise", "rowwise", "rowwise_with_gw_hp"]
 
 
 class RuntimeOptions(Spec):
@@ -43,6 +44,9 @@ class RuntimeOptions(Spec):
     overlap_param_gather: bool | None = None
     overlap_tp_comm: bool | None = None
     overlap_moe_a2a: bool | None = None
+    fp8_recipe: Float8Recipe | None = None
+    """Scales of products in fp8: one for a tensor, one for each row of an operand, or the latter
+    with weight gradients in 16 bits."""
     moe_dispatcher: Dispatcher | None = None
     """`deepep` and `hybridep` send a token once to each rank that needs it; `alltoall` once for
     each expert."""

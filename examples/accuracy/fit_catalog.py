@@ -29,9 +29,9 @@ def write(theta: Mapping[str, float], rows: Sequence[Row]) -> None:
         if kind == "speed":
             gpu, precision = words
             value = sustained(theta, gpu, precision)
-            text = with_speed(
-                text, gpu, f"{precision} = {{ value = {value:.3f}", origin(rows, name)
-            )
+            source = origin(rows, name)
+            kind = ', kind = "stand-in"' if source.startswith("inferred") else ""
+            text = with_speed(text, gpu, f"{precision} = {{ value = {value:.3f}{kind}", source)
         if kind == "attention":
             value = ATTENTION_PRIOR[words[0]] * math.exp(theta[name])
             for gpu in catalog.gpu_names():

@@ -29,6 +29,7 @@ MODELS = (
 )
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "interleaved", "breadth-first", "zb-h1", "zb-v",
              "dualpipe-v", "v-half", "v-min")  # fmt: skip
+RECIPES = (None, "rowwise", "rowwise_with_gw_hp")
 DRAWS = 150
 
 
@@ -84,6 +85,7 @@ def drawn(rng):
         cross_entropy=rng.choice([None, "jit"]),
         cuda_graph=rng.choice([None, "full_iteration"]),
         moe_dispatcher=rng.choice([None, "deepep"]) if model.moe else None,
+        fp8_recipe=rng.choice(RECIPES) if training.precision == "fp8" else None,
     )
     cluster = parse_cluster("2x8:h100-sxm")
     job = Job(

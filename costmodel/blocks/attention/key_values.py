@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.blocks.parts import Shapes, gathered_share
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import Collective, collective
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
@@ -110,24 +110,24 @@ def attention_exchange(shapes: Shapes) -> ForwardBackward:
     operations = ("all_gather", "reduce_scatter", "all_reduce")
     gather, scatter, reduce = (collective(machine, name, links) for name in operations)
     column = shapes.storage * shapes.tokens
-    cast = column * machine.linear.element_bytes / machine.storage_bytes  # as products take them
-    fetched = _seconds(gather, cast, gathered)
+    cast = column * gathered_share(shapes)
+    fetched = _seconds(gather, cast, gathered) * shapes.gather_exposed
     parallel = shapes.table.sequence_parallel == 1
     forward = np.where(
         parallel,
-        fetched + scatter.seconds(column * model.hidden_size),
+        fetched + scatter.seconds(column * model.hidden_size) * shapes.tp_exposed,
         reduce.seconds(column * model.hidden_size),
     )
     backward = np.where(
         parallel,
-        gather.seconds(cast * model.hidden_size) + _seconds(scatter, column, gathered),
+        gather.seconds(cast * model.hidden_size) * shapes.gather_exposed
+        + _seconds(scatter, column, gathered) * shapes.tp_exposed,
         _seconds(reduce, column, latents),
     )
     again = parallel & (not shapes.traits.footprint.keeps_gathered_inputs)
     again = again & (shapes.job.model.trained is None)
     repeated = again * machine.constants.regather_exposed * fetched
-    exposed = shapes.tp_exposed
-    return ForwardBackward(forward * exposed, (backward + repeated) * exposed, zero)
+    return ForwardBackward(forward, backward + repeated, zero)
 
 
 def _seconds(one: Collective, column_bytes: FloatColumn, widths: Sequence[int]) -> FloatColumn:

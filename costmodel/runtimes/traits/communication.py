@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.runtimes.traits.stated import stated_or
@@ -16,6 +17,9 @@ class Communication:
 
     overlaps_tensor_parallel: bool = False
     """Gathers and scatters of sequence parallelism run beside matrix products, in part."""
+    overlap_method: Literal["user_buffers", "async_tp"] = "user_buffers"
+    """Products that send their chunks themselves, or products cut in chunks between copies of
+    their own (torch.distributed symmetric memory)."""
     reorders_sequences: bool = False
     """The sequence is the second dimension, behind the batch: sequence parallelism copies what it
     scatters, and what it gathers where a micro batch has several sequences."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainplan.costmodel.runtimes.traits.stated import stated_or
 from trainplan.costmodel.spec import RuntimeOptions
-from trainplan.costmodel.spec.job import Attention, CrossEntropy, Graph
+from trainplan.costmodel.spec.job import Attention, CrossEntropy, Float8Recipe, Graph
 
 AttentionKernel = Literal["flash", "flash2", "triton", "unfused"]
 
@@ -29,6 +29,8 @@ class Kernels:
     all, and what the others add is masked."""
     pads_vocabulary: bool = False
     """Rows without a token fill the vocabulary up to a multiple of 128 tp."""
+    fp8_recipe: Float8Recipe = "tensorwise"
+    """How products in fp8 scale their operands."""
     separate_operations: bool = False
     """Biases of experts, clamped units and rotations with scaled cosines are torch operations of
     their own, each a pass over memory (costmodel/blocks/operations.py)."""
@@ -46,6 +48,7 @@ class Kernels:
             self,
             attention=attention_with(self.attention, options.attention),
             dropout=stated_or(options.dropout, self.dropout),
+            fp8_recipe=stated_or(options.fp8_recipe, self.fp8_recipe),
             elementwise="fused" if options.liger else elementwise,
             head_bytes_per_logit=HEAD_BYTES[loss] if loss else self.head_bytes_per_logit,
         )

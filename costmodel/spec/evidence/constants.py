@@ -36,6 +36,9 @@ class Constants(Spec):
     triton_attention: PositiveFloat
     """Speed of FlashAttention written in Triton over that of FlashAttention-2."""
 
+    rowwise_product: PositiveFloat
+    """Forward products in fp8 that scale rows, over those with one scale for a tensor."""
+
     softmax_passes: PositiveFloat
     """Passes over the scores of unfused attention in 16 bits, over the derived number."""
 
@@ -52,6 +55,8 @@ class Constants(Spec):
     """Share of the all-gather repeated under sequence parallelism that is not hidden."""
     tp_overlap_exposed: PositiveFloat
     """Share of tensor-parallel traffic left where the runtime overlaps it with products."""
+    async_tp_exposed: PositiveFloat
+    """As above where products are cut in chunks between copies (torch.distributed)."""
 
     expert_extra_rows: PositiveFloat
     """Rows a grouped product costs beyond its own, per local expert: loading its weights."""

@@ -29,7 +29,6 @@ NOT_READ = frozenset(
     {
         "notes",
         "source",
-        "training.precision_detail",
         "cluster.nominal_intra_gb_per_s",
         "layout.grad_accum",
         "layout.layer_split",
@@ -119,6 +118,7 @@ class RunTraining(_Record):
     seq_length: PositiveInt | None = None
     global_batch_size: PositiveInt | None = None
     precision: Literal["bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4"] | None = None
+    precision_detail: str | None = None
     wide: RunWide | None = None
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
 

@@ -11,7 +11,7 @@ from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunCluster, RunModel
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.job import GradientType, Graph, StateType
+from trainplan.costmodel.spec.job import Float8Recipe, GradientType, Graph, StateType
 from trainplan.costmodel.spec.model import Activation, RopeScaling
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
@@ -172,6 +172,7 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
         overlap_param_gather=overlap.param_gather if overlap else None,
         overlap_tp_comm=overlap.tp_comm if overlap else None,
         overlap_moe_a2a=overlap.moe_a2a if overlap else None,
+        fp8_recipe=fp8_recipe(run),
         moe_dispatcher=DISPATCHERS.get(layout.moe_dispatcher or ""),
         gradient_dtype=layout.gradient_dtype or plan_gradients(run),
         fp8_param_gather=layout.fp8_param_gather,
@@ -181,6 +182,21 @@ def options_of(run: MeasuredRun) -> RuntimeOptions:
         offload_activation_layers=offloaded_layers(run),
     )
     return with_graph(stated) if graphs_hybridep(run, stated) else stated
+
+
+def fp8_recipe(run: MeasuredRun) -> Float8Recipe | None:
+    """How products in fp8 scale operands; null: the runtime has one way.
+
+    Source: pytorch/torchtitan; records say `rowwise` where they mean it, and before it existed
+    (2024) one scale for a tensor was the only way.
+    """
+    known = RUNTIMES.get(run.runtime)
+    if run.training.precision != "fp8" or known is None or len(known.fp8_recipes) == 1:
+        return None
+    detail = run.training.precision_detail or ""
+    if "gw_hp" in detail:
+        return "rowwise_with_gw_hp"
+    return "rowwise" if "rowwise" in detail else "tensorwise"
 
 
 def graphs_hybridep(run: MeasuredRun, stated: RuntimeOptions) -> bool:

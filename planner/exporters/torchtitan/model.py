@@ -249,7 +249,9 @@ def _converters(job: Job, *, compiled: bool) -> tuple[Call, ...]:
         return ()
     name, limits = QUANTIZED[precision]
     compiler: dict[str, Expression] = {"model_compile_enabled": compiled}
-    linear = Call(f"{name}LinearConverter.Config", {**limits, **compiler})
+    stated = job.options.fp8_recipe if precision == "fp8" else None
+    recipe: dict[str, Expression] = {"recipe_name": stated} if stated else {}
+    linear = Call(f"{name}LinearConverter.Config", {**recipe, **limits, **compiler})
     if moe is None:
         return (linear,)
     if precision == "nvfp4":

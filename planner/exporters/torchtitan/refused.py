@@ -79,6 +79,11 @@ def _settings(job: Job, layout: Layout) -> Iterator[str]:
     for name, told in refused.items():
         if told:
             yield f"{name}={getattr(options, name)} has no key; leave the option out"
+    if options.fp8_recipe == "tensorwise":
+        yield (
+            "fp8_recipe=tensorwise went with 2025's TOML; leave the option out for rowwise, or use "
+            "rowwise_with_gw_hp"
+        )
     graph = options.cuda_graph == "full_iteration"
     if graph and layout.pp > 1:
         yield "CUDA graphs do not run with a pipeline; leave cuda_graph out"

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.runtimes.torchtitan_rules import FILLED
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
@@ -109,9 +110,14 @@ def options_of(config: Config, degrees: Degrees, read: ReadModel) -> RuntimeOpti
         config.problem("moe_dispatcher", "unmodelled", says)
     elif DISPATCHERS[read.dispatcher]:
         told["moe_dispatcher"] = DISPATCHERS[read.dispatcher]
+    if read.fp8_recipe in TORCHTITAN.fp8_recipes:
+        told["fp8_recipe"] = read.fp8_recipe
+    elif read.fp8_recipe is not None:
+        says = f"recipe_name = {read.fp8_recipe!r}: use {', '.join(TORCHTITAN.fp8_recipes)}"
+        config.problem("fp8_recipe", "illegal", says, "model_spec")
     keys = {"compile": "compile.enable", "cross_entropy": "compile.components",
             "overlap_tp_comm": "compile.enable_async_tensor_parallel", "cuda_graph": GRAPHS,
-            "moe_dispatcher": "model_spec"}  # fmt: skip
+            "moe_dispatcher": "model_spec", "fp8_recipe": "model_spec"}  # fmt: skip
     for name, value in told.items():
         config.note(f"options.{name}", value, keys[name])
     return RuntimeOptions.model_validate(told)

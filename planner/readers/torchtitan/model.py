@@ -30,6 +30,8 @@ class ReadModel(NamedTuple):
     """Null: that of the rest."""
     dispatcher: object
     """`moe_comm_backend`, null where nothing is told."""
+    fp8_recipe: object = None
+    """`recipe_name` of products in fp8, null where nothing is told."""
 
 
 def model_of_flavour(module: str, name: str, predictions: int = 0) -> ModelSpec | None:
@@ -82,17 +84,18 @@ def _of_registry(spec: Made, module: str) -> ReadModel | str:
     if found is None:
         known = ", ".join(f.name for f in flavours() if f.module == family)
         return f"{family} has no recorded flavour {flavour!r}" + (f": {known}" if known else "")
-    return ReadModel(found, _precision(spec), spec.named.get("moe_comm_backend"))
+    precision, recipe = _precision(spec)
+    return ReadModel(found, precision, spec.named.get("moe_comm_backend"), recipe)
 
 
-def _precision(spec: Made) -> Precision | None:
-    """That of the first converter."""
+def _precision(spec: Made) -> tuple[Precision | None, object]:
+    """That of the first converter, and the recipe it names where it is fp8."""
     converters = spec.named.get("converters")
     for one in converters if isinstance(converters, list) else ():
         for precision, (prefix, _) in QUANTIZED.items():
             if isinstance(one, Made) and f"{prefix}LinearConverter" in one.name:
-                return precision
-    return None
+                return precision, one.named.get("recipe_name") if precision == "fp8" else None
+    return None, None
 
 
 def _of_sizes(spec: Made) -> ReadModel | str:
@@ -107,7 +110,8 @@ def _of_sizes(spec: Made) -> ReadModel | str:
         model = ModelSpec.model_validate(sizes)
     except (ValidationError, KeyError, TypeError, AttributeError):
         return f"{builder.name}(...) has sizes that make no model"
-    return ReadModel(as_preset(model), _precision(spec), builder.named.get("moe_comm_backend"))
+    precision, recipe = _precision(spec)
+    return ReadModel(as_preset(model), precision, builder.named.get("moe_comm_backend"), recipe)
 
 
 def _sizes(spec: Made, builder: Made, *, bare: bool) -> Iterator[tuple[str, object]]:

@@ -45,7 +45,13 @@ SAME = {
 BATCHES = (f"{T}.local_batch_size", f"{T}.batch_size")
 WHOLE, MICRO = f"{T}.global_batch_size", f"{P}.pipeline_parallel_microbatch_size"
 DEFAULT_BATCH = 8
-CONVERTERS: Mapping[str, Precision] = {"float8": "fp8", "mx": "mxfp8"}
+CONVERTERS: Mapping[str, Precision] = {
+    "float8": "fp8",
+    "mx": "mxfp8",
+    "quantize.linear.float8": "fp8",
+    "quantize.linear.mx": "mxfp8",
+}
+RECIPES = ("float8.recipe_name", "quantize.linear.float8.recipe_name")
 RELEASE = "2025, with TOML"
 DROPPED = (
     "torchtitan of today no longer reads TOML: keys and rules are those of a release that did; "
@@ -187,4 +193,19 @@ def _model(config: Config, told: Mapping[str, Told]) -> ReadModel | str:
     converters = told.get("model.converters")
     used = converters.value if converters and isinstance(converters.value, list) else []
     precision = next((CONVERTERS[one] for one in used if one in CONVERTERS), None)
-    return ReadModel(model, precision, None)
+    recipe = _fp8_recipe(told) if precision == "fp8" else None
+    return ReadModel(model, precision, None, recipe)
+
+
+def _fp8_recipe(told: Mapping[str, Told]) -> object:
+    """One scale for a tensor unless another recipe is named.
+
+    Source: torchtitan/config/job_config.py of 2025, Float8Linear.recipe_name, a section `float8`,
+    from October on `quantize.linear.float8`.
+    """
+    linear = told.get("quantize.linear")
+    nested = linear.value.get("float8") if linear and isinstance(linear.value, Mapping) else None
+    named = [told[key].value for key in RECIPES if key in told]
+    if isinstance(nested, Mapping) and "recipe_name" in nested:
+        named.append(nested["recipe_name"])
+    return named[-1] if named else "tensorwise"

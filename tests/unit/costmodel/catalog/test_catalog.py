@@ -183,7 +183,7 @@ def test_no_two_gpus_answer_to_one_name():
 
 
 def test_a_gpu_without_measurements_has_empty_constants():
-    assert catalog.fitted("mi300x") == FittedConstants()
+    assert catalog.fitted("gaudi3") == FittedConstants()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -206,12 +206,22 @@ def test_fitted_constants_are_positive_and_name_their_source(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_what_is_assumed_says_so_and_what_is_measured_names_where(name):
+    fit = catalog.fitted(name)
+    curves = (*fit.gemm.values(), *fit.collectives.values(), *fit.sustained.values())
+    for curve in (*curves, *((fit.attention,) if fit.attention else ())):
+        assert (curve.kind == "assumed") == curve.source.startswith("assumed")
+        assert any(mark in curve.source for mark in (*PUBLIC, "fit.py", "earlier release"))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_fits_are_keyed_by_known_precisions_and_operations(name):
     fit = catalog.fitted(name)
     assert set(fit.gemm) <= GEMM_KEYS
     assert set(fit.sustained) <= set(catalog.gpu(name).peak_tflops)
-    sizes = {key.rpartition("_")[2] for key in fit.collectives}
-    assert {key.rpartition("_")[0] for key in fit.collectives} <= COLLECTIVES
+    groups = {key.partition("_stride_")[0] for key in fit.collectives}
+    sizes = {key.rpartition("_")[2] for key in groups}
+    assert {key.rpartition("_")[0] for key in groups} <= COLLECTIVES
     assert sizes <= {"2", "4", "8"}
 
 
@@ -256,6 +266,6 @@ def test_every_nvidia_gpu_reaches_matrix_product_and_attention_constants(name):
     assert any(fit.attention for fit in fits)
 
 
-@pytest.mark.parametrize("name", ["mi300x", "mi355x", "gaudi3"])
+@pytest.mark.parametrize("name", ["mi250x", "mi300x", "mi355x", "gaudi3"])
 def test_other_vendors_have_no_stand_in(name):
     assert catalog.stand_in(name) is None

@@ -188,6 +188,13 @@ def test_low_precision_is_a_converter_that_spares_the_head(precision):
     assert f"converters=[{prefix}LinearConverter.Config(" in spec
 
 
+def test_the_recipe_of_fp8_is_named_where_the_job_states_it():
+    named = keys(precision="fp8", options={"fp8_recipe": "rowwise_with_gw_hp"}, **FSDP)
+    assert "recipe_name='rowwise_with_gw_hp'" in named["model_spec"].replace('"', "'")
+    assert "recipe_name" not in keys(precision="fp8", **FSDP)["model_spec"]
+    refused("went with 2025's TOML", precision="fp8", options={"fp8_recipe": "tensorwise"}, **FSDP)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -338,6 +338,38 @@ def test_old_policies_are_all_or_every_kth_layer(mode, option, recompute, number
     assert reading.layout.recompute_num_layers == number
 
 
+@pytest.mark.parametrize(
+    ("converter", "section", "recipe"),
+    [
+        ("float8", "", "tensorwise"),
+        ("float8", '[float8]\nrecipe_name = "rowwise"', "rowwise"),
+        ("quantize.linear.float8", '[quantize.linear.float8]\nrecipe_name = "rowwise"', "rowwise"),
+        ("quantize.linear.float8", "", "tensorwise"),
+    ],
+)
+def test_an_old_config_scales_tensors_unless_it_names_a_recipe(converter, section, recipe):
+    text = OLD.replace('flavor = "8B"', f'flavor = "8B"\nconverters = ["{converter}"]') + section
+    job = read("--job.config_file=x.toml", nodes=2, files={"x.toml": text}).job
+    assert (job.training.precision, job.options.fp8_recipe) == ("fp8", recipe)
+
+
+@pytest.mark.parametrize(
+    ("named", "recipe"), [("", None), ('recipe_name="rowwise_with_gw_hp"', "rowwise_with_gw_hp")]
+)
+def test_the_recipe_of_fp8_is_read_from_its_converter(named, recipe):
+    spec = f'model_registry("70B", converters=[Float8LinearConverter.Config({named})])'
+    text = OWN.replace('model_registry("70B", attn_backend="flex")', spec)
+    job = read("--module=my", "--config=mine", nodes=8, files={"my.py": text}).job
+    assert (job.training.precision, job.options.fp8_recipe) == ("fp8", recipe)
+
+
+def test_a_recipe_that_torchtitan_does_not_have_is_said():
+    spec = 'model_registry("70B", converters=[Float8LinearConverter.Config(recipe_name="x")])'
+    text = OWN.replace('model_registry("70B", attn_backend="flex")', spec)
+    reading = read("--module=my", "--config=mine", nodes=8, files={"my.py": text})
+    assert causes(reading, "illegal") == ["fp8_recipe"]
+
+
 @pytest.mark.parametrize("text", ["[", "a = 1\n", "[model]\nname = 3\nflavor = []\n"])
 def test_a_toml_file_that_says_nothing_is_said(text):
     reading = read("--job.config_file", "x.toml", files={"x.toml": text})
