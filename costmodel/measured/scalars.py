@@ -283,7 +283,7 @@ def _width(effects: Effects, theta: FloatColumn, covariance: FloatColumn) -> flo
     squares = _effects(theta) ** 2 + _effects(np.diag(covariance))
     known = effects.members.any(axis=0)
     total = float((squares / effects.spreads**2)[known].sum())
-    return (TAIL + total) / (TAIL + known.sum())
+    return (TAIL + total) / (TAIL + int(known.sum()))
 
 
 def _prior_precision(effects: Effects, wider: float) -> FloatColumn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -39,6 +39,16 @@ class OneStep:
 
 
 @dataclass(frozen=True, slots=True)
+class OneSteps(OneStep):
+    """With partners of the family of each run, and apart from these."""
+
+    same_model: OneStep | None
+    """With partners of the same model and sequence length alone."""
+    other_family: OneStep | None
+    """With partners of another family."""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """A measured step beside its prediction."""
 
@@ -67,21 +77,17 @@ def other_family(one: Shared, other: Shared) -> bool:
     return one.family != other.family
 
 
-KINSHIPS: Mapping[str, Partners] = {
-    "same_model": same_model,
-    "same_family": same_family,
-    "other_family": other_family,
-}
-"""Who is asked what a step buys: a layout of the same model, of the same family, of another."""
-
-
 def step_of(row: TimedRow) -> Step:
     """A row as a step; its machine was seen where its kind is in `catalog/intervals.toml`."""
     run, layout = row.run, row.prediction.layout
     assert layout
     off = math.log(row.predicted_s / row.measured_s)
     return measured_step(
-        run.source_group, (row.job, layout), off, gpu_called(run.cluster.gpu), was_seen=seen(row.job)
+        run.source_group,
+        (row.job, layout),
+        off,
+        gpu_called(run.cluster.gpu),
+        was_seen=seen(row.job),
     )
 
 
@@ -94,14 +100,22 @@ def measured_step(
     return Step(source, machine, shared_by(job, layout), log_off, was_seen)
 
 
-def after_one_step(steps: Sequence[Step]) -> Mapping[str, OneStep]:
-    """By `KINSHIPS`: each step predicted after a partner of unlike layout was measured.
+def after_one_step(rows: Iterable[TimedRow]) -> OneSteps | None:
+    """Each run predicted after a partner of unlike layout was measured; null: none has one."""
+    return scored([step_of(row) for row in rows])
 
-    The speed that `plan calibrate` takes from the partner alone divides the prediction. Kinships
-    of which no step has a partner are left out.
+
+def scored(steps: Sequence[Step]) -> OneSteps | None:
+    """The same of steps.
+
+    The speed that `plan calibrate` takes from the partner alone divides the prediction. Partners
+    share GPU, precision, runtime and source.
     """
-    found = {name: _over_sources(steps, kin) for name, kin in KINSHIPS.items()}
-    return {name: one for name, one in found.items() if one}
+    found = _over_sources(steps, same_family)
+    if found is None:
+        return None
+    model, other = (_over_sources(steps, kin) for kin in (same_model, other_family))
+    return OneSteps(found.sources, found.before_fraction, found.after_fraction, model, other)
 
 
 def errors_after_one_step(

@@ -7,6 +7,7 @@ from dataclasses import fields
 from statistics import fmean
 
 import accuracy_evidence
+import accuracy_one_step
 import accuracy_pictures
 import accuracy_profiles
 from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_error
@@ -34,7 +35,7 @@ def page(findings: Findings) -> str:
         _opening(findings),
         _steps(found),
         _ranking(found),
-        _one_step(found),
+        accuracy_one_step.section(found.one_step, findings.leave_one_out),
         accuracy_profiles.section(findings.closed_loops),
         _memory(found),
         _intervals(found, findings.leave_one_out),
@@ -85,7 +86,7 @@ def _summary(found: Scores) -> Iterator[Row]:
         yield "step time: mean of the sources' medians", percent(found.headline.error_fraction)
     if found.one_step:
         before, after = found.one_step.before_fraction, found.one_step.after_fraction
-        yield "runs with a partner: before one measured step", percent(before)
+        yield "runs with a partner of their family: before one measured step", percent(before)
         yield "the same runs after it", percent(after)
     if study:
         order = study.ranking
@@ -126,27 +127,6 @@ those of GPT3-175B are of two releases of NeMo, which run equal layouts 2 to 6 %
 The layout study is the {study.n} multi-node runs of vTrain, bad layouts included: mean error
 {percent(study.mean_fraction)}, mean rank correlation {order.mean_spearman:.2f}, mean regret
 {percent(order.mean_regret_fraction)}."""
-
-
-def _one_step(found: Scores) -> str:
-    one_step = found.one_step
-    assert one_step
-    rows = [
-        (one.source, str(one.n), percent(one.before_fraction), percent(one.after_fraction))
-        for one in one_step.sources
-    ]
-    means = (percent(one_step.before_fraction), percent(one_step.after_fraction))
-    shown = [*rows, ("mean of the sources", "", *means)]
-    return f"""\
-## After one measured step
-
-The speed that `plan calibrate` takes from one measured step of another layout on the same GPU,
-precision, runtime and source divides all further predictions there; every pair of runs is tried.
-It helps where the model is off by one factor for machine and software, and costs a little where
-the constants were fitted on that very machine: what is left is spread between layouts, which no
-factor removes.
-
-{table(("source", "runs", "before", "after"), shown)}"""
 
 
 def _memory(found: Scores) -> str:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from fit_one_step import one_step_left_out
 from fit_parameters import constants_at
 from fit_predict import residuals
 from fit_problem import Problem
@@ -37,11 +38,13 @@ def leave_one_out(
     result: dict[str, dict[str, float]] = {}
     misses: list[tuple[str, str, float]] = []
     values: dict[str, list[float]] = defaultdict(list)
+    off = np.zeros(len(rows))
     for source in sources:
         keep = np.array([row.source != source for row in rows])
         theta = dict(zip(names, problem.solve(keep), strict=True))
         left = [row for row in rows if row.source == source]
         residual = residuals(left, theta, source)
+        off[~keep] = residual
         result[source] = {"n": len(left), "median_error": per_source(left, residual)[source] / 100}
         for row, miss in zip(left, residual, strict=True):
             kind = "unseen_mixture_of_experts" if row.case.job.model.moe else "unseen_dense"
@@ -62,6 +65,7 @@ def leave_one_out(
             }
             for kind in sorted({kind for _, kind, _ in misses})
         },
+        "one_step": one_step_left_out(rows, off),
         "coverage": {source: _coverage(misses, source) for source in sources},
         "constants": {
             name: {"value": getattr(at, name), "min": min(some), "max": max(some)}
