@@ -123,12 +123,14 @@ def errors_after_one_step(
 ) -> Iterator[tuple[TimedRow, tuple[float, ...]]]:
     """Every run that has partners of its family, with its signed error after each was measured."""
     kept = list(rows)
-    for row, errors in zip(kept, _errors([step_of(row) for row in kept], same_family), strict=True):
+    for row, errors in zip(
+        kept, errors_of_steps([step_of(row) for row in kept], same_family), strict=True
+    ):
         if errors:
             yield row, errors
 
 
-def _errors(steps: Sequence[Step], kin: Partners) -> Iterator[tuple[float, ...]]:
+def errors_of_steps(steps: Sequence[Step], kin: Partners) -> Iterator[tuple[float, ...]]:
     """Signed errors of every step, after each of its partners."""
     machines: dict[object, list[Step]] = {}
     for step in steps:
@@ -163,7 +165,7 @@ def _over_sources(steps: Sequence[Step], kin: Partners) -> OneStep | None:
     """The error of every source, and their mean; null: no step has a partner."""
     before: dict[str, list[float]] = {}
     after: dict[str, list[float]] = {}
-    for step, errors in zip(steps, _errors(steps, kin), strict=True):
+    for step, errors in zip(steps, errors_of_steps(steps, kin), strict=True):
         if errors:
             before.setdefault(step.source, []).append(abs(math.expm1(step.log_off)))
             after.setdefault(step.source, []).append(median(map(abs, errors)))
