@@ -31,8 +31,8 @@ from trainplan.costmodel.spec.evidence.calibration import (
 from trainplan.profiler.logs.observe import LogObservation
 
 SHOWN_RUNS = 20
-ODD_RUN = 0.15
-"""A run that the scalars leave this far off is named."""
+ODD_RUN, FAR_RUN = 0.15, 0.05
+"""A run that the scalars leave this far off is named: one of several, and one alone."""
 UNSTEADY = 0.1
 """Lines of a log that differ by more are remarked on."""
 
@@ -149,8 +149,8 @@ def _error(predicted: float, run: CalibrationRun) -> str:
 def _notes(calibration: Calibration) -> Iterator[str]:
     if calibration.refused:
         yield (
-            "the runs do not agree on a correction, so none is made: check that they are of one "
-            "machine and one version of the runtime, or measure more layouts"
+            "no correction of some runs helps the others, so none is made; if they are far off, "
+            "check that all are of one machine and one version of the runtime"
         )
         return
     network, overhead = calibration.inter_node_bandwidth, calibration.fixed_overhead_seconds
@@ -164,12 +164,13 @@ def _notes(calibration: Calibration) -> Iterator[str]:
             "fixed overhead is left alone: it takes runs of at least 3 layouts of clearly unlike "
             "step times, and must predict left-out layouts better"
         )
+    alone = len(calibration.runs) == 1
+    why = (
+        "one run is believed in part; measure another layout"
+        if alone
+        else "it hardly counts; was it disturbed?"
+    )
     for run in calibration.runs:
         off = run.after_step_time_s / run.measured_step_time_s - 1
-        if abs(off) > ODD_RUN:
-            why = (
-                "it hardly counts; was it disturbed?"
-                if len(calibration.runs) > 1
-                else "one run is believed in part; measure another layout"
-            )
+        if abs(off) > (FAR_RUN if alone else ODD_RUN):
             yield f"{run.id} stays off by {off * 100:+.0f} %: {why}"
