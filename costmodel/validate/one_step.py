@@ -14,7 +14,7 @@ from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.steps import TimedRow, mean_of_medians
 
-Partners = Callable[[Shared, Shared], bool]
+Kinship = Callable[[Shared, Shared], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +111,11 @@ def scored(steps: Sequence[Step]) -> OneSteps | None:
     The speed that `plan calibrate` takes from the partner alone divides the prediction. Partners
     share GPU, precision, runtime and source.
     """
-    found = _over_sources(steps, same_family)
+    partners = Partners(steps)
+    found = _over_sources(partners, same_family)
     if found is None:
         return None
-    model, other = (_over_sources(steps, kin) for kin in (same_model, other_family))
+    model, other = (_over_sources(partners, kin) for kin in (same_model, other_family))
     return OneSteps(found.sources, found.before_fraction, found.after_fraction, model, other)
 
 
@@ -123,26 +124,31 @@ def errors_after_one_step(
 ) -> Iterator[tuple[TimedRow, tuple[float, ...]]]:
     """Every run that has partners of its family, with its signed error after each was measured."""
     kept = list(rows)
-    for row, errors in zip(
-        kept, errors_of_steps([step_of(row) for row in kept], same_family), strict=True
-    ):
+    found = Partners([step_of(row) for row in kept]).errors(same_family)
+    for row, errors in zip(kept, found, strict=True):
         if errors:
             yield row, errors
 
 
-def errors_of_steps(steps: Sequence[Step], kin: Partners) -> Iterator[tuple[float, ...]]:
-    """Signed errors of every step, after each of its partners."""
-    machines: dict[object, list[Step]] = {}
-    for step in steps:
-        machines.setdefault(step.machine, []).append(step)
-    speeds = {id(step): _speeds(step) for step in steps}
-    for step in steps:
-        own = step.shared
-        yield tuple(
-            math.expm1(step.log_off - speeds[id(partner)](own))
-            for partner in machines[step.machine]
-            if partner.shared.layout != own.layout and kin(partner.shared, own)
-        )
+class Partners:
+    """Steps, each with what it says of the others of its machine."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        """Fits every step alone."""
+        self.steps = steps
+        self._machines: dict[object, list[tuple[Shared, Callable[[Shared], float]]]] = {}
+        for step in steps:
+            self._machines.setdefault(step.machine, []).append((step.shared, _speeds(step)))
+
+    def errors(self, kin: Kinship) -> Iterator[tuple[float, ...]]:
+        """Signed errors of every step, after each partner of unlike layout that is its kin."""
+        for step in self.steps:
+            own = step.shared
+            yield tuple(
+                math.expm1(step.log_off - speed(own))
+                for partner, speed in self._machines[step.machine]
+                if partner.layout != own.layout and kin(partner, own)
+            )
 
 
 def _speeds(partner: Step) -> Callable[[Shared], float]:
@@ -161,11 +167,11 @@ def _speeds(partner: Step) -> Callable[[Shared], float]:
     return speed
 
 
-def _over_sources(steps: Sequence[Step], kin: Partners) -> OneStep | None:
+def _over_sources(partners: Partners, kin: Kinship) -> OneStep | None:
     """The error of every source, and their mean; null: no step has a partner."""
     before: dict[str, list[float]] = {}
     after: dict[str, list[float]] = {}
-    for step, errors in zip(steps, errors_of_steps(steps, kin), strict=True):
+    for step, errors in zip(partners.steps, partners.errors(kin), strict=True):
         if errors:
             before.setdefault(step.source, []).append(abs(math.expm1(step.log_off)))
             after.setdefault(step.source, []).append(median(map(abs, errors)))

@@ -23,8 +23,8 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.measured.effects import Shared, machine_spread
 from trainplan.costmodel.measured.scalars import fit_of_one
 from trainplan.costmodel.validate.one_step import (
+    Partners,
     Step,
-    errors_of_steps,
     other_family,
     same_family,
     same_model,
@@ -37,7 +37,7 @@ GUESS = (0.01, 0.08, 0.03, 0.03, 0.03)
 WITHIN, PULL = 0.7, 0.002
 LARGEST = 0.35
 """An error counts as no more: an odd run says nothing."""
-ROUNDS = 6
+ROUNDS = 5
 SHARES = tuple(number / 10 for number in range(11))
 
 
@@ -59,11 +59,11 @@ def with_sizes(values: Sequence[float]) -> Callable[[], object]:
 
 def loss(steps: Sequence[Step]) -> float:
     """Error after one step over that before, each kind of partner and each source alike."""
-    found = []
+    found, partners = [], Partners(steps)
     for kin in (same_model, another_model, other_family):
         before: dict[str, list[float]] = defaultdict(list)
         after: dict[str, list[float]] = defaultdict(list)
-        for step, errors in zip(steps, errors_of_steps(steps, kin), strict=True):
+        for step, errors in zip(steps, partners.errors(kin), strict=True):
             if errors:
                 before[step.source].append(min(LARGEST, abs(math.expm1(step.log_off))))
                 after[step.source].append(fmean(min(LARGEST, abs(one)) for one in errors))
