@@ -141,7 +141,7 @@ def speed_for(job: Job, calibration: Calibration) -> FittedFactor:
 
     Another precision or runtime has a share of what all jobs have.
 
-    Source: catalog/spreads.toml, `carried`.
+    Source: costmodel/catalog/spreads.toml, `carried`.
     """
     if _same_kind(job, calibration):
         known = shared_speed(job, calibration)

@@ -20,6 +20,7 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
+from trainplan.costmodel.measured.choice import choice_of
 from trainplan.costmodel.measured.effects import effects_of, machine_spread_of, shared_by
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.measured.scalars import (
@@ -28,7 +29,6 @@ from trainplan.costmodel.measured.scalars import (
     OVERHEAD,
     Fit,
     Steps,
-    choice_of,
     fit_of,
 )
 from trainplan.costmodel.model.flops import model_flop_per_step

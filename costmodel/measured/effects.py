@@ -84,12 +84,18 @@ class Effects:
 
     @property
     def repeats(self) -> FloatColumn:
-        """How often the step of every run was measured."""
+        """How often the step of every run was measured.
+
+        Source: derived; runs of equal `Shared.step` are counted.
+        """
         _, inverse, counts = np.unique(self.steps, return_inverse=True, return_counts=True)
         return np.asarray(counts[inverse], dtype=float)
 
     def share(self, *names: str) -> FloatColumn:
-        """The effects of a job: that of the machine, and those it is named by."""
+        """The effects of a job: that of the machine, and those it is named by.
+
+        Source: derived; 1 where the job has the effect of `names`, as in `members`.
+        """
         return np.array([float(n == MACHINE or one in names) for n, one in enumerate(self.names)])
 
 
@@ -111,7 +117,7 @@ def effects_of(runs: Sequence[Shared], machine_spread: float) -> Effects:
 def machine_spread(*, was_seen: bool) -> float:
     """How far a machine and its software are from the model, log units.
 
-    Source: catalog/spreads.toml.
+    Source: costmodel/catalog/spreads.toml.
     """
     sizes = catalog.spreads().runs
     return (sizes.machine_seen if was_seen else sizes.machine_unseen).value
@@ -120,6 +126,6 @@ def machine_spread(*, was_seen: bool) -> float:
 def machine_spread_of(job: Job) -> float:
     """The same of the machine of a job: narrow where the constants were fitted on its kind.
 
-    Source: catalog/spreads.toml.
+    Source: costmodel/catalog/spreads.toml.
     """
     return machine_spread(was_seen=seen(job))

@@ -10,7 +10,6 @@ layouts that agree do: how wide the effects are is then asked of them too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,12 +28,6 @@ OVERHEAD_SPREAD_SECONDS = 0.2
 """Standard deviation. Source: assumed; data loading, logging and host work between steps."""
 LEAST_LEARNT = 0.5
 """A scalar is identified when the runs halve its spread. Source: assumed."""
-LEAST_LAYOUTS = 3
-"""Layouts it takes to fit more than the speed.
-
-Source: bandwidth and fixed seconds are two scalars beside the speed, which two runs fit exactly; a
-third one is the first that tests them.
-"""
 TAIL = 4.0
 """Degrees of freedom of the effects. Source: assumed, as in `planner.tuning.belief`."""
 NETWORK_FACTORS = np.exp2(np.linspace(-3, 2, 11))
@@ -61,7 +54,10 @@ class Steps:
 
     @property
     def start(self) -> FloatColumn:
-        """What explains the median run by the speed of the machine alone."""
+        """What explains the median run by the speed of the machine alone.
+
+        Source: the formula at the head of this file.
+        """
         theta = np.zeros(FIRST_EFFECT - 1 + len(self.effects.names))
         theta[SPEED] = np.median(self.log_predicted(theta) - np.log(self.measured))
         return theta
@@ -90,7 +86,10 @@ _LOG_FACTORS = np.log(NETWORK_FACTORS)
 
 
 def _effects(theta: FloatColumn) -> FloatColumn:
-    """Effects by `Effects.names`, out of theta."""
+    """Effects by `Effects.names`, out of theta.
+
+    Source: the order of theta at `FIRST_EFFECT`.
+    """
     return np.concatenate([theta[[SPEED]], theta[FIRST_EFFECT:]])
 
 
@@ -107,7 +106,10 @@ class Fit:
 
     @property
     def spread(self) -> FloatColumn:
-        """Standard deviation of every part of theta."""
+        """Standard deviation of every part of theta.
+
+        Source: derived; the diagonal of `covariance` holds the variances.
+        """
         return np.sqrt(np.diag(self.covariance))
 
     def log_speed(self, *names: str) -> tuple[float, float]:
@@ -177,42 +179,7 @@ def identified_by(steps: Steps) -> BoolColumn:
     return free
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Which scalars are fitted, and the error of steps left out of the fit."""
-
-    free: BoolColumn
-    error: float | None
-
-
-def choice_of(steps: Steps) -> Choice:
-    """The speed alone, or all scalars the runs identify if these predict left-out steps better.
-
-    Two cannot tell: a second scalar explains any two.
-    """
-    count = len(set(steps.effects.steps.tolist()))
-    if count == 1:
-        return Choice(SPEED_ALONE, None)
-    alone = _left_out_error(steps, lambda _: SPEED_ALONE)
-    identified = identified_by(steps)
-    if count < LEAST_LAYOUTS or not identified[1:].any():
-        return Choice(SPEED_ALONE, alone)
-    more = _left_out_error(steps, identified_by)
-    return Choice(identified, more) if more < alone else Choice(SPEED_ALONE, alone)
-
-
 SPEED_ALONE = np.array([True, False, False])
-
-
-def _left_out_error(steps: Steps, choose: Callable[[Steps], BoolColumn]) -> float:
-    """Median error of the steps of each layout predicted from the others."""
-    names = steps.effects.steps
-    found = np.zeros(len(names))
-    for name in dict.fromkeys(names.tolist()):
-        rest, held = steps.take(names != name), steps.take(names == name)
-        fit = fit_of(rest, choose(rest))
-        found[names == name] = np.exp(held.log_predicted(fit.theta)) / held.measured - 1
-    return float(np.median(np.abs(found)))
 
 
 def fit_of(steps: Steps, free: BoolColumn) -> Fit:
@@ -236,7 +203,11 @@ def fit_of(steps: Steps, free: BoolColumn) -> Fit:
 def _round(
     steps: Steps, theta: FloatColumn, free: BoolColumn, wider: float
 ) -> tuple[FloatColumn, FloatColumn]:
-    """Theta and its covariance with weights from the theta before; repeats share one weight."""
+    """Theta and its covariance with weights from the theta before; repeats share one weight.
+
+    Source: Huber, Robust Statistics, 1981, section 7.8: least squares reweighted by size of the
+    residuals; priors of normal variables add their inverse variances.
+    """
     slopes = _slopes(steps, theta)[:, free]
     residual = np.log(steps.measured) - steps.log_predicted(theta)
     weight = np.minimum(1.0, _noise() / np.maximum(np.abs(residual), 1e-12))
@@ -268,7 +239,7 @@ def _undecided(effects: Effects, off: float) -> FloatColumn:
 def _noise() -> float:
     """Spread of what a layout has of its own.
 
-    Source: catalog/spreads.toml.
+    Source: costmodel/catalog/spreads.toml.
     """
     return catalog.spreads().runs.layout.value
 
@@ -289,7 +260,8 @@ def _width(effects: Effects, theta: FloatColumn, covariance: FloatColumn) -> flo
 def _prior_precision(effects: Effects, wider: float) -> FloatColumn:
     """Pull of what is known before, per unit of each part of theta.
 
-    Source: derived; inverse variances of normal variables.
+    Source: derived; the pull of a normal density is the inverse of its variance, `Effects.spreads`
+    squared.
     """
     machine, *others = (wider * effects.spreads**2) ** -1.0
     return np.array([machine, INTER_NODE_SPREAD**-2.0, OVERHEAD_SPREAD_SECONDS**-2.0, *others])

@@ -33,7 +33,7 @@ from trainplan.costmodel.validate.steps import pooled
 
 NAMES = ("machine_seen", "machine_unseen", "family", "model", "layout")
 GUESS = (0.01, 0.08, 0.03, 0.03, 0.03)
-"""Source: medians of groups of published runs, left out and fitted."""
+"""Source: assumed; as far as medians of groups of published runs are off, fitted and left out."""
 WITHIN, PULL = 0.7, 0.002
 LARGEST = 0.35
 """An error counts as no more: an odd run says nothing."""
