@@ -20,12 +20,19 @@ from trainplan.cli.render.parts.text import (
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
-from trainplan.costmodel.spec.evidence.calibration import Calibration, CalibrationRun, FittedScalar
+from trainplan.costmodel.measured.calibration import refusal
+from trainplan.costmodel.spec.evidence.calibration import (
+    Calibration,
+    CalibrationRun,
+    FittedFactor,
+    FittedScalar,
+    SharedSpeed,
+)
 from trainplan.profiler.logs.observe import LogObservation
 
 SHOWN_RUNS = 20
-ODD_RUN = 0.15
-"""A run that the scalars leave this far off is named."""
+ODD_RUN, FAR_RUN = 0.15, 0.05
+"""A run that the scalars leave this far off is named: one of several, and one alone."""
 UNSTEADY = 0.1
 """Lines of a log that differ by more are remarked on."""
 
@@ -62,13 +69,16 @@ def calibration_page(calibration: Calibration, path: Path | None) -> Iterator[Re
 
 
 def _headline(calibration: Calibration) -> Text:
-    speed = calibration.speed
-    text = Text(
-        f"speed {speed.value:.3f} of the {calibration.corrected}'s "
-        f"(80 %: {speed.low:.3f} to {speed.high:.3f}), "
-        f"from {plural(len(calibration.runs), 'measured run')}",
-        style="bold green",
-    )
+    runs = plural(len(calibration.runs), "measured run")
+    if calibration.refused:
+        text = Text(f"no correction, from {runs}: {refusal(calibration)}", style="bold yellow")
+    else:
+        speed, whose = _nearest(calibration)
+        text = Text(
+            f"speed {speed.value:.3f} of the {calibration.corrected}'s{whose} "
+            f"(80 %: {speed.low:.3f} to {speed.high:.3f}), from {runs}",
+            style="bold green",
+        )
     kind = (calibration.gpu, calibration.precision, calibration.runtime)
     text.append("\n" + DOT.join((*kind, *calibration.models)), style="not bold default")
     before, after = calibration.error_before_fraction, calibration.error_after_fraction
@@ -80,14 +90,32 @@ def _headline(calibration: Calibration) -> Text:
     return text
 
 
+def _nearest(calibration: Calibration) -> tuple[FittedFactor, str]:
+    """The speed of the first model that ran, and whose it is."""
+    for known in calibration.speeds:
+        if known.model == calibration.models[0]:
+            return known.speed, f" for {known.model}"
+    return calibration.speed, ""
+
+
 def _scalars(calibration: Calibration) -> RenderableType:
     columns = (Words("scalar"), "value", "80 %")
+    whole = f"speed of whole steps, of the {calibration.corrected}'s"
+    others = f"{whole}: other models" if calibration.speeds else whole
     rows = [
-        _row(f"speed of whole steps, of the {calibration.corrected}'s", calibration.speed, ""),
+        *(_row(f"{whole}: {_whose(known)}", known.speed, "") for known in calibration.speeds[::-1]),
+        _row(others, calibration.speed, ""),
         _row("bandwidth between nodes, of the datasheet's", calibration.inter_node_bandwidth, ""),
         _row("fixed overhead of a step", calibration.fixed_overhead_seconds, " s"),
     ]
     return grid(columns, rows)
+
+
+def _whose(known: SharedSpeed) -> str:
+    """Which jobs a speed is of."""
+    if known.model is None or known.seq_length is None:
+        return f"{known.family.replace('-of-', ' of ')} models"
+    return f"{known.model}, {known.seq_length:,} tokens"
 
 
 def _row(name: str, scalar: FittedScalar, unit: str) -> tuple[str, str, str]:
@@ -119,6 +147,12 @@ def _error(predicted: float, run: CalibrationRun) -> str:
 
 
 def _notes(calibration: Calibration) -> Iterator[str]:
+    if calibration.refused:
+        yield (
+            "no correction of some runs helps the others, so none is made; if they are far off, "
+            "check that all are of one machine and one version of the runtime"
+        )
+        return
     network, overhead = calibration.inter_node_bandwidth, calibration.fixed_overhead_seconds
     if not network.identified:
         yield (
@@ -130,19 +164,13 @@ def _notes(calibration: Calibration) -> Iterator[str]:
             "fixed overhead is left alone: it takes runs of at least 3 layouts of clearly unlike "
             "step times, and must predict left-out layouts better"
         )
-    left_out = calibration.error_left_out_fraction
-    if left_out is not None and left_out > calibration.error_before_fraction:
-        yield (
-            "the runs do not agree: a layout is predicted worse from the others than from the "
-            f"{calibration.corrected}; check that they are of one machine and one version of the "
-            "runtime"
-        )
+    alone = len(calibration.runs) == 1
+    why = (
+        "one run is believed in part; measure another layout"
+        if alone
+        else "it hardly counts; was it disturbed?"
+    )
     for run in calibration.runs:
         off = run.after_step_time_s / run.measured_step_time_s - 1
-        if abs(off) > ODD_RUN:
-            why = (
-                "it hardly counts; was it disturbed?"
-                if len(calibration.runs) > 1
-                else "one run is believed in part; measure another layout"
-            )
+        if abs(off) > (FAR_RUN if alone else ODD_RUN):
             yield f"{run.id} stays off by {off * 100:+.0f} %: {why}"

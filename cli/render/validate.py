@@ -13,7 +13,7 @@ from trainplan.cli.render.parts.text import NEVER, percent, plural, seconds, sec
 from trainplan.cli.render.validate_json import validate_document
 from trainplan.costmodel.validate.cases.model import preset_of
 from trainplan.costmodel.validate.memory_scores import Verdicts
-from trainplan.costmodel.validate.one_step import OneStep
+from trainplan.costmodel.validate.one_step import OneSteps
 from trainplan.costmodel.validate.predict import Prediction
 from trainplan.costmodel.validate.ranking import Ranking
 from trainplan.costmodel.validate.scores import Scores, worst
@@ -228,7 +228,7 @@ def coverage_table(scores: Scores) -> Grid:
     )
 
 
-def calibrated_part(one_step: OneStep | None) -> RenderableType:
+def calibrated_part(one_step: OneSteps | None) -> RenderableType:
     """The error before and after one measured step."""
     if one_step is None:
         return "After one measured step: no run has a partner of another layout on its machine."
@@ -237,8 +237,20 @@ def calibrated_part(one_step: OneStep | None) -> RenderableType:
         (one.source, str(one.n), percent(one.before_fraction), percent(one.after_fraction))
         for one in one_step.sources
     ]
-    means = (percent(one_step.before_fraction), percent(one_step.after_fraction))
-    return grid(columns, [*rows, ("mean of the sources", "", *means)])
+    return grid(columns, [*rows, *one_step_means(one_step)])
+
+
+def one_step_means(found: OneSteps) -> Iterator[tuple[str, ...]]:
+    """Means over the sources, by what the measured run is of."""
+    kinds = {
+        "mean: of the same family": found,
+        "mean: of the same model and length": found.same_model,
+        "mean: of another family": found.other_family,
+    }
+    for name, one in kinds.items():
+        if one:
+            runs = sum(source.n for source in one.sources)
+            yield name, str(runs), percent(one.before_fraction), percent(one.after_fraction)
 
 
 def skipped_table(scores: Scores) -> Grid:

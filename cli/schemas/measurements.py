@@ -8,7 +8,7 @@ from typing import Literal
 from trainplan.cli.schemas.parts import Document, WrittenLayout
 from trainplan.costmodel.step.results import Terms
 from trainplan.costmodel.validate.intervals import Coverage
-from trainplan.costmodel.validate.one_step import OneStep
+from trainplan.costmodel.validate.one_step import OneSteps
 from trainplan.costmodel.validate.ranking import RankingGroup, RankingSize
 from trainplan.costmodel.validate.steps import Errors
 
@@ -104,7 +104,7 @@ class Overall(Document):
     multi_node_layout_study: LayoutStudy | None
     fits: FitVerdicts
     coverage: tuple[Coverage, ...]
-    after_one_step: OneStep | None
+    after_one_step: OneSteps | None
     skipped: dict[str, int]
 
 

@@ -14,10 +14,16 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.hardware import Provenance
 from trainplan.costmodel.machine.reserve import with_reserve
+from trainplan.costmodel.measured.effects import family_of
 from trainplan.costmodel.measured.profile import measured_machine, profile_notes
 from trainplan.costmodel.pipeline.node_groups import group_jobs
 from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.evidence.calibration import Calibration, Scalars
+from trainplan.costmodel.spec.evidence.calibration import (
+    Calibration,
+    FittedFactor,
+    Scalars,
+    SharedSpeed,
+)
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.spec.evidence.profile import Profile
 
@@ -112,12 +118,58 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
 
 def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:
     """The machine with the scalars of a calibration, and their provenance."""
-    same = (calibration.runtime, calibration.precision) == (job.runtime, job.training.precision)
+    if calibration.refused:
+        return machine
     return replace(
-        with_scalars(machine, calibration.scalars),
-        provenance=_provenance(machine, calibration),
-        calibrated=same,
+        with_scalars(machine, scalars_for(job, calibration)),
+        provenance=_provenance(machine, calibration, job),
+        calibrated=_same_kind(job, calibration) and _names(job, calibration),
     )
+
+
+def scalars_for(job: Job, calibration: Calibration) -> Scalars:
+    """What a calibration says of a job."""
+    return Scalars(
+        speed=speed_for(job, calibration).value,
+        inter_node_bandwidth=calibration.inter_node_bandwidth.value,
+        fixed_overhead_seconds=calibration.fixed_overhead_seconds.value,
+    )
+
+
+def speed_for(job: Job, calibration: Calibration) -> FittedFactor:
+    """Speed of a job: that of its model, its family or all jobs, whichever was measured.
+
+    Another precision or runtime has a share of what all jobs have.
+
+    Source: costmodel/catalog/spreads.toml, `carried`.
+    """
+    if _same_kind(job, calibration):
+        known = shared_speed(job, calibration)
+        return known.speed if known else calibration.speed
+    speed, share = calibration.speed, catalog.spreads().runs.carried.value
+    value = speed.value**share
+    low, high = (value * end / speed.value for end in (speed.low, speed.high))
+    return speed.model_copy(update={"value": value, "low": low, "high": high})
+
+
+def shared_speed(job: Job, calibration: Calibration) -> SharedSpeed | None:
+    """The speed of the jobs most like this one; null: no run was of its model or family."""
+    family, model, length = family_of(job.model), job.model.name, job.training.seq_length
+    for one in ((family, model, length), (family, None, None)):
+        for known in calibration.speeds:
+            if (known.family, known.model, known.seq_length) == one:
+                return known
+    return None
+
+
+def _same_kind(job: Job, calibration: Calibration) -> bool:
+    kind = calibration.runtime, calibration.precision
+    return kind == (job.runtime, job.training.precision)
+
+
+def _names(job: Job, calibration: Calibration) -> bool:
+    """Is it of the model or family of the job? Earlier releases knew one speed for all."""
+    return not calibration.speeds or shared_speed(job, calibration) is not None
 
 
 def with_scalars(machine: Machine, scalars: Scalars) -> Machine:
@@ -139,35 +191,47 @@ def measured_notes(job: Job, measured: Measured) -> tuple[str, ...]:
 
 def calibration_notes(job: Job, calibration: Calibration) -> tuple[str, ...]:
     """What was measured, and where the job is not quite that."""
+    count = len(calibration.runs)
+    runs = f"{count} measured run{'s' if count > 1 else ''} of {calibration.gpu}"
+    if calibration.refused:
+        return (f"the calibration on {runs} changes nothing: {refusal(calibration)}",)
+    speed = speed_for(job, calibration)
+    found = [
+        f"calibrated on {runs}: speed {speed.value:.3g} of the {calibration.corrected}'s (80 %: "
+        f"{speed.low:.3g} to {speed.high:.3g})"
+    ]
     asked = {
         "runtime": (calibration.runtime, job.runtime),
         "precision": (calibration.precision, job.training.precision),
     }
-    speed, count = calibration.speed, len(calibration.runs)
-    found = [
-        f"calibrated on {count} measured run{'s' if count > 1 else ''} of {calibration.gpu}: "
-        f"speed {speed.value:.3g} of the {calibration.corrected}'s (80 %: {speed.low:.3g} to "
-        f"{speed.high:.3g})"
-    ]
     found += [
-        f"calibrated on {name} {measured}, asked for {wanted}: steps may be off by more"
+        f"calibrated on {name} {measured}, asked for {wanted}: a part of the speed is carried over"
         for name, (measured, wanted) in asked.items()
         if measured != wanted
     ]
     if job.model.name not in calibration.models:
         found.append(
             f"calibrated on {' and '.join(calibration.models)}: steps of another model are "
-            "corrected less well than those of another layout"
+            "corrected less, by what they have in common"
         )
     return tuple(found)
 
 
-def _provenance(machine: Machine, calibration: Calibration) -> tuple[Provenance, ...]:
+def refusal(calibration: Calibration) -> str:
+    """Why it was refused, with the numbers."""
+    before, left_out = calibration.error_before_fraction, calibration.error_left_out_fraction or 0.0
+    return (
+        f"layouts predicted from the others are {100 * left_out:.1f} % off with a correction, "
+        f"{100 * before:.1f} % without"
+    )
+
+
+def _provenance(machine: Machine, calibration: Calibration, job: Job) -> tuple[Provenance, ...]:
     """Fitted and assumed numbers become measured; datasheet numbers only where a scalar acts."""
     count = len(calibration.runs)
     steps = f"{count} measured step{'s' if count > 1 else ''} ({_listed(calibration)})"
     base = calibration.corrected
-    speed = f"{calibration.speed.value:.3g} times the {base}'s speed, from {steps}"
+    speed = f"{speed_for(job, calibration).value:.3g} times the {base}'s speed, from {steps}"
     nic = calibration.inter_node_bandwidth
     network = f"{nic.value:.3g} times the datasheet, from {steps}"
     kept = [

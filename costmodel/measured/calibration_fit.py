@@ -1,14 +1,15 @@
 """Fit the scalars of a machine on measured steps.
 
-Runs are priced here and fitted in `measured.scalars`. The speed is fitted always; bandwidth
-between nodes and fixed overhead only where the runs tell them apart, and where they predict layouts
-left out of the fit better than the speed alone does.
+Runs are priced here and fitted in `measured.scalars`: the speed of the machine, of the families and
+of the models that ran. Bandwidth between nodes and fixed overhead are fitted only where the runs
+tell them apart, and where they predict layouts left out of the fit better than the speed alone
+does. Where no scalar predicts these better than none, all are refused.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -19,15 +20,15 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
+from trainplan.costmodel.measured.choice import choice_of
+from trainplan.costmodel.measured.effects import effects_of, machine_spread_of, shared_by
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.measured.scalars import (
     INTER_NODE,
     NETWORK_FACTORS,
     OVERHEAD,
-    SPEED,
     Fit,
     Steps,
-    choice_of,
     fit_of,
 )
 from trainplan.costmodel.model.flops import model_flop_per_step
@@ -40,6 +41,7 @@ from trainplan.costmodel.spec.evidence.calibration import (
     FittedFactor,
     FittedScalar,
     Scalars,
+    SharedSpeed,
 )
 from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.job import Precision
@@ -47,6 +49,14 @@ from trainplan.costmodel.step.simulate import step_seconds
 
 NORMAL_QUANTILE = 1.2816
 """Of 90 %: the ends of an interval that holds 80 %."""
+LEAST_HARM = 1e-4
+"""By how much left-out layouts must be predicted worse for scalars to be refused.
+
+Source: assumed; below it is the rounding of a measured step time.
+"""
+NO_FACTOR = FittedFactor(value=1.0, low=1.0, high=1.0, identified=False)
+NO_OVERHEAD = FittedScalar(value=0.0, low=0.0, high=0.0, identified=False)
+"""Scalars that change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,24 +131,28 @@ def calibrate(observations: Sequence[Observation], profile: Profile | None = Non
         )
     steps = _steps(observations, profile)
     _check_magnitude(observations, steps)
-    names = np.array([observation.layout.model_dump_json() for observation in observations])
-    choice = choice_of(steps, names)
+    choice = choice_of(steps)
     fit = fit_of(steps, choice.free)
-    before = _predicted(observations, profile, Scalars())
-    after = _predicted(observations, profile, fit.scalars)
-    measured = steps.measured
+    before = _predicted(observations, profile, [Scalars() for _ in observations])
+    without = _median_error(before, steps.measured)
+    refused = choice.error is not None and choice.error > without + LEAST_HARM
+    scalars = [Scalars() if refused else fit.scalars(*_effects_of(o)) for o in observations]
+    after = _predicted(observations, profile, scalars)
     return Calibration(
         gpu=kind.gpu,
         precision=kind.precision,
         runtime=kind.runtime,
         models=tuple(dict.fromkeys(o.job.model.name for o in observations)),
         profile_digest=profile_digest(profile) if profile else None,
-        speed=_factor(fit, SPEED),
-        inter_node_bandwidth=_factor(fit, INTER_NODE),
-        fixed_overhead_seconds=_overhead(fit),
-        error_before_fraction=_median_error(before, measured),
-        error_after_fraction=_median_error(after, measured),
+        speed=NO_FACTOR if refused else _speed(fit),
+        log_speed_spread=fit.log_speed()[1],
+        speeds=() if refused else tuple(_speeds(fit, observations)),
+        inter_node_bandwidth=NO_FACTOR if refused else _bandwidth(fit),
+        fixed_overhead_seconds=NO_OVERHEAD if refused else _overhead(fit),
+        error_before_fraction=without,
+        error_after_fraction=_median_error(after, steps.measured),
         error_left_out_fraction=choice.error,
+        refused=refused,
         runs=tuple(
             CalibrationRun(
                 id=run.id,
@@ -158,7 +172,7 @@ def _check_magnitude(observations: Sequence[Observation], steps: Steps) -> None:
     Raises:
         SpecError: A step is many times as long or short as predicted.
     """
-    factors = np.exp(steps.log_predicted(np.zeros(3))) / steps.measured
+    factors = np.exp(steps.log_predicted(np.zeros_like(steps.start))) / steps.measured
     for run, factor in zip(observations, factors.tolist(), strict=True):
         if not LEAST_FACTOR < factor < LARGEST_FACTOR:
             raise SpecError(
@@ -187,7 +201,14 @@ def _check_speed(run: Observation) -> None:
 
 def _steps(observations: Sequence[Observation], profile: Profile | None) -> Steps:
     priced = [_priced_steps(observation, profile) for observation in observations]
-    return Steps(np.array([o.step_time_s for o in observations]), np.log(np.array(priced)))
+    shared = [shared_by(o.job, o.layout) for o in observations]
+    effects = effects_of(shared, machine_spread_of(observations[0].job))
+    return Steps(np.array([o.step_time_s for o in observations]), np.log(np.array(priced)), effects)
+
+
+def _effects_of(observation: Observation) -> tuple[str, str]:
+    shared = shared_by(observation.job, observation.layout)
+    return shared.family, shared.job
 
 
 def _machine(job: Job, profile: Profile | None) -> Machine:
@@ -213,27 +234,53 @@ def _priced_steps(observation: Observation, profile: Profile | None) -> FloatCol
 
 
 def _predicted(
-    observations: Sequence[Observation], profile: Profile | None, scalars: Scalars
+    observations: Sequence[Observation], profile: Profile | None, scalars: Sequence[Scalars]
 ) -> FloatColumn:
-    """Step time of every run under some scalars.
+    """Step time of every run under scalars of its own.
 
     Source: as `costmodel.step.simulate.step_seconds`.
     """
     times = []
-    for observation in observations:
+    for observation, own in zip(observations, scalars, strict=True):
         job, table = observation.job, LayoutTable.of([observation.layout])
-        machine = with_scalars(_machine(job, profile), scalars)
+        machine = with_scalars(_machine(job, profile), own)
         times.append(float(step_seconds(context_of(job, machine).with_table(table))[0]))
     return np.array(times)
 
 
-def _factor(fit: Fit, which: int) -> FittedFactor:
-    value, half = float(fit.theta[which]), NORMAL_QUANTILE * float(fit.spread[which])
+def _speed(fit: Fit, *names: str) -> FittedFactor:
+    """Speed of a job that has these effects."""
+    return _factor(*fit.log_speed(*names), identified=True)
+
+
+def _speeds(fit: Fit, observations: Sequence[Observation]) -> Iterator[SharedSpeed]:
+    """Of the families and models that ran, in order of their names."""
+    found = {shared_by(o.job, o.layout).job: shared_by(o.job, o.layout) for o in observations}
+    for family in sorted({one.family for one in found.values()}):
+        spread = fit.log_speed(family)[1]
+        yield SharedSpeed(family=family, speed=_speed(fit, family), log_speed_spread=spread)
+    for name, one in sorted(found.items()):
+        yield SharedSpeed(
+            family=one.family,
+            model=one.model,
+            seq_length=one.seq_length,
+            speed=_speed(fit, one.family, name),
+            log_speed_spread=fit.log_speed(one.family, name)[1],
+        )
+
+
+def _bandwidth(fit: Fit) -> FittedFactor:
+    value, spread = float(fit.theta[INTER_NODE]), float(fit.spread[INTER_NODE])
+    return _factor(value, spread, identified=bool(fit.free[INTER_NODE]))
+
+
+def _factor(value: float, spread: float, *, identified: bool) -> FittedFactor:
+    half = NORMAL_QUANTILE * spread
     return FittedFactor(
         value=math.exp(value),
         low=math.exp(value - half),
         high=math.exp(value + half),
-        identified=bool(fit.free[which]),
+        identified=identified,
     )
 
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.validate.memory_scores import (
     peak_rows,
     verdicts,
 )
-from trainplan.costmodel.validate.one_step import OneStep, after_one_step
+from trainplan.costmodel.validate.one_step import OneSteps, after_one_step
 from trainplan.costmodel.validate.predict import Prediction
 from trainplan.costmodel.validate.ranking import Inside, Ranking, ranking
 from trainplan.costmodel.validate.steps import (
@@ -73,7 +73,7 @@ class Scores:
     verdicts: Verdicts
     coverage: Coverage | None
     regimes: tuple[Coverage, ...]
-    one_step: OneStep | None
+    one_step: OneSteps | None
     skipped: Mapping[str, int]
     """Reason -> rows, over all rows of the files."""
 

@@ -11,7 +11,6 @@ from typing import Any
 from accuracy_tables import Row, table
 
 from trainplan.cli.render.parts.text import percent
-from trainplan.costmodel.validate.one_step import after_one_step
 from trainplan.costmodel.validate.scores import Scores, layout_study
 from trainplan.costmodel.validate.steps import TimedRow, by_source, mean_of_medians
 
@@ -56,17 +55,17 @@ def summary(found: Scores, left: Sequence[TimedRow], held_out: Json | None) -> I
             [row for row in rows if bool(row.job.model.moe) == moe] for rows in (found.rows, left)
         )
         yield f"the same, {name}", *map(headline, both)
-    before, after = found.one_step, after_one_step(left)
+    before, after = found.one_step, (held_out or {}).get("one_step")
     if before:
         yield (
-            "runs with a partner: before one measured step",
+            "runs with a partner of their family: before one measured step",
             percent(before.before_fraction),
-            percent(after.before_fraction) if after else "",
+            percent(after["before_fraction"]) if after else "",
         )
         yield (
             "the same runs after it",
             percent(before.after_fraction),
-            percent(after.after_fraction) if after else "",
+            percent(after["after_fraction"]) if after else "",
         )
     studies = [study for study in (found.layout_study, layout_study(left)) if study]
     for name, cell in (

@@ -8,6 +8,7 @@ from statistics import fmean
 
 import accuracy_evidence
 import accuracy_left_out
+import accuracy_one_step
 import accuracy_pictures
 import accuracy_profiles
 import accuracy_ranking
@@ -35,7 +36,7 @@ def page(findings: Findings) -> str:
         _opening(findings),
         _steps(findings),
         accuracy_ranking.section(found),
-        _one_step(found),
+        accuracy_one_step.section(found.one_step, findings.leave_one_out),
         accuracy_profiles.section(findings.closed_loops),
         _memory(found),
         _intervals(found, findings.leave_one_out),
@@ -101,27 +102,6 @@ def _steps(findings: Findings) -> str:
         for name, groups in found.groups.items()
     )
     return "\n\n".join(("## Step time", accuracy_pictures.picture_text(), *tables))
-
-
-def _one_step(found: Scores) -> str:
-    one_step = found.one_step
-    assert one_step
-    rows = [
-        (one.source, str(one.n), percent(one.before_fraction), percent(one.after_fraction))
-        for one in one_step.sources
-    ]
-    means = (percent(one_step.before_fraction), percent(one_step.after_fraction))
-    shown = [*rows, ("mean of the sources", "", *means)]
-    return f"""\
-## After one measured step
-
-The speed that `plan calibrate` takes from one measured step of another layout on the same GPU,
-precision, runtime and source divides all further predictions there; every pair of runs is tried.
-It helps where the model is off by one factor for machine and software, and costs a little where
-the constants were fitted on that very machine: what is left is spread between layouts, which no
-factor removes.
-
-{table(("source", "runs", "before", "after"), shown)}"""
 
 
 def _memory(found: Scores) -> str:

@@ -236,6 +236,7 @@ def _validate_sections() -> Lines:
 
 CALIBRATION_SECTIONS: Sequence[tuple[str, str, type]] = (
     ("The three scalars", "Value and range of one.", calibration.FittedScalar),
+    ("speeds[]", "Speed of jobs like those that ran.", calibration.SharedSpeed),
     ("runs[]", "One run the scalars were fitted on.", calibration.CalibrationRun),
 )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from fit_one_step import one_step_left_out
 from fit_parameters import spreads_without, value_of
 from fit_predict import residuals
 from fit_problem import Problem
@@ -45,10 +46,12 @@ def leave_one_out(
     result: dict[str, dict[str, float]] = {}
     misses: list[Miss] = []
     without: dict[str, Fitted] = {}
+    off = np.zeros(len(rows))
     for source in sources:
         without[source] = _fitted(problem, names, source)
         left = [row for row in rows if row.source == source]
         residual = residuals(left, without[source].theta, source)
+        off[[row.source == source for row in rows]] = residual
         result[source] = {"n": len(left), "median_error": per_source(left, residual)[source] / 100}
         misses += [Miss(row, source, float(miss)) for row, miss in zip(left, residual, strict=True)]
         say(f"without {source:10} {100 * result[source]['median_error']:6.2f} %")
@@ -59,6 +62,7 @@ def leave_one_out(
         "kinds": _kinds(misses),
         "residuals": {miss.row.run.id: round(miss.residual, 5) for miss in misses},
         "intervals": _intervals(misses),
+        "one_step": one_step_left_out(rows, off),
         "coverage": {source: _coverage(misses, source) for source in sources},
         "fitted": {
             "numbers": len(names),

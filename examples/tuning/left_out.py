@@ -46,27 +46,39 @@ class Group:
     """1 where two runs have one layout."""
 
 
-def groups() -> list[Group]:
-    """All strict runs, by source, GPU, precision and runtime."""
+@dataclass(frozen=True)
+class Residuals:
+    """log(predicted / measured) of the strict runs."""
+
+    rows: list[Row]
+    left_out: FloatColumn
+    """By fits that never saw the source."""
+    fitted: FloatColumn
+    """By the fit of all."""
+
+
+def left_out() -> Residuals:
+    """All strict runs, predicted with and without their source."""
     rows = strict_rows()
-    off = _left_out(rows)
-    members: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for index, row in enumerate(rows):
-        job = row.case.job
-        gpu = job.cluster.groups[0].gpu
-        members[row.source, gpu, job.training.precision, job.runtime].append(index)
-    return [_group(key[0], [rows[i] for i in some], off[some]) for key, some in members.items()]
-
-
-def _left_out(rows: list[Row]) -> FloatColumn:
     theta, problem = fit(rows)
     off = np.zeros(len(rows))
     for source in sorted({row.source for row in rows}):
         keep = np.array([row.source != source for row in rows])
         at = dict(zip(theta, problem.solve(keep), strict=True))
         some = np.flatnonzero(~keep)
-        off[some] = -residuals([rows[i] for i in some], at, source)
-    return off
+        off[some] = residuals([rows[i] for i in some], at, source)
+    return Residuals(rows, off, problem.residual)
+
+
+def groups(known: Residuals) -> list[Group]:
+    """The runs by source, GPU, precision and runtime."""
+    rows, off = known.rows, -known.left_out
+    members: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index, row in enumerate(rows):
+        job = row.case.job
+        gpu = job.cluster.groups[0].gpu
+        members[row.source, gpu, job.training.precision, job.runtime].append(index)
+    return [_group(key[0], [rows[i] for i in some], off[some]) for key, some in members.items()]
 
 
 def _group(source: str, rows: list[Row], off: FloatColumn) -> Group:

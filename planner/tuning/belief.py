@@ -30,14 +30,14 @@ TAIL, WIDE_TAIL = 4.0, 1.0
 """Degrees of freedom of what one layout has of its own, and of the speed.
 
 Source: assumed; four are few enough for odd runs and leave a variance. One is the Cauchy density of
-`costmodel.measured.scalars`.
+`SPEED_SPREAD` in examples/tuning/spreads.py.
 """
 ROUNDS = 12
 """Source: assumed; the variances then move by less than a hundredth."""
 LARGE_SPEED = 0.5
 """Spread of the speed that the rounds begin with.
 
-Source: as the widest groups in costmodel/measured/scalars.py, SPEED_SPREAD.
+Source: as the widest groups in examples/tuning/spreads.py, SPEED_SPREAD.
 """
 ROUNDING = 1e-9
 """Added to variances before a root is taken."""

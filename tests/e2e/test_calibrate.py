@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,9 @@ def log(path: Path, milliseconds: float, batch: int = 8) -> Path:
     return path
 
 
-def step(*arguments: str | Path) -> float:
+def step(*arguments: str | Path, layout: tuple[str, str] = LAYOUT) -> float:
     """Predicted step time of the job."""
-    document = plan("estimate", *TINY, *LAYOUT, *arguments, "--json").json
+    document = plan("estimate", *TINY, *layout, *arguments, "--json").json
     estimate = document["estimate"]
     assert isinstance(estimate, dict)
     return float(estimate["step_time_s"])
@@ -38,20 +39,52 @@ def step(*arguments: str | Path) -> float:
 
 @pytest.fixture
 def calibration(tmp_path: Path) -> Path:
+    """Of a machine half as fast as the catalog says, by runs of two layouts."""
     path = tmp_path / "calibration.json"
     train = log(tmp_path / "train.log", 2000 * step())
-    done = plan("calibrate", *TINY, "--log", train, *LAYOUT, "--output", path)
+    other = log(tmp_path / "other.log", 2000 * step(layout=("--layout", "tp=4,sp=true")))
+    words = ("--log", train, *LAYOUT, "--log", other, "--layout", "tp=4,sp=true")
+    done = plan("calibrate", *TINY, *words, "--output", path)
     assert done.code == 0, done.err
-    assert "speed 0.5" in done.out
+    assert re.match(r"speed 0\.50\d of the catalog's for ", done.out)
     assert "--profile" in done.out
     assert "median of 19 lines after 2 of warm-up" in done.err
     return path
 
 
-def test_one_step_of_the_user_corrects_the_estimate(calibration: Path):
-    assert step("--profile", calibration) == pytest.approx(2 * step(), rel=0.02)
+def test_steps_of_the_user_correct_the_estimate_of_a_third_layout(calibration: Path):
+    layout = ("--layout", "tp=1")
+    after = step("--profile", calibration, layout=layout)
+    assert after == pytest.approx(2 * step(layout=layout), rel=0.02)
     page = plan("estimate", *TINY, *LAYOUT, "--profile", calibration).out
-    assert "calibrated on 1 measured run of h100-sxm" in page
+    assert "calibrated on 2 measured runs of h100-sxm" in page
+
+
+def test_one_step_is_believed_in_part_and_the_page_asks_for_another_layout(tmp_path: Path):
+    train = log(tmp_path / "train.log", 2000 * step())
+    page = " ".join(plan("calibrate", *TINY, "--log", train, *LAYOUT).out.split())
+    assert "one run is believed in part; measure another layout" in page
+    assert "other models" in page
+
+
+def test_runs_that_a_correction_does_not_help_are_told_so_with_the_numbers(tmp_path: Path):
+    layouts = ("tp=2,sp=true", "tp=4,sp=true", "tp=1", "pp=2")
+    words: list[str | Path] = []
+    for name, layout, factor in zip("abcd", layouts, (1.2, 0.85, 1.15, 0.8), strict=True):
+        time = 1000 * factor * step(layout=("--layout", layout))
+        words += ["--log", log(tmp_path / f"{name}.log", time), "--layout", layout]
+    path = tmp_path / "calibration.json"
+    done = plan("calibrate", *TINY, *words, "--output", path)
+    assert done.code == 0, done.err
+    first = " ".join(done.out.split())
+    pattern = r"no correction, from 4 measured runs: .* ([\d.]+) % off with .* ([\d.]+) % without"
+    found = re.match(pattern, first)
+    assert found
+    assert float(found[1]) > float(found[2])
+    written = json.loads(path.read_text())
+    assert written["refused"]
+    assert written["speed"]["value"] == 1.0
+    assert step("--profile", path) == step()
 
 
 def test_a_plan_says_what_was_measured(calibration: Path, tmp_path: Path):
@@ -61,7 +94,7 @@ def test_a_plan_says_what_was_measured(calibration: Path, tmp_path: Path):
     sources = json.loads(output.read_text())["provenance"]["sources"]
     measured = [one for one in sources if one["kind"] == "measured"]
     assert measured
-    assert all("train.log" in one["source"] for one in measured)
+    assert all("train.log, other.log" in one["source"] for one in measured)
     assert not any(one["kind"] in ("fitted", "assumed") for one in sources)
     baseline = plan("search", *TINY, "--profile", calibration, "--baseline", "tp=2,sp=true").out
     assert "Baseline" in baseline
@@ -102,7 +135,8 @@ def test_published_runs_calibrate_by_kind(tmp_path: Path):
 def test_runs_of_several_kinds_name_the_options_that_choose(tmp_path: Path):
     two = tmp_path / "two.jsonl"
     kept = [line for line in RUNS.read_text().splitlines() if '"strict": true' in line]
-    runs = {MeasuredRun.model_validate_json(line).cluster.gpu: line for line in kept}
+    read = [(MeasuredRun.model_validate_json(line), line) for line in kept]
+    runs = {run.cluster.gpu: line for run, line in read if not run.suspect}
     two.write_text("\n".join(runs[gpu] for gpu in ("b200", "l4")))
     done = plan("calibrate", two)
     assert done.code == 2
@@ -279,7 +313,7 @@ def test_a_step_faster_than_the_peak_of_its_gpus_is_refused(tmp_path: Path):
 
 
 def test_one_run_that_stays_off_is_no_odd_run(tmp_path: Path):
-    run = own_run(measured={"step_time_s": 17.5})
+    run = own_run(measured={"step_time_s": 19.5})
     page = plan("calibrate", write_runs(tmp_path / "runs.jsonl", [run])).out
     assert "one run is believed in part; measure another layout" in " ".join(page.split())
     assert "was it disturbed" not in page

@@ -10,8 +10,9 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.measured.calibration import with_scalars
+from trainplan.costmodel.measured.calibration import speed_for, with_scalars
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
+from trainplan.costmodel.measured.effects import Shared, effects_of, machine_spread
 from trainplan.costmodel.measured.scalars import NETWORK_FACTORS, Steps, fit_of
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.evidence.calibration import Scalars
@@ -78,13 +79,34 @@ def test_longer_times_never_give_a_higher_speed_nor_overshoot(priced_seconds, fa
     noise = data.draw(st.lists(st.floats(0.95, 1.05), min_size=count, max_size=count))
     times = np.array(priced_seconds)
     priced_at = np.log(times)[:, None] + np.zeros(len(NETWORK_FACTORS))
+    shared = [Shared("family", "model", 1, str(number)) for number in range(count)]
+    effects = effects_of(shared, machine_spread(was_seen=True))
     speed, longer = (
-        fit_of(Steps(scale * times * np.array(noise), priced_at), SPEED_ALONE).scalars.speed
+        fit_of(Steps(scale * times * np.array(noise), priced_at, effects), SPEED_ALONE)
+        .scalars("family", shared[0].job)
+        .speed
         for scale in (factor, 1.1 * factor)
     )
     assert 1 - 1e-9 < speed / longer < 1.3  # equal where both are too far off to be believed
     low, high = sorted([1.0, 1 / factor])
     assert low / 1.06 < speed < 1.06 * high
+
+
+@given(
+    off=st.lists(st.floats(-0.5, 0.5), min_size=2, max_size=6),
+    models=st.lists(st.sampled_from("abc"), min_size=6, max_size=6),
+    data=st.data(),
+)
+def test_the_order_of_runs_does_not_matter_to_the_speed(off, models, data):
+    shared = [Shared("f", m, 1, str(n)) for n, (_, m) in enumerate(zip(off, models, strict=False))]
+    order = data.draw(st.permutations(range(len(off))))
+    found = []
+    for places in (range(len(off)), order):
+        priced_at = np.array([off[i] for i in places])[:, None] + np.zeros(len(NETWORK_FACTORS))
+        effects = effects_of([shared[i] for i in places], machine_spread(was_seen=False))
+        fit = fit_of(Steps(np.ones(len(off)), priced_at, effects), SPEED_ALONE)
+        found.append([fit.log_speed(*names) for names in ((), ("f",), ("f", shared[0].job))])
+    assert np.allclose(*found, atol=1e-6)
 
 
 def test_a_search_on_a_calibrated_machine_stays_proven(job):
@@ -95,5 +117,5 @@ def test_a_search_on_a_calibrated_machine_stays_proven(job):
     assert after.certificate.optimal
     assert after.best.layout == before.best.layout
     ratio = after.best.estimate.step_time_s / before.best.estimate.step_time_s
-    assert ratio == pytest.approx(1 / calibration.speed.value)
+    assert ratio == pytest.approx(1 / speed_for(job, calibration).value)
     assert after.certificate.lower_bound_s <= after.best.estimate.step_time_s

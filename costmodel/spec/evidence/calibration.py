@@ -38,6 +38,21 @@ class FittedFactor(FittedScalar):
     value: float = Field(ge=LEAST_FACTOR, le=LARGEST_FACTOR)
 
 
+class SharedSpeed(Spec):
+    """Speed of the jobs that have more in common with the runs than the machine."""
+
+    family: str
+    """Kind and family of the model, such as `dense llama`."""
+    model: str | None = None
+    """Name of the model; null: all others of the family."""
+    seq_length: int | None = None
+    """Its tokens per sequence; null where the model is."""
+    speed: FittedFactor
+    """As `speed` of the calibration."""
+    log_speed_spread: NonNegativeFloat
+    """Standard deviation of the logarithm of the speed."""
+
+
 class CalibrationRun(Spec):
     """A run the scalars were fitted on, priced without and with them."""
 
@@ -63,7 +78,11 @@ class Calibration(Spec):
     """Which profile it corrects; null: the catalog."""
     speed: FittedFactor
     """Speed of whole steps over that of the catalog or the profile: 0.9 makes every step 1 / 0.9
-    as long."""
+    as long. Of jobs that `speeds` does not name."""
+    log_speed_spread: NonNegativeFloat | None = None
+    """Standard deviation of its logarithm; null: written by an earlier release."""
+    speeds: tuple[SharedSpeed, ...] = ()
+    """Of jobs that are more like the runs; the most special one counts."""
     inter_node_bandwidth: FittedFactor
     """Bandwidth between scale-up domains over the datasheet's."""
     fixed_overhead_seconds: FittedScalar
@@ -74,18 +93,11 @@ class Calibration(Spec):
     """As before, with the scalars: what the fit leaves."""
     error_left_out_fraction: NonNegativeFloat | None = None
     """As before, each layout predicted from the others; null for a single layout."""
+    refused: bool = False
+    """Left-out layouts were predicted worse than without scalars, so they change nothing."""
     runs: tuple[CalibrationRun, ...] = Field(min_length=1)
 
     @property
     def corrected(self) -> str:
         """What it corrects, as a word."""
         return "profile" if self.profile_digest else "catalog"
-
-    @property
-    def scalars(self) -> Scalars:
-        """The values alone."""
-        return Scalars(
-            speed=self.speed.value,
-            inter_node_bandwidth=self.inter_node_bandwidth.value,
-            fixed_overhead_seconds=self.fixed_overhead_seconds.value,
-        )

@@ -22,9 +22,28 @@ class LayoutSpreads(Spec):
     """The same of one layout."""
 
 
+class RunSpreads(Spec):
+    """Of whole steps of one machine: what runs share beyond the model, and what each has alone."""
+
+    machine_seen: Sourced
+    """Of all steps of a machine and its software, where the fit saw runs of that GPU, precision and
+    runtime."""
+    machine_unseen: Sourced
+    """The same, where it saw none."""
+    family: Sourced
+    """Of all models of a family, `costmodel.measured.effects.family_of`."""
+    model: Sourced
+    """Of one model at one sequence length."""
+    layout: Sourced
+    """Of one layout; wide tails: beyond it an error counts with its size, not with its square."""
+    carried: Sourced
+    """Share of what a machine has that it also has in another precision or runtime."""
+
+
 class Spreads(Spec):
     """Contents of `catalog/spreads.toml`: standard deviations, in log units unless said."""
 
     scalars: dict[str, Sourced]
     """By `costmodel.measured.varied.SCALARS`; `fixed_seconds` in seconds."""
     layouts: LayoutSpreads
+    runs: RunSpreads

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.e2e.measured_runs import own_run
+from trainplan.costmodel.measured.effects import Shared
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.intervals import coverage
 from trainplan.costmodel.validate.memory_scores import verdicts
-from trainplan.costmodel.validate.one_step import after_one_step
+from trainplan.costmodel.validate.one_step import Step, after_one_step, scored
 from trainplan.costmodel.validate.predict import predict, unreadable
 from trainplan.costmodel.validate.ranking import job_of, ranking, sizes_of, spearman
 from trainplan.costmodel.validate.scores import scores, worst
@@ -138,11 +139,41 @@ def test_two_layouts_are_no_order():
     assert ranking(timed_rows(priced(*layouts(1, 2, 4)), everything=False)) is not None
 
 
-def test_one_measured_step_removes_a_constant_factor():
-    rows = timed_rows(priced(*layouts(1, 2, 4, factor=2.0)), everything=False)
+def test_one_measured_step_removes_most_of_a_small_constant_factor():
+    rows = timed_rows(priced(*layouts(1, 2, 4, factor=1.05)), everything=False)
     found = after_one_step(rows)
-    assert found.before_fraction == pytest.approx(0.5)
-    assert found.after_fraction < 0.03
+    assert found.before_fraction == pytest.approx(1 - 1 / 1.05)
+    assert found.after_fraction < 0.5 * found.before_fraction
+    assert found.same_model.after_fraction == found.after_fraction
+    assert found.other_family is None
+
+
+def step(model, layout, off, source="user"):
+    shared = Shared(f"dense {model[:-1]}", model, 1, layout)
+    return Step(source, ("h100-sxm", "bf16", "nemo", source), shared, off, seen=False)
+
+
+def test_a_step_says_less_of_another_model_and_least_of_another_family():
+    steps = [step("llama1", layout, -0.05) for layout in "ab"]
+    steps += [step("llama2", "c", -0.05), step("qwen1", "d", -0.05)]
+    found = scored(steps)
+    assert [found.same_model.sources[0].n, found.sources[0].n] == [2, 3]
+    assert found.other_family.sources[0].n == 4
+    errors = [one.after_fraction for one in (found.same_model, found, found.other_family)]
+    assert errors == sorted(set(errors))
+    assert errors[-1] < found.before_fraction
+
+
+def test_steps_of_another_source_are_no_partners():
+    assert scored([step("llama1", "a", 0.1), step("llama1", "b", 0.1, "another")]) is None
+
+
+def test_a_run_with_many_partners_counts_once():
+    offs = (0.0, 0.0, 0.0, 0.3)
+    steps = [step("llama1", layout, off) for layout, off in zip("abcd", offs, strict=True)]
+    (source,) = scored(steps).sources
+    assert source.n == 4
+    assert source.after_fraction == pytest.approx(0.0)
 
 
 def test_a_gpu_in_its_drivers_words_is_the_same_machine():
