@@ -51,6 +51,7 @@ def destinations_in_groups(
 def _holds(groups: int, held: int, chosen: int, number: int) -> float:
     """Probability that of `chosen` groups a place with `held` of all has so many.
 
-    Source: hypergeometric distribution.
+    Source: derived; the hypergeometric distribution: of comb(groups, chosen) choices as many take
+    `number` of the `held` groups and the rest of the others.
     """
     return comb(held, number) * comb(groups - held, chosen - number) / comb(groups, chosen)
