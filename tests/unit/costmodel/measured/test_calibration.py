@@ -237,8 +237,8 @@ def test_a_calibration_of_an_earlier_release_is_read_and_corrects_every_model(jo
 
 
 @pytest.mark.parametrize("odd", [0.3, 3.0])
-def test_one_bad_run_of_three_moves_the_speed_by_a_few_percent(job, odd):
-    good = runs(job, LAYOUTS[:3], Scalars(speed=0.8))
+def test_one_bad_run_of_four_moves_the_speed_by_a_few_percent(job, odd):
+    good = runs(job, LAYOUTS, Scalars(speed=0.8))
     bad = replace(good[0], step_time_s=odd * good[0].step_time_s)
     clean, spoilt = (speed_for(job, calibrate(one)).value for one in (good, [bad, *good[1:]]))
     assert spoilt == pytest.approx(clean, rel=0.08)
