@@ -167,7 +167,7 @@ def test_a_written_plan_is_read_back_as_trusted(small_gpus, free, trusted):
 
 
 def test_near_ties_inside_come_before_near_ties_outside(make_job):
-    plan = search(make_job("llama3-8b", "2x8:h100-sxm", 64, 4096))
+    plan = search(make_job("llama2-13b", "2x8:a100-sxm-80gb", 256, 4096))
     inside = [one.inside_measured for one in plan.candidates if one.near_tie]
     assert set(inside) == {True, False}
     assert inside == sorted(inside, reverse=True)
