@@ -18,6 +18,7 @@ from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.gpu import (
     AttentionFit,
     CollectiveFit,
+    Fit,
     FittedConstants,
     GemmFit,
     GpuSpec,
@@ -80,9 +81,6 @@ class GemmRate:
     """As `grouped`, weight gradients."""
 
 
-Fit = GemmFit | AttentionFit | CollectiveFit
-
-
 @dataclass(frozen=True, slots=True)
 class KnownCurves:
     """What is known of one kind of GPU."""
@@ -132,9 +130,10 @@ def provenance(
     known: KnownCurves, quantity: str, fit: Fit, *, measured: bool, own: bool
 ) -> Provenance:
     """Where a curve comes from: of the profile, of the GPU itself, or of another that stands in."""
-    kind: SourceKind = "measured" if measured else "fitted" if own else "assumed"
+    known_by: SourceKind = "fitted" if own and fit.kind == "measured" else "assumed"
+    kind = "measured" if measured else known_by
     source = fit.source
-    if kind == "assumed":
+    if not measured and not own:
         source = f"stands in, not measured on {known.name}: {source}"
     return Provenance(f"{known.name} {quantity}", kind, source)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, PositiveInt
 
 from trainplan.costmodel.spec.base import Sourced, Spec
@@ -36,32 +38,40 @@ class GpuSpec(Spec):
     """Time its usual host needs to launch kernels over that of an x86 server; null: as long."""
 
 
-class GemmFit(Spec):
+EvidenceKind = Literal["measured", "stand-in", "assumed"]
+"""What a fit rests on: measurements of the GPU, of another that stands in, or neither."""
+
+
+class Fit(Spec):
+    """A curve of one GPU."""
+
+    kind: EvidenceKind = "measured"
+    source: str
+
+
+class GemmFit(Fit):
     """Seconds of a product: `fixed + flop / peak * flop_factor + bytes / bw * byte_factor`."""
 
     fixed_us: float
     flop_factor: float
     byte_factor: float
-    source: str
 
 
-class CollectiveFit(Spec):
+class CollectiveFit(Fit):
     """Seconds of a collective: `alpha + bus_bytes / bandwidth + sqrt_coefficient * sqrt(bytes)`."""
 
     alpha_us: float
     bus_gb_per_s: float
     sqrt_coefficient: float
     """Seconds per sqrt(byte)."""
-    source: str
 
 
-class AttentionFit(Spec):
+class AttentionFit(Fit):
     """Fraction of peak of fused causal attention: `max_efficiency * s / (s + half_length)`."""
 
     max_efficiency: float
     half_length: float
     """Sequence length at which half of `max_efficiency` is reached."""
-    source: str
 
 
 class FittedConstants(Spec):

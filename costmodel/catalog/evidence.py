@@ -1,0 +1,82 @@
+"""How well the catalog knows a GPU: measured on it, on one that stands in, or assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.spec.gpu import EvidenceKind, FittedConstants
+from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
+
+ORDER: tuple[EvidenceKind, ...] = ("measured", "stand-in", "assumed")
+"""Best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the curves of one GPU in one precision rest on."""
+
+    products: EvidenceKind
+    """Matrix products, their speed in a training loop included."""
+    attention: EvidenceKind
+    collectives: EvidenceKind
+    """Inside one scale-up domain."""
+
+    @property
+    def weakest(self) -> EvidenceKind:
+        """The worst of the three."""
+        return _worst((self.products, self.attention, self.collectives))
+
+
+def evidence_of(gpu: str, precision: Precision) -> Evidence:
+    """What products, attention and collectives of a GPU of the catalog rest on.
+
+    Raises:
+        CatalogError: No GPU of that name.
+    """
+    link, name = catalog.gpu(gpu).link, catalog.stand_in(gpu)
+    own, other = catalog.fitted(gpu), catalog.fitted(name) if name else FittedConstants()
+    same_link = name is not None and catalog.gpu(name).link == link
+    return Evidence(
+        products=_worst((_of(_gemm, precision, own, other), _of(_loop, precision, own, other))),
+        attention=_of(_attention, precision, own, other),
+        collectives=_of(_collectives, precision, own, other if same_link else FittedConstants()),
+    )
+
+
+Known = Callable[[FittedConstants, Precision], Iterable[EvidenceKind]]
+"""What some numbers of one GPU rest on; none: it has none of them."""
+
+
+def _of(
+    known: Known, precision: Precision, own: FittedConstants, other: FittedConstants
+) -> EvidenceKind:
+    """Of the GPU's own numbers, as they say; of another GPU's, that it stands in."""
+    mine = tuple(known(own, precision))
+    if mine:
+        return _worst(mine)
+    return "stand-in" if tuple(known(other, precision)) else "assumed"
+
+
+def _gemm(fits: FittedConstants, precision: Precision) -> Iterable[EvidenceKind]:
+    name = "fp8_training" if precision in LOW_PRECISION else "bf16"
+    return (fits.gemm[name].kind,) if name in fits.gemm else ()
+
+
+def _loop(fits: FittedConstants, precision: Precision) -> Iterable[EvidenceKind]:
+    """Speed of a training loop over a burst: of the precision, or the next one that has it."""
+    near = "fp8" if precision in LOW_PRECISION else "bf16"
+    return ("measured",) if {precision, near} & fits.sustained.keys() else ()
+
+
+def _attention(fits: FittedConstants, _: Precision) -> Iterable[EvidenceKind]:
+    return (fits.attention.kind,) if fits.attention else ()
+
+
+def _collectives(fits: FittedConstants, _: Precision) -> Iterable[EvidenceKind]:
+    return (fit.kind for fit in fits.collectives.values())
+
+
+def _worst(kinds: Iterable[EvidenceKind]) -> EvidenceKind:
+    return max(kinds, key=ORDER.index)

@@ -1,0 +1,46 @@
+import pytest
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.catalog import evidence
+from trainplan.costmodel.catalog.evidence import Evidence, evidence_of
+from trainplan.costmodel.spec.gpu import FittedConstants
+
+
+def test_a_gpu_with_fits_and_a_fitted_loop_is_measured():
+    assert evidence_of("h100-sxm", "bf16") == Evidence("measured", "measured", "measured")
+    assert evidence_of("h100-sxm", "fp16") == evidence_of("h100-sxm", "bf16")
+
+
+def test_products_are_no_better_known_than_their_speed_in_a_training_loop():
+    assert "bf16" in catalog.fitted("l40s").gemm
+    assert evidence_of("l40s", "bf16").products == "stand-in"
+
+
+def test_a_relative_stands_in_for_collectives_over_the_same_link_alone():
+    assert evidence_of("h800-sxm", "bf16").products == "stand-in"
+    assert evidence_of("a100-pcie-80gb", "bf16").attention == "stand-in"
+    assert evidence_of("a100-pcie-80gb", "bf16").collectives == "assumed"
+
+
+def test_a_fit_that_is_assumed_says_so(monkeypatch: pytest.MonkeyPatch):
+    known = catalog.fitted("h100-sxm")
+    assert known.attention
+    guessed = known.model_copy(
+        update={"attention": known.attention.model_copy(update={"kind": "assumed"})}
+    )
+    monkeypatch.setattr(catalog, "fitted", lambda _: guessed)
+    assert evidence_of("h100-sxm", "bf16") == Evidence("measured", "assumed", "measured")
+    assert evidence_of("h100-sxm", "bf16").weakest == "assumed"
+
+
+def test_what_nobody_measured_and_nothing_stands_in_for_is_assumed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(evidence.catalog, "fitted", lambda _: FittedConstants())
+    assert evidence_of("h100-sxm", "fp8") == Evidence("assumed", "assumed", "assumed")
+
+
+def test_an_unknown_gpu_is_refused_by_name():
+    with pytest.raises(CatalogError, match="unknown GPU"):
+        evidence_of("h101", "bf16")
