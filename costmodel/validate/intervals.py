@@ -30,7 +30,7 @@ class Coverage:
     name: str
     n: int
     inside_fraction: float
-    """In their interval; the others are faster or slower."""
+    """Share inside their interval; the others are faster or slower."""
     below_fraction: float
     """Faster than its lower end."""
     above_fraction: float
