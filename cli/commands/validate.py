@@ -11,6 +11,7 @@ from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.cli.render.validate import Shown, validate_document, validate_page
 from trainplan.cli.terminal.output import remark, show, show_json
 from trainplan.cli.terminal.progress import watched
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
@@ -32,6 +33,7 @@ def command(
     """Print predictions beside what was measured."""
     report.check()
     records = [record for path in files for record in read_runs(path)]
+    _check(files, records)
     measured = load_measured(profiles)
     predictions = tuple(_predictions(records, measured, memory_margin))
     if profiles:
@@ -47,6 +49,20 @@ def command(
     else:
         show(*validate_page(predictions, found, Shown(calibrate, worst)))
     report.write(document)
+
+
+def _check(files: Sequence[Path], records: Sequence[MeasuredRun | InvalidRun]) -> None:
+    """Is there a run at all?
+
+    Raises:
+        SpecError: No record follows the schema.
+    """
+    odd = [record for record in records if isinstance(record, InvalidRun)]
+    if odd and len(odd) == len(records):
+        raise SpecError(
+            f"{files[0]}: no run to validate: mend {odd[0].name}: {odd[0].detail}"
+            + (f" (and {len(odd) - 1} more)" if len(odd) > 1 else "")
+        )
 
 
 def _predictions(

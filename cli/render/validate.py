@@ -12,6 +12,7 @@ from trainplan.cli.render.parts.grid import Grid, Words, grid
 from trainplan.cli.render.parts.text import NEVER, percent, plural, seconds, seconds_like
 from trainplan.cli.render.validate_json import validate_document
 from trainplan.costmodel.validate.cases.model import preset_of
+from trainplan.costmodel.validate.intervals import Coverage
 from trainplan.costmodel.validate.memory_scores import Verdicts
 from trainplan.costmodel.validate.one_step import OneSteps
 from trainplan.costmodel.validate.predict import Prediction
@@ -45,6 +46,8 @@ EXPLAINED = (
     "Error: predicted / measured - 1. bias: its median; median, mean: of its size. The first line "
     "is the mean of the medians of the sources, those with fewer than 8 runs as one."
 )
+SIDES = ("inside", "faster", "slower")
+"""Where measured steps lie: in their interval, or on which side of it."""
 LISTED = 8
 """Ids of a list that is not asked for."""
 TERMS = 6
@@ -215,17 +218,22 @@ def rate(fraction: float | None) -> str:
 
 
 def coverage_table(scores: Scores) -> Grid:
-    """How many measured steps the intervals hold."""
+    """How many measured steps the intervals hold, and on which side the others are."""
     assert scores.coverage
     level = percent(scores.rows[0].estimate.uncertainty.level, 0)
-    columns = (Words(f"Measured steps inside the {level} interval"), "runs", "inside")
+    columns = (Words(f"Measured steps and the {level} interval"), "runs", *SIDES)
     return grid(
         columns,
         (
-            (one.name, f"{one.n:,}", percent(one.inside_fraction))
+            (one.name, f"{one.n:,}", *map(percent, sides_of(one)))
             for one in (scores.coverage, *scores.regimes)
         ),
     )
+
+
+def sides_of(one: Coverage) -> tuple[float, float, float]:
+    """Shares under `SIDES`."""
+    return one.inside_fraction, one.below_fraction, one.above_fraction
 
 
 def calibrated_part(one_step: OneSteps | None) -> RenderableType:

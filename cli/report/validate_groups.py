@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainplan.cli.render.parts.text import percent
-from trainplan.cli.render.validate import signed
+from trainplan.cli.render.validate import SIDES, sides_of, signed
 from trainplan.cli.report.blocks import Chart, Table
 from trainplan.cli.report.charts import DOWN, bars, figure, label, layout, line_at
 from trainplan.cli.report.parts import Columns, cell, number, share_cell, table
@@ -120,8 +120,8 @@ def coverage_chart(some: Sequence[Coverage]) -> Chart:
         ),
         numbers=table(
             "Measured steps inside the interval",
-            ("regime", number("runs"), number("inside")),
-            [(one.name, one.n, share_cell(one.inside_fraction)) for one in some],
+            ("regime", number("runs"), *map(number, SIDES)),
+            [(one.name, one.n, *map(share_cell, sides_of(one))) for one in some],
         ),
         height=120 + 30 * len(some),
     )

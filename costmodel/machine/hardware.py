@@ -39,6 +39,8 @@ STRIDED = "_stride_"
 """In the names of fits of groups whose members are not next to each other."""
 STRIDED_GROUPS = "strided groups"
 """How the `Provenance` of those fits is called."""
+PRODUCTS = "matrix products"
+"""How the `Provenance` of those of one precision ends."""
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 
 ASSUMED_GEMM = GemmFit(
@@ -171,7 +173,7 @@ def gemm_rate(known: KnownCurves, key: str, trace: list[Provenance]) -> GemmRate
     fit_key = key if key in known.measured.gemm else family
     fit = known.own.gemm.get(fit_key) or known.other.gemm.get(fit_key) or ASSUMED_GEMM
     measured, own = fit_key in known.measured.gemm, fit_key in known.own.gemm
-    trace.append(provenance(known, f"{key} matrix products", fit, measured=measured, own=own))
+    trace.append(provenance(known, f"{key} {PRODUCTS}", fit, measured=measured, own=own))
     return GemmRate(
         peak_flop_per_second=known.spec.peak_tflops[key].value * TERA,
         fixed_seconds=fit.fixed_us * MICROSECOND,

@@ -1,20 +1,25 @@
 """How far a step time may be off, by regime: what the model got wrong on published runs like it.
 
-The widths are in `catalog/intervals.toml`, which `make accuracy` writes: the 80 % quantile of
-|ln(predicted / measured)| over the strict published runs of each regime. Runs on machines and
-software that were seen use residuals of the fit; others use residuals of fits that had not seen
-the source of the run; a calibrated machine uses residuals after one measured step of another
-layout.
+The ends are in `catalog/intervals.toml`, which `make accuracy` writes: quantiles of
+ln(measured / estimated) that leave a tenth of the runs on either side
+(`costmodel.validate.intervals`). A regime is GPU, precision, runtime and kind of run. Where no run
+of it was measured, it depends on what the constants of the GPU rest on: measurements of it, another
+GPU that stands in, or assumptions. A calibrated machine uses errors after one measured step of
+another layout.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.catalog.evidence import evidence_of
+from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.machine.hardware import PRODUCTS
 from trainplan.costmodel.spec import Job
+from trainplan.costmodel.spec.cluster import NodeGroup
+from trainplan.costmodel.spec.job import Graph
 
 LEVEL = 0.8
 """Share of measured steps that should fall inside the interval."""
@@ -23,20 +28,23 @@ LAUNCH_BOUND = 0.05
 
 Source: assumed; below it errors of the host time move the step by less than its other errors.
 """
+SHARDED = 2
+"""ZeRO stage from which on gradients are sharded: FSDP."""
 
 NORMAL_80, NORMAL_33 = 1.2816, 0.4307
 """A normal variable is within the first of its mean in 80 % of cases, and above the second in a
 third of them."""
 
-Regime = Literal[
-    "dense",
-    "mixture_of_experts",
-    "launch_bound",
-    "unseen_dense",
-    "unseen_mixture_of_experts",
-    "calibrated_dense",
-    "calibrated_mixture_of_experts",
-]
+Kind = Literal["graphs", "mixture_of_experts", "fsdp", "launch_bound", "dense"]
+Unmeasured = Literal["unseen", "stand_in", "assumed"]
+UNMEASURED: tuple[Unmeasured, ...] = ("unseen", "stand_in", "assumed")
+"""Regimes of what no published run measured: constants of the GPU are its own, those of another
+that stands in, or assumed. Each is at least as wide as the one before."""
+BY_EVIDENCE: dict[str, Unmeasured] = {
+    "measured": "unseen",
+    "stand-in": "stand_in",
+    "assumed": "assumed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,49 +52,71 @@ class Interval:
     """Range that holds the measured step time with probability `level`."""
 
     level: float
-    regime: Regime
-    """Kind of run whose published errors gave the width."""
+    regime: str
+    """Runs whose errors gave the ends: GPU, precision, runtime and kind; or what no run is of."""
     step_time_low_s: float
     step_time_high_s: float
 
 
-def step_time_interval(
-    job: Job, step_seconds: float, host_seconds: float, *, calibrated: bool
-) -> Interval:
-    """Interval around an estimate, symmetric in log units.
+def kind_of_run(job: Job, graph: Graph, zero_stage: int, host_share: float) -> Kind:
+    """Kind of a run; the first that fits.
 
-    `host_seconds` is the part of the step the GPU waits for launches; `calibrated` says that the
-    machine was corrected by measured steps, which never makes the interval wider.
+    `host_share` is the share of the step the GPU waits for launches.
     """
-    kind, widths = regime(job, host_seconds / step_seconds), catalog.intervals().regimes
-    if calibrated:
-        after: Regime = "calibrated_mixture_of_experts" if job.model.moe else "calibrated_dense"
-        kind = min(kind, after, key=lambda one: widths[one].half_width)
-    factor = math.exp(widths[kind].half_width)
-    return Interval(LEVEL, kind, step_seconds / factor, step_seconds * factor)
-
-
-def regime(job: Job, host_share: float) -> Regime:
-    """Which published runs tell how far this estimate may be off."""
-    if not seen(job):
-        return "unseen_mixture_of_experts" if job.model.moe else "unseen_dense"
-    return kind_of_run(job, host_share)
-
-
-def kind_of_run(job: Job, host_share: float) -> Regime:
-    """Regime of a run on machines and software that were seen."""
+    if graph != "none":
+        return "graphs"
     if job.model.moe:
         return "mixture_of_experts"
+    if zero_stage >= SHARDED:
+        return "fsdp"
     return "launch_bound" if host_share > LAUNCH_BOUND else "dense"
 
 
+def step_time_interval(job: Job, machine: Machine, step_seconds: float, kind: Kind) -> Interval:
+    """Interval around an estimate; a tenth of measured steps is below it, and a tenth above.
+
+    That of the node group that is known least; measured steps that correct the machine never make
+    it wider.
+    """
+    known = catalog.intervals().regimes
+    name = max(regimes(job, machine, kind), key=lambda one: known[one].width)
+    if machine.calibrated:
+        name = min(name, calibrated_regime(job), key=lambda one: known[one].width)
+    low, high = known[name].factors
+    return Interval(LEVEL, name, step_seconds * low, step_seconds * high)
+
+
+def regimes(job: Job, machine: Machine, kind: Kind) -> tuple[str, ...]:
+    """Regime of each node group: that of runs like it, else that of what its GPU rests on."""
+    known = catalog.intervals().regimes
+    return tuple(
+        name if name in known else _unmeasured(group, job, machine)
+        for name, group in zip(names_of_runs(job, kind), job.cluster.groups, strict=True)
+    )
+
+
 def seen(job: Job) -> bool:
-    """Did a fitted run use these GPUs, this precision and this runtime?"""
-    return set(run_key(job)) <= set(catalog.intervals().seen)
+    """Did a fitted run of any kind use these GPUs, this precision and this runtime?"""
+    known = {name.rpartition(" ")[0] for name in catalog.intervals().regimes}
+    return {name.rpartition(" ")[0] for name in names_of_runs(job, "dense")} <= known
 
 
-def run_key(job: Job) -> tuple[str, ...]:
-    """GPU, precision and runtime of each node group, as `intervals.toml` lists them."""
+def names_of_runs(job: Job, kind: Kind) -> tuple[str, ...]:
+    """GPU, precision, runtime and kind of each node group, as `intervals.toml` lists them."""
     precision = job.training.precision
     name = "bf16" if precision == "fp16" else precision
-    return tuple(f"{group.gpu} {name} {job.runtime}" for group in job.cluster.groups)
+    return tuple(f"{group.gpu} {name} {job.runtime} {kind}" for group in job.cluster.groups)
+
+
+def calibrated_regime(job: Job) -> str:
+    """Regime of a machine that measured steps of the job's precision and runtime correct."""
+    return "calibrated_mixture_of_experts" if job.model.moe else "calibrated_dense"
+
+
+def _unmeasured(group: NodeGroup, job: Job, machine: Machine) -> Unmeasured:
+    """Regime of a node group that no published run is like; a profile is as good as own fits."""
+    if any(one.kind == "measured" and PRODUCTS in one.quantity for one in machine.provenance):
+        return "unseen"
+    if group.device is not None:
+        return "assumed"
+    return BY_EVIDENCE[evidence_of(group.gpu, job.training.precision).weakest]

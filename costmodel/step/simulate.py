@@ -12,7 +12,7 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.uncertainty import step_time_interval
+from trainplan.costmodel.machine.uncertainty import kind_of_run, step_time_interval
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
@@ -144,6 +144,8 @@ def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) 
     step = float(with_overhead(machine, np.array([explained]))[0])
     flop_per_second = model_flop_per_step(job) / step / machine.num_gpus
     terms = _terms(priced, row, makespans, step=step, speed=machine.speed)
+    stage, graph = int(priced.table.zero_stage[row]), priced.traits.host.cuda_graph
+    kind = kind_of_run(job, graph, stage, terms.host / step)
     return Estimate(
         step_time_s=step,
         lower_bound_s=float(priced.step_seconds[row]),
@@ -152,7 +154,7 @@ def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) 
         mfu=flop_per_second / _mean_peak(machine),
         terms=terms,
         memory=_memory(priced, row, margin, step),
-        uncertainty=step_time_interval(job, step, terms.host, calibrated=machine.calibrated),
+        uncertainty=step_time_interval(job, machine, step, kind),
         lanes=tuple(_in_step(machine, use) for use in lane_uses(priced, row)),
     )
 

@@ -3,103 +3,126 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-import numpy as np
-
-from trainplan.costmodel.machine.uncertainty import LEVEL, Regime, kind_of_run, run_key
-from trainplan.costmodel.spec.evidence.constants import Intervals, IntervalWidth
+from trainplan.costmodel.machine.uncertainty import UNMEASURED, calibrated_regime
+from trainplan.costmodel.spec.evidence.constants import IntervalEnds, Intervals
 from trainplan.costmodel.validate.comparison import comparison_width
 from trainplan.costmodel.validate.one_step import errors_after_one_step
-from trainplan.costmodel.validate.steps import TimedRow
-
-FITTED_LEVEL = 0.84
-"""Quantile that makes an interval where constants were fitted on the very runs.
-
-Source: assumed; more than the 0.80 it stands for, because a fit takes a part of its errors away.
-"""
-LEAST_RUNS = 8
-"""A regime with fewer runs takes the width of all. Source: assumed."""
+from trainplan.costmodel.validate.residuals import (
+    Miss,
+    Residual,
+    ends,
+    ends_of,
+    regimes_of,
+    weights_of,
+)
+from trainplan.costmodel.validate.stand_ins import assumed_misses, stand_in_misses
+from trainplan.costmodel.validate.steps import POOLED, TimedRow, pooled
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Share of a group of rows whose measured step lies in its interval."""
+    """Where the measured steps of a group of rows lie."""
 
     name: str
     n: int
     inside_fraction: float
+    """Share inside their interval; the others are faster or slower."""
+    below_fraction: float
+    """Faster than its lower end."""
+    above_fraction: float
+    """Slower than its upper end."""
 
 
-def intervals(rows: Sequence[TimedRow], unseen: Mapping[Regime, IntervalWidth]) -> Intervals:
-    """Widths of every regime from the rows the constants were fitted on.
-
-    `unseen` are those of runs that a fit had not seen.
-    """
-    groups: dict[Regime, list[float]] = {}
-    for row in rows:
-        estimate = row.estimate
-        kind = kind_of_run(row.job, estimate.terms.host / estimate.step_time_s)
-        groups.setdefault(kind, []).append(abs(math.log(row.predicted_s / row.measured_s)))
-    every = [error for group in groups.values() for error in group]
-    widths = {
-        kind: IntervalWidth(
-            half_width=round(float(np.quantile(_enough(group, every), FITTED_LEVEL)), 3),
-            runs=len(group),
-        )
-        for kind, group in groups.items()
-    }
-    widths |= _calibrated(rows)
-    seen = tuple(sorted({key for row in rows for key in run_key(row.job)}))
-    return Intervals(seen=seen, comparison=comparison_width(rows), regimes={**widths, **unseen})
+def intervals(rows: Sequence[TimedRow], residuals: Sequence[Residual]) -> Intervals:
+    """Ends of every regime: of runs left out of fits, of stand-ins, and after a measured step."""
+    known = [one.row for one in residuals]
+    unseen = ends_of("unseen", residuals)
+    worse = nested((unseen, ends(stand_in_misses(known)), ends(assumed_misses(known))))
+    regimes = regimes_of(residuals) | dict(zip(UNMEASURED, worse, strict=True))
+    return Intervals(comparison=comparison_width(rows), regimes=regimes | _calibrated(rows))
 
 
-def _calibrated(rows: Sequence[TimedRow]) -> dict[Regime, IntervalWidth]:
-    """Widths after one measured step of another layout: these errors were never fitted."""
-    errors: dict[Regime, list[tuple[float, float]]] = {}
+def nested(regimes: Iterable[IntervalEnds]) -> Iterator[IntervalEnds]:
+    """Each with ends at least as far out as those before it: worse evidence is never narrower."""
+    low = high = 0.0
+    for one in regimes:
+        low, high = min(low, one.low), max(high, one.high)
+        yield one.model_copy(update={"low": low, "high": high})
+
+
+def _calibrated(rows: Sequence[TimedRow]) -> dict[str, IntervalEnds]:
+    """Ends after one measured step of another layout: these errors were never fitted."""
+    shares = dict(zip((row.run.id for row in rows), weights_of(rows), strict=True))
+    misses: dict[str, list[Miss]] = {}
+    runs: dict[str, set[str]] = {}
     for row, after in errors_after_one_step(rows):
-        kind: Regime = "calibrated_mixture_of_experts" if row.job.model.moe else "calibrated_dense"
-        each = [(abs(math.log1p(error)), 1 / len(after)) for error in after]
-        errors.setdefault(kind, []).extend(each)
-    return {kind: _weighted(pairs) for kind, pairs in errors.items()}
-
-
-def _weighted(pairs: Sequence[tuple[float, float]]) -> IntervalWidth:
-    """Width that holds the share of the weight: every run weighs 1, whatever its partners."""
-    sizes, weights = np.array(sorted(pairs)).T
-    held = np.cumsum(weights) / weights.sum()
-    width = sizes[int(np.searchsorted(held, LEVEL))]
-    return IntervalWidth(half_width=round(float(width), 3), runs=round(float(weights.sum())))
-
-
-def _enough(group: Sequence[float], every: Sequence[float]) -> Sequence[float]:
-    return group if len(group) >= LEAST_RUNS else every
+        name, run = calibrated_regime(row.job), row.run
+        weight = shares[run.id] / len(after)
+        each = [Miss(run.source_group, -math.log1p(error), weight) for error in after]
+        misses.setdefault(name, []).extend(each)
+        runs.setdefault(name, set()).add(run.id)
+    return {
+        name: ends(group).model_copy(update={"runs": len(runs[name])})
+        for name, group in misses.items()
+    }
 
 
 def coverage(rows: Sequence[TimedRow]) -> Coverage | None:
     """Over all rows; null where there are none."""
-    return _coverage("all", rows) if rows else None
+    return _coverage("all", [_side(row) for row in rows]) if rows else None
 
 
 def coverage_by_regime(rows: Iterable[TimedRow]) -> tuple[Coverage, ...]:
-    """Over the rows of every regime."""
-    groups: dict[str, list[TimedRow]] = {}
+    """Over the rows of every regime, the largest first; small regimes as one."""
+    groups: dict[str, list[float]] = {}
     for row in rows:
-        groups.setdefault(regime(row), []).append(row)
-    return tuple(_coverage(name, group) for name, group in sorted(groups.items()))
+        groups.setdefault(row.estimate.uncertainty.regime, []).append(_side(row))
+    return by_group(groups)
 
 
-def regime(row: TimedRow) -> str:
-    """Kind of run whose residuals gave the interval."""
-    return row.estimate.uncertainty.regime
+def by_group(groups: dict[str, list[float]]) -> tuple[Coverage, ...]:
+    """Of sides by group, the largest first; groups of fewer than eight rows as one, at the end."""
+    found = [_coverage(name, sides) for name, sides in pooled(groups.items()).items()]
+    return tuple(sorted(found, key=lambda one: (one.name == POOLED, -one.n, one.name)))
 
 
-def _coverage(name: str, rows: Sequence[TimedRow]) -> Coverage:
-    return Coverage(name, len(rows), fmean(map(_is_inside, rows)))
+def left_out_coverage(
+    residuals: Sequence[Residual],
+    fold: Callable[[Residual], str],
+    miss: Callable[[Residual], Miss],
+    group: Callable[[Residual], str],
+) -> tuple[Coverage, ...]:
+    """Over rows left out of constants and of ends alike: all of them, then by group.
+
+    `fold` names what is left out together, `miss` is the error of a fit that had not seen it.
+    """
+    groups: dict[str, list[float]] = {}
+    every: list[float] = []
+    for name in sorted({fold(one) for one in residuals}):
+        left = [one for one in residuals if fold(one) == name]
+        rest = [one for one in residuals if fold(one) != name]
+        known = {regime: ends_of(regime, rest) for regime in {one.regime for one in left}}
+        for one in left:
+            at = known[one.regime]
+            every.append(_outside(miss(one).value, at.low, at.high))
+            groups.setdefault(group(one), []).append(every[-1])
+    return (_coverage("all", every), *by_group(groups))
 
 
-def _is_inside(row: TimedRow) -> bool:
+def _coverage(name: str, sides: Sequence[float]) -> Coverage:
+    below, above = fmean(side < 0 for side in sides), fmean(side > 0 for side in sides)
+    return Coverage(name, len(sides), 1 - below - above, below, above)
+
+
+def _side(row: TimedRow) -> float:
     interval = row.estimate.uncertainty
-    return interval.step_time_low_s <= row.measured_s <= interval.step_time_high_s
+    return _outside(row.measured_s, interval.step_time_low_s, interval.step_time_high_s)
+
+
+def _outside(value: float, low: float, high: float) -> float:
+    """Below zero: under the interval; above: over it."""
+    return min(value - low, 0.0) + max(value - high, 0.0)

@@ -23,7 +23,7 @@ from evidence_table import FILE, evidence_text
 from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.cli.render.parts.text import percent
 from trainplan.costmodel import catalog
-from trainplan.costmodel.spec.evidence.constants import Intervals, IntervalWidth
+from trainplan.costmodel.spec.evidence.constants import Intervals
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.intervals import intervals
 
@@ -173,26 +173,23 @@ def read_json(path: Path) -> Json | None:
 
 
 def wanted_intervals(findings: Findings) -> Intervals:
-    """Widths of the intervals that the runs give; those of unseen runs come from the fit."""
-    held_out = findings.leave_one_out or {}
-    unseen = {kind: IntervalWidth(**width) for kind, width in held_out.get("intervals", {}).items()}
-    return intervals(findings.scores.rows, unseen)
+    """Ends of the intervals that the runs give."""
+    return intervals(findings.scores.rows, findings.residuals)
 
 
 def write_intervals(wanted: Intervals) -> None:
-    """Put the widths into the catalog."""
-    seen = "".join(f'    "{key}",\n' for key in wanted.seen)
+    """Put the ends into the catalog."""
     rows = "".join(
-        f"{kind} = {{ half_width = {width.half_width}, runs = {width.runs} }}\n"
-        for kind, width in sorted(wanted.regimes.items())
+        f'"{name}" = {{ low = {one.low}, high = {one.high}, runs = {one.runs}, '
+        f"sources = {one.sources} }}\n"
+        for name, one in sorted(wanted.regimes.items())
     )
     head = (
         "# Written by `make accuracy` from examples/accuracy; "
-        "how is told in costmodel/machine/uncertainty.py.\n"
+        "how is told in costmodel/validate/intervals.py.\n"
     )
     pair = f"half_width = {wanted.comparison.half_width}, runs = {wanted.comparison.runs}"
-    top = f"{head}seen = [\n{seen}]\ncomparison = {{ {pair} }}\n"
-    INTERVALS.write_text(f"{top}\n[regimes]\n{rows}", encoding="utf-8")
+    INTERVALS.write_text(f"{head}comparison = {{ {pair} }}\n\n[regimes]\n{rows}", encoding="utf-8")
     catalog.intervals.cache_clear()
 
 

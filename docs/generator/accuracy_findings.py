@@ -13,6 +13,7 @@ from accuracy_ranking import inside_of_others
 from trainplan.costmodel import catalog
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.predict import predict
+from trainplan.costmodel.validate.residuals import Residual, left_out
 from trainplan.costmodel.validate.scores import Scores, scores
 from trainplan.costmodel.validate.steps import TimedRow, mean_of_medians, timed_rows
 
@@ -73,6 +74,13 @@ class Findings:
     def left_out_rows(self) -> tuple[TimedRow, ...]:
         """The strict rows as fits predict them that had not seen their source."""
         return left_out_rows(self.scores.rows, self.leave_one_out)
+
+    @cached_property
+    def residuals(self) -> tuple[Residual, ...]:
+        """Of the strict rows, by fits that had not seen them."""
+        found = self.leave_one_out or {}
+        assert "study_residuals" in found, "run examples/accuracy/fit.py --write"
+        return left_out(self.scores.rows, found["study_residuals"], found["residuals"])
 
     @cached_property
     def closed_loops(self) -> tuple[Loop, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import exp
-from statistics import fmean
 from typing import Any
 
 from accuracy_tables import Row, table
@@ -74,13 +73,6 @@ def summary(found: Scores, left: Sequence[TimedRow], held_out: Json | None) -> I
         ("picked layout slower by", lambda study: percent(study.ranking.mean_regret_fraction)),
     ):
         yield f"layout study: {name}", *([cell(study) for study in studies] + ["", ""])[:2]
-    if found.coverage:
-        shares = (held_out or {}).get("coverage", {}).values()
-        yield (
-            "measured steps inside the 80 % interval",
-            percent(found.coverage.inside_fraction),
-            percent(fmean(shares)) if shares else "",
-        )
 
 
 def section(found: Json | None) -> str:

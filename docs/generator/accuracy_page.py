@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from statistics import fmean
 
 import accuracy_evidence
+import accuracy_intervals
 import accuracy_left_out
 import accuracy_one_step
 import accuracy_pictures
 import accuracy_profiles
 import accuracy_ranking
-from accuracy_findings import MARGIN, REPLACEMENTS, Findings, Json, sources_error
+from accuracy_findings import MARGIN, REPLACEMENTS, Findings, sources_error
 from accuracy_remarks import PEERS, SHORT
 from accuracy_tables import Row, errors_table, table
 
@@ -39,7 +39,7 @@ def page(findings: Findings) -> str:
         accuracy_one_step.section(found.one_step, findings.leave_one_out),
         accuracy_profiles.section(findings.closed_loops),
         _memory(found),
-        _intervals(found, findings.leave_one_out),
+        accuracy_intervals.section(found, findings.residuals),
         _ablation(findings),
         accuracy_left_out.section(findings.leave_one_out),
         accuracy_evidence.section(found.rows),
@@ -85,6 +85,7 @@ counted as one, so that no source with many runs decides alone. Three warnings:
 def _summary(findings: Findings) -> Iterator[Row]:
     found = findings.scores
     yield from accuracy_left_out.summary(found, findings.left_out_rows, findings.leave_one_out)
+    yield from accuracy_intervals.summary(found, findings.residuals)
     for one in found.memory.by_kind:
         yield f"peak memory, {one.name}: median error", percent(one.median_fraction), ""
     yield "runs that do not fit, passed", rate(found.verdicts.false_fit_fraction), ""
@@ -138,35 +139,6 @@ another memory size.
 Passed, and does not fit:
 
 {names}"""
-
-
-def _intervals(found: Scores, held_out: Json | None) -> str:
-    shown = (found.coverage, *found.regimes) if found.coverage else ()
-    rows = ((one.name, str(one.n), percent(one.inside_fraction)) for one in shown)
-    return f"""\
-## The interval
-
-Share of measured steps inside the interval that is printed beside every step time; it is meant to
-hold 80 of 100. How wide it is depends on how well machine and model are known. These widths were
-set on these very runs:
-
-{table(("regime", "runs", "inside"), rows)}
-
-{_held_out(held_out)}"""
-
-
-def _held_out(found: Json | None) -> str:
-    if found is None or "coverage" not in found:
-        return ""
-    sizes = {name: one["n"] for name, one in found["sources"].items()}
-    ranked = sorted(found["coverage"].items(), key=lambda item: (-sizes[item[0]], item[0]))
-    rows = [(name, str(sizes[name]), percent(share)) for name, share in ranked]
-    rows.append(("mean of the sources", "", percent(fmean(found["coverage"].values()))))
-    return f"""\
-A harder test: each source predicted by constants, and judged by widths, that come from the other
-sources alone. Errors of one source go together, so it is nearly all inside or far less.
-
-{table(("source left out", "runs", "inside"), rows)}"""
 
 
 def _ablation(findings: Findings) -> str:

@@ -16,7 +16,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.validate.intervals import regime
+from trainplan.costmodel.validate.residuals import kind_of
 from trainplan.costmodel.validate.steps import TimedRow
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ SCHEMES = (
 )
 COLOURS = ("#3b82c4", "#d97706", "#2a9d6f", "#a463c9")
 """Told apart by colour-blind readers, at least 3 : 1 on white and on the dark page of the site."""
+FIFTH = "#d6457a"
 MARKERS = ("o", "s", "^", "D")
 WIDTH = 560
 """Of a picture, in points: its letters are still read on a phone."""
@@ -94,7 +95,7 @@ def pictures(rows: Sequence[TimedRow]) -> tuple[Picture, ...]:
     return (
         Picture("accuracy-steps", _by_generation(rows), 430, _steps),
         Picture("accuracy-sources", sources, 60 + 30 * len(sources), _sources),
-        Picture("accuracy-kinds", _grouped(rows, regime, _ratio), 330, _kinds),
+        Picture("accuracy-kinds", _grouped(rows, kind_of, _ratio), 330, _kinds),
     )
 
 
@@ -181,7 +182,7 @@ def _sources(axes: Axes, series: Series) -> None:
 def _kinds(axes: Axes, series: Series) -> None:
     width = math.log(MOST / LEAST) / BINS
     edges = [LEAST * math.exp(width * number) for number in range(BINS + 1)]
-    for (name, points), colour in zip(series, COLOURS, strict=False):
+    for (name, points), colour in zip(series, (*COLOURS, FIFTH), strict=False):
         label = f"{name.replace('_', ' ')}, {len(points)} runs"
         weights = [100 / len(points)] * len(points)
         look = {"histtype": "step", "color": colour, "linewidth": 2, "label": label}
@@ -217,7 +218,8 @@ of each](assets/accuracy-sources.svg)
 One dot a run, the bar is the median of a source, the band 10 %. What is off by more than a factor \
 of two is drawn at the edge.
 
-![Histogram of predicted over measured step time for dense models, mixtures of experts and \
-launch-bound runs](assets/accuracy-kinds.svg)
+![Histogram of predicted over measured step time by kind of run: with graphs, of a mixture of \
+experts, with FSDP, launch-bound, dense](assets/accuracy-kinds.svg)
 
-The same by kind of run: *launch-bound* ones wait for their host for more than 5 % of the step."""
+The same by kind of run, the first that fits: with CUDA *graphs*, of a *mixture of experts*, with
+*FSDP*, *launch-bound* (waiting for the host for more than 5 % of the step), *dense*."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,8 +13,8 @@ from fit_parameters import spreads_without, value_of
 from fit_predict import residuals
 from fit_problem import Problem
 from fit_rows import FloatColumn, Row
+from fit_studies import without_studies
 
-from trainplan.costmodel.machine.uncertainty import LEVEL
 from trainplan.costmodel.validate.steps import mean_of_medians
 
 LEAST_LEARNT = 0.1
@@ -40,7 +40,8 @@ def leave_one_out(
     """Every source predicted by a fit that never saw it; `say` reports each.
 
     What its authors measured of kernels is forgotten, too. `residuals` are ln(predicted / measured)
-    of every run by its id; `fitted` counts numbers, runs and what the runs say of the numbers.
+    of every run by its id, `study_residuals` those of fits that knew other studies of the source;
+    `fitted` counts numbers, runs and what the runs say of the numbers.
     """
     rows, sources = problem.rows, sorted({row.source for row in problem.rows})
     result: dict[str, dict[str, float]] = {}
@@ -61,9 +62,8 @@ def leave_one_out(
         "mean_of_medians": float(np.mean([one["median_error"] for one in result.values()])),
         "kinds": _kinds(misses),
         "residuals": {miss.row.run.id: round(miss.residual, 5) for miss in misses},
-        "intervals": _intervals(misses),
         "one_step": one_step_left_out(rows, off),
-        "coverage": {source: _coverage(misses, source) for source in sources},
+        "study_residuals": without_studies(problem, names),
         "fitted": {
             "numbers": len(names),
             "effective": round(sum(whole.learnt.values()), 1),
@@ -124,16 +124,6 @@ def _number(
     }
 
 
-def _intervals(misses: Sequence[Miss]) -> dict[str, dict[str, float]]:
-    return {
-        kind: {
-            "half_width": _width(misses, kind, None),
-            "runs": sum(miss.kind == kind for miss in misses),
-        }
-        for kind in sorted({miss.kind for miss in misses})
-    }
-
-
 @dataclass(frozen=True)
 class Miss:
     """A run, predicted by a fit that never saw its source."""
@@ -145,7 +135,7 @@ class Miss:
 
     @property
     def kind(self) -> str:
-        """Regime of the interval."""
+        """Dense models and mixtures of experts are told apart."""
         moe = self.row.case.job.model.moe
         return "unseen_mixture_of_experts" if moe else "unseen_dense"
 
@@ -157,20 +147,3 @@ def _kinds(misses: Sequence[Miss]) -> dict[str, float]:
         groups[miss.kind][miss.row.run.source_group].append(math.expm1(miss.residual))
     found = {kind: mean_of_medians(by_source.items()) for kind, by_source in groups.items()}
     return {kind: mean[0] for kind, mean in sorted(found.items()) if mean}
-
-
-def _width(misses: Sequence[Miss], kind: str, without: str | None) -> float:
-    """Width that holds LEVEL of the residuals of sources left out, each source weighing alike."""
-    some = [m for m in misses if m.kind == kind and m.source != without]
-    counts = Counter(miss.source for miss in some)
-    ordered = sorted(some, key=lambda miss: abs(miss.residual))
-    weights = np.array([1 / counts[miss.source] for miss in ordered])
-    held = np.cumsum(weights) / weights.sum()
-    return round(abs(ordered[int(np.searchsorted(held, LEVEL))].residual), 3)
-
-
-def _coverage(misses: Sequence[Miss], source: str) -> float:
-    """Share of a source's runs inside the width that the other sources give."""
-    own = [miss for miss in misses if miss.source == source]
-    inside = (abs(miss.residual) <= _width(misses, miss.kind, source) for miss in own)
-    return round(sum(inside) / len(own), 4)

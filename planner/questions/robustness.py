@@ -46,8 +46,8 @@ class Robustness:
 def robustness(candidates: Sequence[Candidate]) -> Robustness:
     """Compare the choice, the first of the candidates, with the others.
 
-    The 90th percentile is the upper end of the 80 % interval. Source: derived; the interval is
-    symmetric in log units and leaves a tenth on either side.
+    The 90th percentile is the upper end of the 80 % interval. Source: derived; the interval leaves
+    a tenth on either side, however skewed it is.
     """
     best = candidates[0]
     chosen = best.estimate.step_time_s

@@ -70,6 +70,12 @@ def test_an_odd_record_is_a_row_with_its_reason(document):
     assert document["overall"]["skipped"]["invalid_record"] == 2
 
 
+def test_a_file_without_a_run_is_refused_in_one_line(tmp_path):
+    path = write_runs(tmp_path / "runs.jsonl", [{"id": "x"}, ["not a run"]])
+    refused(plan("validate", path), "no run to validate", "x: model: is missing", "(and 1 more)")
+    assert plan("validate", write_runs(path, [{"id": "x"}, own_run()])).code == 0
+
+
 def test_the_overall_numbers_agree_with_the_rows(document):
     study, overall = document["overall"]["multi_node_layout_study"], document["overall"]
     assert study["n"] == 19
@@ -225,7 +231,8 @@ def test_a_misspelt_field_is_named_not_swallowed(tmp_path):
 
 
 def test_a_record_that_is_no_run_is_said_once(tmp_path):
-    outcome = plan("validate", write_runs(tmp_path / "runs.jsonl", [{"hidden_size": 5120}]))
+    path = write_runs(tmp_path / "runs.jsonl", [{"hidden_size": 5120}, own_run()])
+    outcome = plan("validate", path)
     assert "not in the schema" not in outcome.err
     assert "runs.jsonl:1" in outcome.out
 

@@ -1,11 +1,13 @@
 """Constants of the formulas that no datasheet gives and no derivation fixes.
 
-Widths of the intervals around a step time.
+Ends of the intervals around a step time.
 """
 
 from __future__ import annotations
 
-from pydantic import NonNegativeInt, PositiveFloat
+from math import exp
+
+from pydantic import NonNegativeFloat, NonNegativeInt, NonPositiveFloat, PositiveFloat
 
 from trainplan.costmodel.spec.base import Spec
 
@@ -111,19 +113,38 @@ class Constants(Spec):
 
 
 class IntervalWidth(Spec):
-    """What published runs of one regime say."""
+    """What published runs say of the ratio of two step times."""
 
     half_width: PositiveFloat
-    """In log units: the interval is step * exp(+- half_width)."""
+    """In log units: the interval is ratio * exp(+- half_width)."""
     runs: NonNegativeInt
-    """Runs it was taken from."""
+    """Pairs of runs it was taken from."""
+
+
+class IntervalEnds(Spec):
+    """Where measured steps of one regime lie: the estimate times exp(`low`) to exp(`high`)."""
+
+    low: NonPositiveFloat
+    high: NonNegativeFloat
+    runs: NonNegativeInt
+    """Runs of the regime itself."""
+    sources: NonNegativeInt
+    """Publications that measured them."""
+
+    @property
+    def width(self) -> float:
+        """From end to end, in log units."""
+        return self.high - self.low
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """Both ends over the estimate."""
+        return exp(self.low), exp(self.high)
 
 
 class Intervals(Spec):
     """Contents of `intervals.toml`."""
 
-    seen: tuple[str, ...]
-    """GPU, precision and runtime of the runs the constants were fitted on."""
     comparison: IntervalWidth
     """Of the ratio of two step times of one job in layouts one doubling apart; `runs` are pairs."""
-    regimes: dict[str, IntervalWidth]
+    regimes: dict[str, IntervalEnds]

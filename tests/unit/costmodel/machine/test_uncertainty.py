@@ -1,41 +1,136 @@
-"""How far a step time may be off: widths and regimes, by hand."""
+"""How far a step time may be off: regimes and their ends, by hand."""
 
+from dataclasses import replace
 from math import exp
 
 import pytest
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.catalog.evidence import Evidence
+from trainplan.costmodel.machine import machine_of, uncertainty
 from trainplan.costmodel.machine.uncertainty import (
+    UNMEASURED,
     kind_of_run,
-    regime,
+    regimes,
+    seen,
     step_time_interval,
 )
+from trainplan.costmodel.spec.evidence.constants import IntervalEnds, Intervals, IntervalWidth
+
+ENDS = {
+    "h100-sxm bf16 megatron-lm dense": (-0.05, 0.2),
+    "a100-sxm-80gb bf16 megatron-lm dense": (-0.3, 0.1),
+    "calibrated_dense": (-0.04, 0.06),
+    "calibrated_mixture_of_experts": (-0.4, 0.4),
+    "unseen": (-0.1, 0.2),
+    "stand_in": (-0.1, 0.25),
+    "assumed": (-0.2, 0.3),
+}
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Ends that no later fit moves."""
+    found = Intervals(
+        comparison=IntervalWidth(half_width=0.1, runs=9),
+        regimes={
+            name: IntervalEnds(low=low, high=high, runs=9, sources=2)
+            for name, (low, high) in ENDS.items()
+        },
+    )
+    monkeypatch.setattr(uncertainty.catalog, "intervals", lambda: found)
+
+
+def machine(job):
+    return machine_of(job.cluster, job.training.precision)
+
+
+def interval(job, kind="dense", **changes):
+    return step_time_interval(job, replace(machine(job), **changes), 2.0, kind)
 
 
 @pytest.mark.parametrize(
-    ("model", "host_share", "kind"),
+    ("model", "known", "kind"),
     [
-        ("small-dense", 0.04, "dense"),
-        ("small-dense", 0.10, "launch_bound"),
-        ("small-moe", 0.10, "mixture_of_experts"),
+        ("small-dense", ("none", 1, 0.04), "dense"),
+        ("small-dense", ("none", 1, 0.10), "launch_bound"),
+        ("small-dense", ("none", 2, 0.10), "fsdp"),
+        ("small-moe", ("none", 3, 0.10), "mixture_of_experts"),
+        ("small-moe", ("partial", 1, 0.10), "graphs"),
+        ("small-dense", ("full_iteration", 3, 0.10), "graphs"),
     ],
 )
-def test_a_dense_run_that_waits_for_its_host_is_a_kind_of_its_own(
-    make_job, model, host_share, kind
+def test_the_kind_of_a_run_is_the_first_that_fits(make_job, model, known, kind):
+    assert kind_of_run(make_job(model, "1x8:h100-sxm"), *known) == kind
+
+
+@pytest.mark.usefixtures("known")
+def test_an_interval_lies_where_the_errors_of_runs_like_it_do(make_job):
+    found = interval(make_job("small-dense", "1x8:h100-sxm"))
+    assert found.regime == "h100-sxm bf16 megatron-lm dense"
+    assert found.step_time_low_s == pytest.approx(2 * exp(-0.05))
+    assert found.step_time_high_s == pytest.approx(2 * exp(0.2))
+
+
+@pytest.mark.usefixtures("known")
+def test_16_bits_are_one_regime_and_kinds_are_several(make_job):
+    half = make_job("small-dense", "1x8:h100-sxm", precision="fp16")
+    assert interval(half).regime == "h100-sxm bf16 megatron-lm dense"
+    assert interval(half, "fsdp").regime == "unseen"
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("weakest", "regime"),
+    [("measured", "unseen"), ("stand-in", "stand_in"), ("assumed", "assumed")],
+)
+def test_without_runs_like_it_an_interval_follows_what_the_gpu_rests_on(
+    make_job, monkeypatch, weakest, regime
 ):
-    job = make_job(model, "1x8:h100-sxm")
-    assert kind_of_run(job, host_share) == regime(job, host_share) == kind
-    unseen = make_job(model, "1x8:h100-sxm", precision="tf32")
-    assert regime(unseen, host_share) == f"unseen_{kind.replace('launch_bound', 'dense')}"
+    known = Evidence("measured", weakest, "measured")
+    monkeypatch.setattr(uncertainty, "evidence_of", lambda gpu, precision: known)
+    assert interval(make_job("small-dense", "1x8:b200")).regime == regime
 
 
-def test_an_interval_is_as_wide_as_the_errors_of_runs_like_it(make_job):
+@pytest.mark.usefixtures("known")
+def test_a_device_that_nobody_knows_is_assumed_until_a_profile_measures_it(make_job):
     job = make_job("small-dense", "1x8:h100-sxm")
-    widths = catalog.intervals().regimes
-    found = step_time_interval(job, 2.0, 0.5, calibrated=False)
-    assert found.regime == "launch_bound"
-    assert found.step_time_high_s == pytest.approx(2.0 * exp(widths["launch_bound"].half_width))
-    assert found.step_time_low_s * found.step_time_high_s == pytest.approx(2.0**2)
-    after = step_time_interval(job, 2.0, 0.5, calibrated=True)
-    least = min(widths[kind].half_width for kind in ("launch_bound", "calibrated_dense"))
-    assert after.step_time_high_s == pytest.approx(2.0 * exp(least))
+    [group] = job.cluster.groups
+    group = group.model_copy(update={"gpu": "mine", "device": catalog.device(group)})
+    job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
+    assert interval(job).regime == "assumed"
+    provenance = tuple(replace(one, kind="measured") for one in machine(job).provenance)
+    assert interval(job, provenance=provenance).regime == "unseen"
+
+
+@pytest.mark.usefixtures("known")
+def test_machines_and_software_are_seen_whatever_the_kind_of_run(make_job):
+    assert seen(make_job("small-moe", "1x8:h100-sxm"))
+    assert seen(make_job("small-dense", "1x8:h100-sxm+1x8:a100-sxm-80gb", precision="fp16"))
+    assert not seen(make_job("small-dense", "1x8:h100-sxm+1x8:h200-sxm"))
+    assert not seen(make_job("small-dense", "1x8:h100-sxm", precision="tf32"))
+
+
+@pytest.mark.usefixtures("known")
+def test_of_unlike_groups_the_one_that_is_known_least_counts(make_job):
+    job = make_job("small-dense", "1x8:h100-sxm+1x8:a100-sxm-80gb")
+    assert len(regimes(job, machine(job), "dense")) == 2
+    assert interval(job).regime == "a100-sxm-80gb bf16 megatron-lm dense"
+
+
+@pytest.mark.usefixtures("known")
+def test_measured_steps_never_make_an_interval_wider(make_job):
+    after = interval(make_job("small-dense", "1x8:h100-sxm"), calibrated=True)
+    assert after.regime == "calibrated_dense"
+    assert after.step_time_high_s == pytest.approx(2 * exp(0.06))
+    experts = make_job("small-moe", "1x8:h100-sxm")
+    assert interval(experts, "mixture_of_experts", calibrated=True).regime == "unseen"
+
+
+def test_the_catalog_has_every_regime_there_may_be_and_worse_evidence_is_never_narrower():
+    known = catalog.intervals().regimes
+    assert {"calibrated_dense", "calibrated_mixture_of_experts"} < set(known)
+    ends = [known[name] for name in UNMEASURED]
+    assert [one.low for one in ends] == sorted((one.low for one in ends), reverse=True)
+    assert [one.high for one in ends] == sorted(one.high for one in ends)
+    assert ends[0].width < ends[-1].width

@@ -206,8 +206,10 @@ def test_the_worst_row_is_off_by_the_largest_factor():
 
 
 def test_coverage_counts_measured_steps_inside_the_interval():
-    rows = timed_rows(priced(*layouts(1), *layouts(2, factor=9.0)), everything=False)
-    assert coverage(rows).inside_fraction == 0.5
+    slower = [*layouts(2, factor=9.0), *layouts(4, factor=9.0)]
+    rows = timed_rows(priced(*layouts(1), *slower, *layouts(8, factor=0.1)), everything=False)
+    found = coverage(rows)
+    assert (found.inside_fraction, found.below_fraction, found.above_fraction) == (0.25, 0.25, 0.5)
 
 
 def test_scores_of_nothing_are_empty():

@@ -1,0 +1,64 @@
+"""Runs priced as if less were known of their GPU: what stand-ins and assumptions are worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from trainplan.costmodel import catalog
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.validate.residuals import Miss, layout_key, weights_of
+from trainplan.costmodel.validate.steps import TimedRow
+
+NOBODY = "a GPU that nobody measured"
+"""No fits, and nothing stands in for it."""
+
+
+def stand_in_misses(rows: Sequence[TimedRow]) -> tuple[Miss, ...]:
+    """Runs on GPUs that another could stand in for, priced with the fits of that one."""
+    return tuple(_misses(rows, [catalog.stand_in(_gpu(row)) for row in rows]))
+
+
+def assumed_misses(rows: Sequence[TimedRow]) -> tuple[Miss, ...]:
+    """All runs, priced with the assumptions that hold for a GPU without fits."""
+    return tuple(_misses(rows, [NOBODY] * len(rows)))
+
+
+def _gpu(row: TimedRow) -> str:
+    return row.job.cluster.groups[0].gpu
+
+
+def _misses(rows: Sequence[TimedRow], names: Sequence[str | None]) -> Iterator[Miss]:
+    """Rows with a name of a GPU; equal jobs and layouts are priced once."""
+    priced: dict[str, float] = {}
+    for row, name, weight in zip(rows, names, weights_of(rows), strict=True):
+        if name is None:
+            continue
+        key = layout_key(row)
+        if key not in priced:
+            priced[key] = _seconds(row, name)
+        source = row.run.source_group
+        yield Miss(source, math.log(row.measured_s / priced[key]), weight)
+
+
+def _seconds(row: TimedRow, name: str) -> float:
+    """Step of a run whose GPU has the fits of another, and the datasheet of its own."""
+    job, layout = _renamed(row.job, name), row.prediction.layout
+    assert layout
+    machine = machine_of(job.cluster, job.training.precision)
+    candidates = Candidates(job, machine, traits_of(job), LayoutTable.of([layout]))
+    return float(step_seconds(candidates)[0])
+
+
+def _renamed(job: Job, name: str) -> Job:
+    groups = tuple(
+        group.model_copy(update={"gpu": name, "device": catalog.device(group)})
+        for group in job.cluster.groups
+    )
+    cluster = job.cluster.model_copy(update={"groups": groups})
+    return job.model_copy(update={"cluster": cluster})
