@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from fit_rows import FloatColumn, Row
 
-from trainplan.costmodel.machine.uncertainty import run_key
+from trainplan.costmodel.machine.uncertainty import names_of_runs
 from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.one_step import Step, measured_step, scored
 
@@ -20,14 +20,14 @@ def left_out_steps(rows: Sequence[Row], residual: FloatColumn) -> list[Step]:
     """
     sources: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for row in rows:
-        sources[run_key(row.case.job)].add(row.source)
+        sources[names_of_runs(row.case.job, "dense")].add(row.source)
     return [
         measured_step(
             row.run.source_group,
             (row.case.job, row.case.layout),
             off,
             gpu_called(row.run.cluster.gpu),
-            was_seen=sources[run_key(row.case.job)] != {row.source},
+            was_seen=sources[names_of_runs(row.case.job, "dense")] != {row.source},
         )
         for row, off in zip(rows, residual.tolist(), strict=True)
     ]
