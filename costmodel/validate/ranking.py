@@ -50,12 +50,19 @@ class RankingSize:
     """Means over the groups of so many layouts."""
 
     layouts: str
+    """Numbers of layouts, such as `5 to 9`."""
     groups: int
+    """Jobs with so many."""
     mean_spearman: float
+    """Mean rank correlation."""
     mean_regret_fraction: float
+    """Mean regret of the layout the model picks."""
     mean_near_ties: float
+    """Mean number of layouts that it cannot tell from that one, with it."""
     mean_regret_by_evidence_fraction: float
+    """Mean regret of the first of these as a search lists them."""
     mean_regret_after_ties_fraction: float
+    """Mean regret once these were measured and the fastest of them is taken."""
 
 
 @dataclass(frozen=True, slots=True)
