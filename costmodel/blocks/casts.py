@@ -16,7 +16,8 @@ TRANSPOSES_IN_PRODUCTS = frozenset({"blackwell"})
 """Architectures that multiply fp8 in any order, so that no transpose is kept.
 
 Source: NVIDIA/TransformerEngine @d0067d0d `transformer_engine/pytorch/utils.py`,
-is_non_tn_fp8_gemm_supported (compute capability 10 and 11, not 12).
+is_non_tn_fp8_gemm_supported (compute capability 10 and 11, not 12); no GPU of AMD does, by the same
+function in ROCm/TransformerEngine @07f3c6a5.
 """
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.casts import TRANSPOSES_IN_PRODUCTS
 from trainplan.costmodel.layouts.table import ClassRows
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import streaming_bytes_per_second
@@ -16,14 +17,6 @@ from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.pipeline.ranks import Ranks
 
-TRANSPOSING = ("ada", "hopper", "blackwell-workstation")
-"""Architectures whose 8-bit products read both operands along the summed dimension, so that the
-backward pass needs a transposed copy of each weight.
-
-Source: NVIDIA/TransformerEngine @d0067d0d `pytorch/tensor/storage/float8_tensor_storage.py`,
-update_usage, and `pytorch/utils.py`, is_non_tn_fp8_gemm_supported: not with compute capability 10
-and 11.
-"""
 ELEMENT_BYTES = {"fp8": BYTES_FP8, "mxfp8": BYTES_FP8, "nvfp4": BYTES_FP8 / 2}
 """Bytes of one weight that products read, by precision; scales are not counted.
 
@@ -40,13 +33,13 @@ def copied_bytes(candidates: Candidates, machine: Machine) -> float:
     written. mxfp8 has blocks along either dimension, so both copies come from 16 bits.
     Source: NVIDIA/TransformerEngine @d0067d0d `pytorch/module/base.py`, quantize_weight (cached
     over micro batches, renewed in the first), and `docs/examples/fp8_primer.ipynb`, handling
-    transposes; `PRIMARY_MESSAGE_BYTES`.
+    transposes; `TRANSPOSES_IN_PRODUCTS`; `PRIMARY_MESSAGE_BYTES`.
     """
     kept, precision = candidates.traits.footprint.low_precision, candidates.job.training.precision
     if kept == "cast" or precision not in ELEMENT_BYTES:
         return 0.0
     one = ELEMENT_BYTES[precision]
-    transposed = precision != "fp8" or machine.architecture in TRANSPOSING
+    transposed = precision != "fp8" or machine.architecture not in TRANSPOSES_IN_PRODUCTS
     if kept == "primary" and precision != "mxfp8":
         return 2 * one * transposed
     return BYTES_BF16 + one + one * transposed

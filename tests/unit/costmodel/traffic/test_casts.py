@@ -36,6 +36,7 @@ def candidates_of(make_job):
         ("megatron-lm", ("fp8", "h100-sxm"), True, 1 + 1),
         ("megatron-lm", ("fp8", "b200"), None, 2 + 1),  # products read either way round
         ("megatron-bridge", ("fp8", "b200"), None, 0),
+        ("megatron-lm", ("fp8", "mi300x"), None, 2 + 1 + 1),  # as on Hopper
         ("megatron-bridge", ("mxfp8", "b200"), None, 2 + 1 + 1),  # gathered in 16 bits
         ("megatron-lm", ("mxfp8", "b200"), None, 2 + 1 + 1),
         ("megatron-lm", ("nvfp4", "b200"), None, 2 + 0.5 + 0.5),
