@@ -39,10 +39,10 @@ SHORT = """\
   all replicas agree on the largest values in every pass: steps of GPT-3, Llama-405B and Grok-1 grow
   by 0.9 to 1.4 % a doubling of the GPUs, those in bf16 by 0.3 to 0.7 %. That is not priced.
 * **mcore** (continuous integration) runs deterministic kernels: scored, not fitted, and far off.
-* **The layout study**: layouts with tp=8 are mostly priced 5 to 16 % too slow, most with
-  tp=4 2 to 10 % too fast. Three runs of GPT-3.6B (two sequences with tp=4 and tp=8, 64 with tp=8) take
-  1.3 to 1.8 times what the model says; without them the mean error is about 7 %. No rule found
-  covers them: the fused softmax takes every shape of the study, fuller GPUs ran well, and on tp=16 a micro
+* **The layout study**: layouts with tp=8 are mostly priced 5 to 16 % too slow, most with tp=4 2 to
+  10 % too fast. Three runs of GPT-3.6B (two sequences with tp=4 and tp=8, 64 with tp=8) take 1.3 to
+  1.8 times what the model says; without them the mean error is about 7 %. No rule found covers
+  them: the fused softmax takes every shape of the study, fuller GPUs ran well, and on tp=16 a micro
   batch of two sequences takes less time than on tp=8. Nor do more constants order the layouts: 15
   of them and 12 further terms, fitted on these 49 runs alone, give 4.3 %, a rank correlation of
   0.80 and a regret of 4.1 %. GPT-39.1B with tp=4 and pp=8 ran 8 % faster with six sequences than
@@ -54,9 +54,9 @@ SHORT = """\
   error of the study and 0.04 off that of all sources, and orders nothing better: left out. Beside
   tp=1 and tp=8, layouts with tp=4 take a tenth longer on several nodes, but not on one. All-reduces
   among four of eight GPUs at a third of their measured speed would say so, and so would gradients
-  reduced three times slower where a node holds several replicas; with faster products either
-  brings error and rank correlation to about 5 % and 0.80. But the first is not seen on one node,
-  and by the second GPT-39.1B would run best with pp=8, which took 16 % longer than pp=4.
+  reduced three times slower where a node holds several replicas; with faster products either brings
+  error and rank correlation to about 5 % and 0.80. But the first is not seen on one node, and by
+  the second GPT-39.1B would run best with pp=8, which took 16 % longer than pp=4.
 * **BLOOM**: with tp=8 and two sequences a step takes 8 to 18 % longer than priced, with four 0 to
   13 %, with tp=4 and tp=2 as long as priced. It ran with `CUDA_LAUNCH_BLOCKING=1`, but that is not
   why: tp=4 launches as many kernels a layer, and 10 to 13 ms a layer over some 150 kernels would be
