@@ -67,9 +67,13 @@ def of_kinds(candidates: Candidates) -> tuple[Candidates, ...]:
 
 def context_of(job: Job, machine: Machine) -> Context:
     """A job on a machine, in the runtime that it names, whose products scale as it does."""
-    traits = traits_of(job)
-    recipe = traits.kernels.fp8_recipe if job.training.precision == "fp8" else "tensorwise"
-    return Context(job, _scaled(Identical(machine), recipe), traits)
+    return Context(job, scaled_for(job, machine), traits_of(job))
+
+
+def scaled_for(job: Job, machine: Machine) -> Machine:
+    """The machine with products that scale as the runtime of the job does; itself if they do."""
+    low = job.training.precision == "fp8"
+    return _scaled(Identical(machine), traits_of(job).kernels.fp8_recipe if low else "tensorwise")
 
 
 @lru_cache(maxsize=64)

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.validate.residuals import Miss, layout_key, weights_of
@@ -51,8 +50,7 @@ def _seconds(row: TimedRow, name: str) -> float:
     job, layout = _renamed(row.job, name), row.prediction.layout
     assert layout
     machine = machine_of(job.cluster, job.training.precision)
-    candidates = Candidates(job, machine, traits_of(job), LayoutTable.of([layout]))
-    return float(step_seconds(candidates)[0])
+    return float(step_seconds(context_of(job, machine).with_table(LayoutTable.of([layout])))[0])
 
 
 def _renamed(job: Job, name: str) -> Job:
