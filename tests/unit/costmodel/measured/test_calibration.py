@@ -75,6 +75,14 @@ def job(make_job):
 
 
 @pytest.fixture
+def fitted(job):
+    """A machine and software that constants were fitted on."""
+    made = job.model_copy(update={"runtime": "nemo"})
+    assert seen(made)
+    return made
+
+
+@pytest.fixture
 def wide(make_job):
     """Four nodes with one network adapter each."""
     job = make_job("llama3-8b", "4x8:h100-sxm", global_batch_size=64, seq_length=4096)
@@ -110,10 +118,10 @@ def corrected(job, factors):
     return -np.log(speed_for(job, calibrate(runs)).value)
 
 
-def test_one_run_is_believed_in_part_and_a_far_one_no_more_than_a_near_one(job):
-    assert 0.5 < corrected(job, [1.03]) / np.log(1.03) < 0.9
-    assert corrected(job, [1.5]) == pytest.approx(corrected(job, [3.0]))
-    assert corrected(job, [1.05]) < corrected(job, [1.5]) < 0.1
+def test_one_run_is_believed_in_part_and_a_far_one_no_more_than_a_near_one(fitted):
+    assert 0.5 < corrected(fitted, [1.03]) / np.log(1.03) < 0.9
+    assert corrected(fitted, [1.5]) == pytest.approx(corrected(fitted, [3.0]))
+    assert corrected(fitted, [1.05]) < corrected(fitted, [1.5]) < 0.1
 
 
 def test_layouts_that_agree_are_believed_almost_whole_however_far_off(job):
@@ -158,8 +166,8 @@ def test_the_model_that_ran_is_corrected_most_then_its_family_then_others(job, m
     assert -np.log(speed_for(mixture, calibration).value) == pytest.approx(other)
 
 
-def test_what_is_less_like_the_runs_is_known_less_well(job):
-    calibration = calibrate([observed(job, TP, 1.05 * seconds(job, TP))])
+def test_what_is_less_like_the_runs_is_known_less_well(fitted):
+    calibration = calibrate([observed(fitted, TP, 1.05 * seconds(fitted, TP))])
     spreads = [one.log_speed_spread for one in calibration.speeds]
     assert calibration.log_speed_spread > spreads[0] > spreads[1]
     sizes = catalog.spreads().runs
@@ -167,15 +175,13 @@ def test_what_is_less_like_the_runs_is_known_less_well(job):
     assert calibration.log_speed_spread < before
 
 
-def test_a_machine_nobody_fitted_is_corrected_further_than_a_fitted_one(make_job):
-    def others(runtime):
-        job = make_job("small-dense", ONE_NODE).model_copy(update={"runtime": runtime})
+def test_a_machine_nobody_fitted_is_corrected_further_than_a_fitted_one(fitted):
+    def others(job):
         return -np.log(calibrate([observed(job, TP, 1.05 * seconds(job, TP))]).speed.value)
 
-    fitted, unseen = make_job("small-dense", ONE_NODE), "nanotron"
-    assert seen(fitted)
-    assert not seen(fitted.model_copy(update={"runtime": unseen}))
-    assert others(unseen) > 2 * others(fitted.runtime) > 0
+    unseen = fitted.model_copy(update={"runtime": "nanotron"})
+    assert not seen(unseen)
+    assert others(unseen) > 2 * others(fitted) > 0
 
 
 def test_another_precision_takes_over_a_part_of_what_the_machine_has(job):
