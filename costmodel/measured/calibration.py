@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from math import log
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.hardware import Provenance
 from trainplan.costmodel.machine.reserve import with_reserve
-from trainplan.costmodel.machine.uncertainty import calibrated_regime
 from trainplan.costmodel.measured.effects import family_of
 from trainplan.costmodel.measured.profile import measured_machine, profile_notes
 from trainplan.costmodel.pipeline.node_groups import group_jobs
@@ -125,7 +123,7 @@ def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:
     return replace(
         with_scalars(machine, scalars_for(job, calibration)),
         provenance=_provenance(machine, calibration, job),
-        calibrated=_tells(job, calibration),
+        calibrated=_same_kind(job, calibration) and _names(job, calibration),
     )
 
 
@@ -162,16 +160,6 @@ def shared_speed(job: Job, calibration: Calibration) -> SharedSpeed | None:
             if (known.family, known.model, known.seq_length) == one:
                 return known
     return None
-
-
-def _tells(job: Job, calibration: Calibration) -> bool:
-    """Do the runs tell how fast this job is, as well as published steps of a family do?
-
-    Where they contradict the model more than that, their speed is known less well.
-    """
-    speed, ends = speed_for(job, calibration), catalog.intervals().regimes[calibrated_regime(job)]
-    alike = _same_kind(job, calibration) and _names(job, calibration)
-    return alike and log(speed.high / speed.low) <= ends.width
 
 
 def _same_kind(job: Job, calibration: Calibration) -> bool:

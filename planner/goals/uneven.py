@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.measured import machine_for
@@ -62,8 +61,9 @@ def splits_below(
     rules = (*context.options.rules_of_grid(job), *context.only, *legality_rules(job))
     machine = machine_for(job, context.measured)
     usable = min(context.usable_bytes(job), memory_bytes)
-    fractions = fractions_of_splits(traits_of(job), rules)
-    split_context = SplitContext(*context_of(job, machine).shared, usable, fractions)
+    split_context = SplitContext(
+        job, machine, traits_of(job), usable, fractions_of_splits(traits_of(job), rules)
+    )
     tries = context.options.tries_uneven is not None
     budget = TaskBudget(context.budget) if tries else context.budget
     return kind(split_context, rules, cutoff_s, budget, context.workers, roots=roots)

@@ -18,7 +18,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
@@ -80,8 +79,9 @@ class Search:
         self.objective = objective or StepTime()
         self.workers, self.partition = workers, AffinityPartition(workers.parts)
         self.space = Space(job)
-        shared = context_of(job, machine).shared
-        self.context = PricingContext(*shared, self.objective, limits.memory_bytes)
+        self.context = PricingContext(
+            job, machine, self.space.traits, self.objective, limits.memory_bytes
+        )
         self.rules, self.exhaustive = rules, exhaustive
         min_memory = MemoryFilter(self.space, machine, rules, limits.memory_bytes)
         self.rule_filter = RuleFilter(job, rules) if exhaustive else min_memory

@@ -190,14 +190,6 @@ def test_another_precision_takes_over_a_part_of_what_the_machine_has(job):
     assert machine_for(job, Measured(calibration=calibration)).calibrated
 
 
-def test_a_run_that_the_model_contradicts_makes_no_interval_narrower(job):
-    near, far = (calibrate([observed(job, TP, f * seconds(job, TP))]) for f in (1.05, 2.5))
-    assert machine_for(job, Measured(calibration=near)).calibrated
-    machine = machine_for(job, Measured(calibration=far))
-    assert machine.speed < 1
-    assert not machine.calibrated
-
-
 def test_runs_that_contradict_each_other_are_refused_with_their_errors(job):
     factors = (1.12, 0.9, 1.1, 0.88)
     calibration = calibrate(
@@ -236,7 +228,7 @@ def test_a_calibration_of_an_earlier_release_is_read_and_corrects_every_model(jo
     text = calibrate([observed(job, TP, 1.1 * seconds(job, TP))]).model_dump(mode="json")
     for key in ("log_speed_spread", "speeds", "refused"):
         del text[key]
-    text["speed"] = text["speed"] | {"value": 0.8, "low": 0.77, "high": 0.83}
+    text["speed"] = text["speed"] | {"value": 0.8, "low": 0.7, "high": 0.9}
     old = Calibration.model_validate(text)
     for one in (job, make_job("small-moe", ONE_NODE)):
         machine = machine_for(one, Measured(calibration=old))
