@@ -49,12 +49,12 @@ ROPE_PASSES = 3
 and writes the element: three."""
 KERNELS = 9
 """Kernels of one dense layer forward beside the products. Source: trace of a TE layer."""
-SELECTED_SPEED = 0.64
+SELECTED_SPEED = 0.80
 """Speed of the gradients of attention to listed keys, over that of fused attention at its best.
 
 Source: derived; NVIDIA/cudnn-frontend pull request 318, 4,096 queries of 64 heads of 512 on SM100:
 0.560, 1.233, 2.155 and 4.019 ms for 128, 512, 1,024 and 2,048 keys, a line of 1.80 us a key (746
-TFLOP/s; a B200's attention reaches 1,163) and 0.336 ms.
+TFLOP/s; a B200's attention reaches 931) and 0.336 ms.
 """
 SELECTED_MORE = 187
 """Keys that take what such a kernel takes beside its keys. Source: derived; as SELECTED_SPEED."""
@@ -152,7 +152,7 @@ def selected_operations(shapes: Shapes) -> Module:
     width = model.num_key_value_heads * model.head_dim
     keys = Product(shapes.tokens, width / tp, zero + model.hidden_size)
     output = Product(shapes.tokens, zero + model.hidden_size, value_columns(model) / tp)
-    products = linear_seconds(shapes.machine, shapes.machine.linear, [keys, output])
+    products = linear_seconds(shapes.machine, shapes.linear, [keys, output])
     moved = elementwise_seconds(shapes.machine, _moved_bytes(shapes))
     rows = 4 / shapes.residual_shards + gathered_rows(shapes) - selected_rows(shapes)
     copies = kept_key_value_width(shapes) - key_value_width(shapes)
@@ -172,7 +172,7 @@ def all_but_projections(shapes: Shapes, again: PassSeconds, kept: FloatColumn) -
         return []
     width = query_columns(model) + key_value_columns(model)
     inputs = Product(shapes.tokens, width / tp, np.zeros(shapes.size) + model.hidden_size)
-    products = linear_seconds(shapes.machine, shapes.machine.linear, [inputs])
+    products = linear_seconds(shapes.machine, shapes.linear, [inputs])
     still = shapes.tokens * (model.hidden_size / shapes.residual_shards + width / tp)
     dropped = kept - shapes.storage * still
     return [Module("maxtext_save_qkv_proj", again.total - products.forward, dropped)]
@@ -210,7 +210,7 @@ def _low_rank_output(shapes: Shapes, low: LowRankSpec) -> list[Product]:
 def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
     """All projections, and the up-projections of MLA alone."""
     model, tokens, tp = shapes.job.model, shapes.tokens, shapes.table.tp
-    h, mla, rate = model.hidden_size, model.mla, shapes.machine.linear
+    h, mla, rate = model.hidden_size, model.mla, shapes.linear
 
     def product(n: FloatColumn | float, k: FloatColumn | float) -> Product:
         return Product(tokens, np.zeros(shapes.size) + n, np.zeros(shapes.size) + k)
