@@ -18,7 +18,7 @@ from trainplan.costmodel.validate.one_step import OneSteps
 from trainplan.costmodel.validate.predict import Prediction
 from trainplan.costmodel.validate.ranking import Ranking
 from trainplan.costmodel.validate.scores import Scores, worst
-from trainplan.costmodel.validate.steps import Errors, TimedRow
+from trainplan.costmodel.validate.steps import POOLED, Errors, TimedRow
 
 __all__ = ["Shown", "headline_text", "validate_document", "validate_page"]
 
@@ -173,7 +173,7 @@ def ranking_rows(ranking: Ranking) -> Iterator[tuple[str, ...]]:
 def ranking_table(ranking: Ranking) -> Grid:
     """Every group, then the means."""
     words = map(Words, RANKED_HEAD)
-    return grid((*words, *RANKS_HEAD), ranking_rows(ranking))
+    return grid((*words, *RANKS_HEAD), ranking_rows(ranking), "runtime", "machine")
 
 
 SIZES_HEAD = ("groups", "Spearman", "regret", "near-ties", "by evidence", "all measured")
@@ -227,13 +227,9 @@ def coverage_table(scores: Scores) -> Grid:
     assert scores.coverage
     level = percent(scores.rows[0].estimate.uncertainty.level, 0)
     columns = (Words(f"Measured steps and the {level} interval"), "runs", *SIDES)
-    return grid(
-        columns,
-        (
-            (one.name, f"{one.n:,}", *map(percent, sides_of(one)))
-            for one in (scores.coverage, *scores.regimes)
-        ),
-    )
+    alone = [one.name for one in scores.regimes] == [POOLED]
+    groups = (scores.coverage, *(() if alone else scores.regimes))
+    return grid(columns, ((one.name, f"{one.n:,}", *map(percent, sides_of(one))) for one in groups))
 
 
 def sides_of(one: Coverage) -> tuple[float, float, float]:

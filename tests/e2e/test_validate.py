@@ -76,6 +76,18 @@ def test_a_file_without_a_run_is_refused_in_one_line(tmp_path):
     assert plan("validate", write_runs(path, [{"id": "x"}, own_run()])).code == 0
 
 
+def test_a_few_runs_of_small_regimes_are_one_row_of_the_interval(tmp_path):
+    page = plan("validate", write_runs(tmp_path / "runs.jsonl", [own_run()])).out
+    table = page[page.index("Measured steps and the 80 % interval") :].split("\n\n")[0]
+    assert [line.split()[0] for line in table.splitlines()[1:]] == ["all"]
+
+
+def test_columns_of_the_order_of_layouts_are_explained_below_them(runs):
+    page = " ".join(plan("validate", runs).out.split())
+    for name in ("regret: how much", "near-ties: layouts", "by evidence: regret", "all measured: "):
+        assert name in page
+
+
 def test_the_overall_numbers_agree_with_the_rows(document):
     study, overall = document["overall"]["multi_node_layout_study"], document["overall"]
     assert study["n"] == 19
