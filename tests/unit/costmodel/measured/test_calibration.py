@@ -75,6 +75,14 @@ def job(make_job):
 
 
 @pytest.fixture
+def fitted(job):
+    """On a machine and software that constants were fitted on."""
+    found = job.model_copy(update={"runtime": "nemo"})
+    assert seen(found)
+    return found
+
+
+@pytest.fixture
 def wide(make_job):
     """Four nodes with one network adapter each."""
     job = make_job("llama3-8b", "4x8:h100-sxm", global_batch_size=64, seq_length=4096)
@@ -110,10 +118,26 @@ def corrected(job, factors):
     return -np.log(speed_for(job, calibrate(runs)).value)
 
 
-def test_one_run_is_believed_in_part_and_a_far_one_no_more_than_a_near_one(job):
-    assert 0.5 < corrected(job, [1.03]) / np.log(1.03) < 0.9
-    assert corrected(job, [1.5]) == pytest.approx(corrected(job, [3.0]))
-    assert corrected(job, [1.05]) < corrected(job, [1.5]) < 0.1
+def test_one_run_is_believed_in_part_and_a_far_one_no_more_than_a_near_one(fitted):
+    assert 0.5 < corrected(fitted, [1.03]) / np.log(1.03) < 0.9
+    assert corrected(fitted, [1.5]) == pytest.approx(corrected(fitted, [3.0]))
+    assert corrected(fitted, [1.05]) < corrected(fitted, [1.5]) < 0.1
+
+
+@pytest.mark.parametrize("factor", [1.05, 3.0])
+def test_a_run_far_off_does_not_narrow_the_interval(job, factor):
+    calibration = calibrate([observed(job, TP, factor * seconds(job, TP))])
+    machine = machine_for(job, Measured(calibration=calibration))
+    assert machine.speed < 1
+    assert machine.calibrated == (factor < 2)
+
+
+@pytest.mark.parametrize("ends", [{"low": 1.5}, {"high": 0.5}])
+def test_a_scalar_outside_its_range_is_refused(job, ends):
+    text = calibrate([observed(job, TP, seconds(job, TP))]).model_dump(mode="json")
+    text["speed"] |= ends
+    with pytest.raises(ValueError, match="low <= value <= high"):
+        Calibration.model_validate(text)
 
 
 def test_layouts_that_agree_are_believed_almost_whole_however_far_off(job):
@@ -158,8 +182,8 @@ def test_the_model_that_ran_is_corrected_most_then_its_family_then_others(job, m
     assert -np.log(speed_for(mixture, calibration).value) == pytest.approx(other)
 
 
-def test_what_is_less_like_the_runs_is_known_less_well(job):
-    calibration = calibrate([observed(job, TP, 1.05 * seconds(job, TP))])
+def test_what_is_less_like_the_runs_is_known_less_well(fitted):
+    calibration = calibrate([observed(fitted, TP, 1.05 * seconds(fitted, TP))])
     spreads = [one.log_speed_spread for one in calibration.speeds]
     assert calibration.log_speed_spread > spreads[0] > spreads[1]
     sizes = catalog.spreads().runs
@@ -167,13 +191,12 @@ def test_what_is_less_like_the_runs_is_known_less_well(job):
     assert calibration.log_speed_spread < before
 
 
-def test_a_machine_nobody_fitted_is_corrected_further_than_a_fitted_one(make_job):
+def test_a_machine_nobody_fitted_is_corrected_further_than_a_fitted_one(fitted):
     def others(runtime):
-        job = make_job("small-dense", ONE_NODE).model_copy(update={"runtime": runtime})
+        job = fitted.model_copy(update={"runtime": runtime})
         return -np.log(calibrate([observed(job, TP, 1.05 * seconds(job, TP))]).speed.value)
 
-    fitted, unseen = make_job("small-dense", ONE_NODE), "nanotron"
-    assert seen(fitted)
+    unseen = "nanotron"
     assert not seen(fitted.model_copy(update={"runtime": unseen}))
     assert others(unseen) > 2 * others(fitted.runtime) > 0
 
@@ -228,7 +251,7 @@ def test_a_calibration_of_an_earlier_release_is_read_and_corrects_every_model(jo
     text = calibrate([observed(job, TP, 1.1 * seconds(job, TP))]).model_dump(mode="json")
     for key in ("log_speed_spread", "speeds", "refused"):
         del text[key]
-    text["speed"] = text["speed"] | {"value": 0.8, "low": 0.7, "high": 0.9}
+    text["speed"] = text["speed"] | {"value": 0.8, "low": 0.76, "high": 0.84}
     old = Calibration.model_validate(text)
     for one in (job, make_job("small-moe", ONE_NODE)):
         machine = machine_for(one, Measured(calibration=old))
