@@ -62,11 +62,11 @@ def kernel_length(model: ModelSpec, seq_length: int) -> float:
     """Length of a causal sequence whose queries see as many keys as those of this layer.
 
     A block of queries that visits few blocks of keys starts and ends as often as one that visits
-    many: forward kernels of 64 heads of 64 with a window of 128 tokens take 0.44 (GB200), 0.42
-    (B200) and 0.43 (H100) of the time without in sequences of 4k, and 0.15, 0.14 and 0.13 of 16k;
-    this says 0.45, 0.45 and 0.32, and 0.16, 0.16 and 0.10.
+    many: forward kernels of 64 heads of 64 with a window of 128 tokens take 0.30 (GB200), 0.30
+    (B200) and 0.29 (H100) of the time without in sequences of 4k, and 0.086, 0.086 and 0.082 of
+    16k; this says 0.35, 0.32 and 0.28, and 0.072, 0.068 and 0.059.
     Source: derived; ai-dynamo/aiconfigurator @095f58a5 (Apache-2.0), context_attention_perf of
-    trtllm 1.3.0rc20.
+    sglang 0.5.14 and vllm 0.24.0.
     """
     if model.mixer in ("sliding_attention", "chunked_attention"):
         return min(seq_length, 2 * attention_span(model, seq_length))

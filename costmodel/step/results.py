@@ -31,7 +31,7 @@ class Terms:
     """What messages between stages add to that."""
     dp_comm: float
     optimizer: float
-    """The update, and casts of new weights to what products read."""
+    """Zeroing, clipping, Adam, and casts of new weights to what products read."""
     offload: float
     """What optimizer state and activations in host memory add."""
     overhead: float

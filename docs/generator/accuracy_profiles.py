@@ -51,7 +51,8 @@ def closed_loops(runs: Sequence[MeasuredRun]) -> tuple[Loop, ...]:
 
 def _loop(name: str, profile: Profile, runs: Sequence[MeasuredRun]) -> Loop:
     group = SOURCES.get(name, "mist")
-    mine = [run for run in runs if run.source_group == group and run.cluster.gpu == profile.gpu]
+    strict = [run for run in runs if run.is_strict]
+    mine = [run for run in strict if run.source_group == group and run.cluster.gpu == profile.gpu]
     kinds = [point.kind for point in profile.points]
     counts = sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
     return Loop(

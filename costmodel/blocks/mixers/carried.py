@@ -26,7 +26,7 @@ from trainplan.costmodel.machine.compute import (
 )
 from trainplan.costmodel.model.mixer_products import CoreProduct
 
-CHUNK_PRODUCTS_SPEED = 0.44
+CHUNK_PRODUCTS_SPEED = 0.45
 """Speed of products inside chunks over that of fused attention on long sequences.
 
 Source: derived; the kernels of Mamba-2's scan pass 12.8 million tokens a second forward with 128
@@ -38,7 +38,7 @@ pull requests 4078 and 3902, FLA on B300 and on one not named).
 CHUNK_PRODUCTS_RATE = 2.52e14
 """FLOPs a second that products inside chunks reach at most, whatever the GPU could.
 
-Source: derived; CHUNK_PRODUCTS_SPEED of the 572 TFLOP/s of attention on H100. The same kernels of
+Source: derived; CHUNK_PRODUCTS_SPEED of the 560 TFLOP/s of attention on H100. The same kernels of
 a gated delta rule (64 value heads of 128, 32,768 tokens) take 3.98 ms on H100, 3.48 on H200, 3.21
 on B200, 3.06 on GB200 and 2.94 on GB300 (ai-dynamo/aiconfigurator @095f58a5
 `linear_attention/trtllm/1.3.0rc10/gdn_perf.parquet`): what memory does not take, which is 2.4 times

@@ -86,7 +86,10 @@ def test_free_options_exist_and_complete_nothing():
         ),
         (("search", "--exclude", "zero_stage="), [f"zero_stage={x}" for x in range(4)]),
         (("search", "--fix", "tower="), ["tower=unified", "tower=apart"]),
-        (("search", "--option", "attention="), ["attention=flash", "attention=unfused"]),
+        (
+            ("search", "--option", "attention="),
+            [f"attention={kernel}" for kernel in ("flash", "flash2", "triton", "unfused")],
+        ),
         (("tune", "--option", "liger"), ["liger="]),
         (("search", "--objective", "c"), ["cost", "context"]),
         (

@@ -38,7 +38,7 @@ def test_triton_reaches_half_its_speed_sooner():
 def _job_of(make_job):
     def job(runtime, attention=None):
         options = RuntimeOptions(attention=attention)
-        made = make_job("small-dense", "1x8:a100-sxm-80gb")
+        made = make_job("small-dense", "1x8:a100-sxm-80gb", seq_length=8192)
         return made.model_copy(update={"runtime": runtime, "options": options})
 
     return job
@@ -50,11 +50,15 @@ def test_llm_foundry_runs_triton_unless_told_otherwise(job_of):
         for stated in (None, "flash", "flash2")
     }
     assert kernels == {None: "triton", "flash": "triton", "flash2": "flash2"}
+    job = job_of("llm-foundry-fsdp")
     slow, fast = (
-        estimate(job_of("llm-foundry-fsdp", stated), Layout(dp=8, zero_stage=3)).terms.attention
-        for stated in (None, "flash2")
+        estimate(one, Layout(dp=8, zero_stage=3)).terms.attention
+        for one in (job, job_of("llm-foundry-fsdp", "flash2"))
     )
-    assert slow > 1.5 * fast
+    machine = machine_of(job.cluster, "bf16")
+    factor = 1 / kernel_speed(machine, "triton", job.training.seq_length)
+    assert slow / fast == pytest.approx(factor, rel=0.05)
+    assert factor > 1.3
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_fit_begins_where_the_last_one_ended():
 
 def test_a_number_that_one_source_asks_for_is_moved_by_it_alone(rows, monkeypatch):
     """vTrain alone asks for a tenth more of one number, all others for a fifth more of another."""
-    names = ["host_legacy", "host_moe"]
+    names, rows = ["host_legacy", "host_moe"], rows[::4]
     own = np.array([row.source == "vtrain" for row in rows])
     slope = np.stack([np.where(own, 1.0, 0.0), np.where(own, 0.0, 1.0)], axis=1)
     theta = np.array([0.1, 0.2])

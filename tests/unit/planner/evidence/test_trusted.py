@@ -22,6 +22,7 @@ from trainplan.planner.questions.outcome import kept_layout
 from trainplan.planner.questions.search import search
 from trainplan.planner.questions.trust import time_for_answer
 from trainplan.planner.questions.why_not import why_not
+from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
 FEW = Measurements(
@@ -167,7 +168,8 @@ def test_a_written_plan_is_read_back_as_trusted(small_gpus, free, trusted):
 
 
 def test_near_ties_inside_come_before_near_ties_outside(make_job):
-    plan = search(make_job("llama2-13b", "2x8:a100-sxm-80gb", 256, 4096))
+    even = SearchOptions(fix=(parse_choice("stages=even", excluded=False),))
+    plan = search(make_job("llama2-13b", "2x8:a100-sxm-80gb", 256, 4096), even)
     inside = [one.inside_measured for one in plan.candidates if one.near_tie]
     assert set(inside) == {True, False}
     assert inside == sorted(inside, reverse=True)
