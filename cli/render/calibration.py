@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -20,6 +21,7 @@ from trainplan.cli.render.parts.text import (
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
+from trainplan.costmodel.machine.uncertainty import kind_was_seen
 from trainplan.costmodel.measured.calibration import refusal
 from trainplan.costmodel.spec.evidence.calibration import (
     Calibration,
@@ -63,9 +65,20 @@ def calibration_page(calibration: Calibration, path: Path | None) -> Iterator[Re
     notes = tuple(_notes(calibration))
     if notes:
         yield notes_part(notes)
+    yield section("Next", _next(calibration, path))
+
+
+def _next(calibration: Calibration, path: Path | None) -> str:
+    """What to do with it."""
+    if calibration.refused:
+        return (
+            "leave it out: it changes nothing; measure more layouts of one model on one machine, "
+            "or leave out runs that were disturbed, and calibrate again"
+        )
+    if path is None:
+        return "add --output calibration.json"
     beside = " beside the profile's" if calibration.profile_digest else ""
-    use = f"add --profile {shlex.quote(str(path))}{beside} to `plan search` and `plan estimate`"
-    yield section("Next", use if path else "add --output calibration.json")
+    return f"add --profile {shlex.quote(str(path))}{beside} to `plan search` and `plan estimate`"
 
 
 def _headline(calibration: Calibration) -> Text:
@@ -146,6 +159,21 @@ def _error(predicted: float, run: CalibrationRun) -> str:
     return f"{(predicted / run.measured_step_time_s - 1) * 100:+.1f} %"
 
 
+def _believed(calibration: Calibration) -> str:
+    """How far the runs are followed, and what decides it."""
+    gpu, precision, runtime = calibration.gpu, calibration.precision, calibration.runtime
+    machine = f"{gpu} in {precision} under {runtime}"
+    known = (
+        f"constants were fitted on runs of {machine}, so these are believed less"
+        if kind_was_seen(gpu, precision, runtime)
+        else f"no constant was fitted on runs of {machine}, so these are believed more"
+    )
+    says = median(run.before_step_time_s / run.measured_step_time_s for run in calibration.runs)
+    return (
+        f"the runs alone say {says:.3f} (median); {known}, for their model most, for others least"
+    )
+
+
 def _notes(calibration: Calibration) -> Iterator[str]:
     if calibration.refused:
         yield (
@@ -153,6 +181,7 @@ def _notes(calibration: Calibration) -> Iterator[str]:
             "check that all are of one machine and one version of the runtime"
         )
         return
+    yield _believed(calibration)
     network, overhead = calibration.inter_node_bandwidth, calibration.fixed_overhead_seconds
     if not network.identified:
         yield (

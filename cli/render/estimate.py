@@ -11,6 +11,7 @@ from trainplan.cli.render.parts.breakdown import memory_table, terms_table
 from trainplan.cli.render.parts.differences import remedies_json, remedies_part
 from trainplan.cli.render.parts.evidence import evidence_lines
 from trainplan.cli.render.parts.headline import fit_line, headline, job_line, refusals
+from trainplan.cli.render.parts.interval import interval_lines
 from trainplan.cli.render.parts.lanes import lanes_part
 from trainplan.cli.render.parts.placement import groups_part
 from trainplan.cli.render.plan import notes_part
@@ -37,8 +38,9 @@ def estimate_page(
     cannot = refusals(job, notes)
     yield headline(job, layout, estimate, spent=spent, cannot=cannot)
     fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
-    told = map(Text, evidence_lines(evidence_of(job, layout)))
-    yield Group(job_line(job), *fit, *told)
+    known = evidence_lines(evidence_of(job, layout))
+    told = (*known, *interval_lines(job, estimate.uncertainty))
+    yield Group(job_line(job), *fit, *map(Text, told))
     yield from groups_part(job, layout)
     yield terms_table(estimate)
     yield Group("Memory of each pipeline rank, GiB", memory_table(estimate.memory))

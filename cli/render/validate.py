@@ -46,6 +46,11 @@ EXPLAINED = (
     "Error: predicted / measured - 1. bias: its median; median, mean: of its size. The first line "
     "is the mean of the medians of the sources, those with fewer than 8 runs as one."
 )
+RANKED = (
+    "regret: how much slower than the best measured layout the one is that the model would pick; "
+    "near-ties: layouts that it cannot tell from that, with it; by evidence: regret of the first "
+    "of them as `plan search` lists them; all measured: of who runs them and takes the fastest."
+)
 SIDES = ("inside", "faster", "slower")
 """Where measured steps lie: in their interval, or on which side of it."""
 LISTED = 8
@@ -108,7 +113,7 @@ def _step_parts(scores: Scores) -> Iterator[RenderableType]:
         yield EXPLAINED
     if scores.ranking:
         yield Group("Order of the layouts of one job", ranking_table(scores.ranking))
-        yield sizes_table(scores.ranking)
+        yield Group(sizes_table(scores.ranking), RANKED)
     if scores.coverage:
         yield coverage_table(scores)
 

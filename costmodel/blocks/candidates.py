@@ -10,11 +10,10 @@ from typing import Generic, TypeVar
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.scaling import scaled_by
+from trainplan.costmodel.machine.hardware import GemmRate
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec
-from trainplan.costmodel.spec.job import Float8Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +28,13 @@ class Context:
     def shared(self) -> tuple[Job, Machine, RuntimeTraits]:
         """Its three parts, in the order of the fields."""
         return self.job, self.machine, self.traits
+
+    @property
+    def linear(self) -> GemmRate:
+        """Curve of the products of layers, whose operands are scaled as the runtime does in fp8."""
+        fp8 = self.job.training.precision == "fp8"
+        recipe = self.traits.kernels.fp8_recipe if fp8 else "tensorwise"
+        return replace(self.machine.linear, recipe=recipe)
 
     def with_table(self, table: LayoutTable) -> Candidates:
         """These layouts, or others, in this context."""
@@ -66,16 +72,8 @@ def of_kinds(candidates: Candidates) -> tuple[Candidates, ...]:
 
 
 def context_of(job: Job, machine: Machine) -> Context:
-    """A job on a machine, in the runtime that it names, whose products scale as it does."""
-    traits = traits_of(job)
-    recipe = traits.kernels.fp8_recipe if job.training.precision == "fp8" else "tensorwise"
-    return Context(job, _scaled(Identical(machine), recipe), traits)
-
-
-@lru_cache(maxsize=64)
-def _scaled(machine: Identical[Machine], recipe: Float8Recipe) -> Machine:
-    """One object for each machine and recipe, by which formulas remember."""
-    return scaled_by(machine.of, recipe)
+    """A job on a machine, in the runtime that it names."""
+    return Context(job, machine, traits_of(job))
 
 
 T = TypeVar("T")

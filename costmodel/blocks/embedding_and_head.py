@@ -153,9 +153,7 @@ def mtp_projection_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, Flo
     zero = np.zeros(shapes.size)
     h = shapes.job.model.hidden_size
     product = Product(shapes.tokens / shapes.table.tp, zero + h, zero + 2 * h)
-    seconds = linear_seconds(
-        shapes.machine, shapes.machine.linear, [product], shapes.gradient_bytes
-    )
+    seconds = linear_seconds(shapes.machine, shapes.linear, [product], shapes.gradient_bytes)
     added = shapes.accumulation_seconds(2 * h * h / shapes.table.tp)
     return (
         pass_seconds(shapes.size, gemm=seconds.forward),

@@ -235,7 +235,7 @@ def scales_rows(candidates: Candidates) -> bool:
     Source: pytorch/torchtitan@b5bcd76c `components/quantization/float8.md`, all communication is in
     high precision; pytorch/pytorch issue 149990, such gathers are not fused with a product.
     """
-    return candidates.machine.linear.recipe != "tensorwise"
+    return candidates.linear.recipe != "tensorwise"
 
 
 def gathered_share(candidates: Candidates) -> float:

@@ -18,7 +18,7 @@ def side_part(shapes: Shapes) -> Part:
     tokens, zero = shapes.tokens / shapes.residual_shards, np.zeros(shapes.size)
     pairs = shapes.job.model.side_products
     products = [Product(tokens, zero + outputs, zero + inputs) for inputs, outputs in pairs]
-    seconds = linear_seconds(shapes.machine, shapes.machine.linear, products, shapes.gradient_bytes)
+    seconds = linear_seconds(shapes.machine, shapes.linear, products, shapes.gradient_bytes)
     return Part(
         pass_seconds(shapes.size, gemm=seconds.forward),
         pass_seconds(shapes.size, gemm=seconds.backward),

@@ -119,7 +119,7 @@ def _part(columns: _Columns, products: list[Product], moved: FloatColumn, *, hal
     input backward, and reads what it kept.
     """
     of = columns.shapes
-    rate = of.machine.half if half else of.machine.linear
+    rate = of.machine.half if half else of.linear
     size, weights = len(of.table), np.zeros(len(of.table))
     gemm = linear_seconds(of.machine, rate, products, of.gradient_bytes) if products else None
     for one in products:

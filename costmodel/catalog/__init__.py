@@ -24,6 +24,7 @@ from trainplan.costmodel.spec.evidence.constants import Constants, Intervals
 from trainplan.costmodel.spec.evidence.spreads import Spreads
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
 from trainplan.costmodel.spec.host import DriveSpec, HostSpec
+from trainplan.costmodel.spec.job import LOW_PRECISION
 
 
 class FittedConstant(Sourced):
@@ -245,6 +246,19 @@ def _drives(known: SourcedDrives) -> DriveSpec:
 def fitted(name: str) -> FittedConstants:
     """What was fitted on measurements of one GPU; empty where nothing was."""
     return _fitted().gpu.get(name, FittedConstants())
+
+
+def products_fit(precision: str) -> str:
+    """Name of the fit of linear layers in training."""
+    if precision == "nvfp4":
+        return "nvfp4_training"
+    return "fp8_training" if precision in LOW_PRECISION else "bf16"
+
+
+def sustained_fits(precision: str) -> tuple[str, ...]:
+    """Precisions whose sustained factor a precision takes: its own, the next lower ones', bf16."""
+    family = {"mxfp8": ("mxfp8", "fp8"), "nvfp4": ("nvfp4", "mxfp8", "fp8"), "fp16": ()}
+    return (*family.get(precision, (precision,)), "bf16")
 
 
 def stand_in(name: str) -> str | None:

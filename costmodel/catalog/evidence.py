@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.spec.gpu import EvidenceKind, FittedConstants
-from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
+from trainplan.costmodel.spec.job import Precision
 
 ORDER: tuple[EvidenceKind, ...] = ("measured", "stand-in", "assumed")
 """Best first."""
@@ -60,14 +60,14 @@ def _of(
 
 
 def _gemm(fits: FittedConstants, precision: Precision) -> Iterable[EvidenceKind]:
-    name = "fp8_training" if precision in LOW_PRECISION else "bf16"
+    name = catalog.products_fit(precision)
     return (fits.gemm[name].kind,) if name in fits.gemm else ()
 
 
 def _loop(fits: FittedConstants, precision: Precision) -> Iterable[EvidenceKind]:
     """Speed of a training loop over a burst: of the precision, or the next one that has it."""
-    near = "fp8" if precision in LOW_PRECISION else "bf16"
-    return [fits.sustained[name].kind for name in (precision, near) if name in fits.sustained][:1]
+    names = catalog.sustained_fits(precision)
+    return [fits.sustained[name].kind for name in names if name in fits.sustained][:1]
 
 
 def _attention(fits: FittedConstants, _: Precision) -> Iterable[EvidenceKind]:

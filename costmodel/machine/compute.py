@@ -83,7 +83,8 @@ def product_seconds(
 ) -> FloatColumn:
     """Seconds of one matrix product, as measured products near its shape say.
 
-    Source: `roofline_seconds`; low precision adds the cast of its activation operand (CAST_BYTES).
+    Source: `roofline_seconds`; low precision adds the cast of its activation operand
+    (MOVED_TO_CAST).
     """
     seconds = roofline_seconds(machine.memory_bytes_per_second, rate, product, output_bytes)
     if rate.residuals:

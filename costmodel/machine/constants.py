@@ -177,7 +177,7 @@ def _group_machine(
     if precision not in spec.peak_tflops:
         names = [p for p in get_args(Precision) if p in spec.peak_tflops]
         raise UnsupportedError(
-            f"{group.gpu} has no {precision} matrix units: choose --precision {' or '.join(names)}"
+            f"no {precision} speed of {group.gpu} is known: choose --precision {' or '.join(names)}"
         )
     half_key = precision if precision in FULL_WIDTH else bf16_key
     half = gemm_rate(known, half_key, trace)

@@ -56,9 +56,7 @@ ASSUMED_LINK_FRACTION = 0.75
 ASSUMED_ALPHA_US = 20.0
 """Latency of a collective without a fit. Source: all_reduce_8 on A100, 21 us."""
 
-TRAINING_FITS = {"nvfp4": "nvfp4_training"}
-"""Fits of linear layers in training, by precision; all other low ones take `fp8_training`."""
-CAST_BYTES = {"fp8": 3.0, "mxfp8": 3.0, "nvfp4": 3.4}
+MOVED_TO_CAST = {"fp8": 3.0, "mxfp8": 3.0, "nvfp4": 3.4}
 """Bytes moved to narrow one element of the activation operand of a product.
 
 Source: derived; 8 bits read 2 and write 1. NVFP4 reads the input and the output gradient for their
@@ -168,9 +166,7 @@ def attention_fit(known: KnownCurves, trace: list[Provenance]) -> AttentionFit:
 
 def gemm_rate(known: KnownCurves, key: str, trace: list[Provenance]) -> GemmRate:
     """A profile's curve of the precision itself, else the catalog's of its family."""
-    low = key in LOW_PRECISION
-    family = TRAINING_FITS.get(key, "fp8_training") if low else "bf16"
-    fit_key = key if key in known.measured.gemm else family
+    fit_key = key if key in known.measured.gemm else catalog.products_fit(key)
     fit = known.own.gemm.get(fit_key) or known.other.gemm.get(fit_key) or ASSUMED_GEMM
     measured, own = fit_key in known.measured.gemm, fit_key in known.own.gemm
     trace.append(provenance(known, f"{key} {PRODUCTS}", fit, measured=measured, own=own))
@@ -180,7 +176,7 @@ def gemm_rate(known: KnownCurves, key: str, trace: list[Provenance]) -> GemmRate
         flop_factor=fit.flop_factor / (1.0 if measured else sustained(known, key)),
         byte_factor=fit.byte_factor,
         element_bytes=element_bytes(key),
-        cast_bytes=CAST_BYTES.get(key, 0.0),
+        cast_bytes=MOVED_TO_CAST.get(key, 0.0),
     )
 
 
@@ -196,8 +192,7 @@ def sustained(known: KnownCurves, precision: str) -> float:
     Looks for the precision, then for the next lower ones, then for bf16, in the fits of the GPU
     and of its stand-in. Measured curves say by themselves how products run.
     """
-    family = {"mxfp8": ("mxfp8", "fp8"), "nvfp4": ("nvfp4", "mxfp8", "fp8"), "fp16": ()}
-    for name in (*family.get(precision, (precision,)), "bf16"):
+    for name in catalog.sustained_fits(precision):
         for constants in (known.own, known.other):
             if name in constants.sustained:
                 return constants.sustained[name].value

@@ -9,10 +9,9 @@ get_tensor_memory_traffic_ovhd_s, and `float8/float8_ops.py`, addmm_float8_unwra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.spec.job import Float8Recipe
 
 TRANSPOSED_INPUT = 2
@@ -54,14 +53,3 @@ def scaling_bytes(
         return ScalingBytes(RESCALED * m * k, 0.0 * m)
     transposed = TRANSPOSED_INPUT * m * k + TRANSPOSED_GRADIENT * m * n
     return ScalingBytes(RESCALED * m * k, transposed + RESCALED * k * n)
-
-
-def scaled_by(machine: Machine, recipe: Float8Recipe) -> Machine:
-    """The machine whose products in low precision scale their operands in this way."""
-    if machine.linear.recipe == recipe:
-        return machine
-    return replace(
-        machine,
-        linear=replace(machine.linear, recipe=recipe),
-        groups=tuple(scaled_by(group, recipe) for group in machine.groups),
-    )

@@ -19,7 +19,7 @@ from trainplan.costmodel.machine.constants import Machine
 from trainplan.costmodel.machine.hardware import PRODUCTS
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.job import Graph
+from trainplan.costmodel.spec.job import Graph, Precision
 
 LEVEL = 0.8
 """Share of measured steps that should fall inside the interval."""
@@ -97,15 +97,25 @@ def regimes(job: Job, machine: Machine, kind: Kind) -> tuple[str, ...]:
 
 def seen(job: Job) -> bool:
     """Did a fitted run of any kind use these GPUs, this precision and this runtime?"""
+    precision, runtime = job.training.precision, job.runtime
+    return all(kind_was_seen(group.gpu, precision, runtime) for group in job.cluster.groups)
+
+
+def kind_was_seen(gpu: str, precision: Precision, runtime: str) -> bool:
+    """Did a fitted run of any kind use this GPU, precision and runtime?"""
     known = {name.rpartition(" ")[0] for name in catalog.intervals().regimes}
-    return {name.rpartition(" ")[0] for name in names_of_runs(job, "dense")} <= known
+    return _machine_name(gpu, precision, runtime) in known
 
 
 def names_of_runs(job: Job, kind: Kind) -> tuple[str, ...]:
     """GPU, precision, runtime and kind of each node group, as `intervals.toml` lists them."""
-    precision = job.training.precision
-    name = "bf16" if precision == "fp16" else precision
-    return tuple(f"{group.gpu} {name} {job.runtime} {kind}" for group in job.cluster.groups)
+    precision, runtime = job.training.precision, job.runtime
+    names = (_machine_name(group.gpu, precision, runtime) for group in job.cluster.groups)
+    return tuple(f"{name} {kind}" for name in names)
+
+
+def _machine_name(gpu: str, precision: Precision, runtime: str) -> str:
+    return f"{gpu} {'bf16' if precision == 'fp16' else precision} {runtime}"
 
 
 def calibrated_regime(job: Job) -> str:

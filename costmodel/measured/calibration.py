@@ -14,6 +14,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.hardware import Provenance
 from trainplan.costmodel.machine.reserve import with_reserve
+from trainplan.costmodel.machine.uncertainty import calibrated_regime
 from trainplan.costmodel.measured.effects import family_of
 from trainplan.costmodel.measured.profile import measured_machine, profile_notes
 from trainplan.costmodel.pipeline.node_groups import group_jobs
@@ -123,7 +124,9 @@ def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:
     return replace(
         with_scalars(machine, scalars_for(job, calibration)),
         provenance=_provenance(machine, calibration, job),
-        calibrated=_same_kind(job, calibration) and _names(job, calibration),
+        calibrated=_same_kind(job, calibration)
+        and _names(job, calibration)
+        and _is_known(job, calibration),
     )
 
 
@@ -170,6 +173,16 @@ def _same_kind(job: Job, calibration: Calibration) -> bool:
 def _names(job: Job, calibration: Calibration) -> bool:
     """Is it of the model or family of the job? Earlier releases knew one speed for all."""
     return not calibration.speeds or shared_speed(job, calibration) is not None
+
+
+def _is_known(job: Job, calibration: Calibration) -> bool:
+    """Is the speed known as well as steps are after a measured one? A run far off leaves it open.
+
+    Source: costmodel/catalog/intervals.toml, the regimes of calibrated machines.
+    """
+    speed = speed_for(job, calibration)
+    least, most = catalog.intervals().regimes[calibrated_regime(job)].factors
+    return speed.high * least <= speed.low * most
 
 
 def with_scalars(machine: Machine, scalars: Scalars) -> Machine:

@@ -19,6 +19,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
+from trainplan.costmodel.machine.uncertainty import NORMAL_80
 from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
 from trainplan.costmodel.measured.choice import choice_of
 from trainplan.costmodel.measured.effects import effects_of, machine_spread_of, shared_by
@@ -47,8 +48,6 @@ from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.job import Precision
 from trainplan.costmodel.step.simulate import step_seconds
 
-NORMAL_QUANTILE = 1.2816
-"""Of 90 %: the ends of an interval that holds 80 %."""
 LEAST_HARM = 1e-4
 """By how much left-out layouts must be predicted worse for scalars to be refused.
 
@@ -275,7 +274,7 @@ def _bandwidth(fit: Fit) -> FittedFactor:
 
 
 def _factor(value: float, spread: float, *, identified: bool) -> FittedFactor:
-    half = NORMAL_QUANTILE * spread
+    half = NORMAL_80 * spread
     return FittedFactor(
         value=math.exp(value),
         low=math.exp(value - half),
@@ -285,7 +284,7 @@ def _factor(value: float, spread: float, *, identified: bool) -> FittedFactor:
 
 
 def _overhead(fit: Fit) -> FittedScalar:
-    value, half = float(fit.theta[OVERHEAD]), NORMAL_QUANTILE * float(fit.spread[OVERHEAD])
+    value, half = float(fit.theta[OVERHEAD]), NORMAL_80 * float(fit.spread[OVERHEAD])
     return FittedScalar(
         value=value,
         low=max(0.0, value - half),

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8
+from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.casts import CAST_BYTES, needs_second_cast
 from trainplan.costmodel.layouts.table import ClassRows
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import streaming_bytes_per_second
@@ -16,21 +17,6 @@ from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.pipeline.ranks import Ranks
 
-TRANSPOSING = ("ada", "hopper", "blackwell-workstation")
-"""Architectures whose 8-bit products read both operands along the summed dimension, so that the
-backward pass needs a transposed copy of each weight.
-
-Source: NVIDIA/TransformerEngine @d0067d0d `pytorch/tensor/storage/float8_tensor_storage.py`,
-update_usage, and `pytorch/utils.py`, is_non_tn_fp8_gemm_supported: not with compute capability 10
-and 11.
-"""
-ELEMENT_BYTES = {"fp8": BYTES_FP8, "mxfp8": BYTES_FP8, "nvfp4": BYTES_FP8 / 2}
-"""Bytes of one weight that products read, by precision; scales are not counted.
-
-Source: derived; a weight of 8 bits is one byte of what products read, and one of 4 bits is half a
-byte, since two of them are packed into one.
-"""
-
 
 def copied_bytes(candidates: Candidates, machine: Machine) -> float:
     """Bytes moved for each weight of a product before its first pass of a step.
@@ -38,18 +24,18 @@ def copied_bytes(candidates: Candidates, machine: Machine) -> float:
     Weights in 16 bits are read once and written in low precision; the copy for the backward pass is
     written too where it is another. Weights that exist in low precision are transposed, read and
     written. mxfp8 has blocks along either dimension, so both copies come from 16 bits.
-    Source: NVIDIA/TransformerEngine @d0067d0d `pytorch/module/base.py`, quantize_weight (cached
-    over micro batches, renewed in the first), and `docs/examples/fp8_primer.ipynb`, handling
-    transposes; `PRIMARY_MESSAGE_BYTES`.
+    Source: `CAST_BYTES`; NVIDIA/TransformerEngine @d0067d0d `pytorch/module/base.py`,
+    quantize_weight (cached over micro batches, renewed in the first),
+    `pytorch/tensor/storage/float8_tensor_storage.py`, update_usage, and
+    `docs/examples/fp8_primer.ipynb`, handling transposes; `PRIMARY_MESSAGE_BYTES`.
     """
     kept, precision = candidates.traits.footprint.low_precision, candidates.job.training.precision
-    if kept == "cast" or precision not in ELEMENT_BYTES:
+    if kept == "cast" or precision not in CAST_BYTES:
         return 0.0
-    one = ELEMENT_BYTES[precision]
-    transposed = precision != "fp8" or machine.architecture in TRANSPOSING
+    one, again = CAST_BYTES[precision], needs_second_cast(precision, machine.architecture)
     if kept == "primary" and precision != "mxfp8":
-        return 2 * one * transposed
-    return BYTES_BF16 + one + one * transposed
+        return 2 * one * again
+    return BYTES_BF16 + one + one * again
 
 
 def rank_cast_seconds(candidates: Candidates, machine: Machine, ranks: Ranks) -> ClassRows:

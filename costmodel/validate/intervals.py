@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean
 
-from trainplan.costmodel.machine.uncertainty import UNMEASURED, calibrated_regime
-from trainplan.costmodel.spec.evidence.constants import IntervalEnds, Intervals
-from trainplan.costmodel.validate.comparison import comparison_width
+import numpy as np
+
+from trainplan.costmodel.machine.comparison import width_factor
+from trainplan.costmodel.machine.uncertainty import LEVEL, UNMEASURED, calibrated_regime
+from trainplan.costmodel.spec.evidence.constants import IntervalEnds, Intervals, IntervalWidth
 from trainplan.costmodel.validate.one_step import errors_after_one_step
+from trainplan.costmodel.validate.ranking import jobs_of
 from trainplan.costmodel.validate.residuals import (
     Miss,
     Residual,
@@ -52,6 +56,22 @@ def nested(regimes: Iterable[IntervalEnds]) -> Iterator[IntervalEnds]:
     for one in regimes:
         low, high = min(low, one.low), max(high, one.high)
         yield one.model_copy(update={"low": low, "high": high})
+
+
+def comparison_width(rows: Iterable[TimedRow]) -> IntervalWidth:
+    """Width of the error of the ratio of two step times, of layouts one doubling apart."""
+    errors = [
+        abs(_miss(one) - _miss(other)) / width_factor(one.layout, other.layout)
+        for group in jobs_of(rows)
+        for one, other in combinations(group, 2)
+        if one.layout != other.layout
+    ]
+    width = round(float(np.quantile(errors, LEVEL)), 3)
+    return IntervalWidth(half_width=width, runs=len(errors))
+
+
+def _miss(row: TimedRow) -> float:
+    return math.log(row.predicted_s / row.measured_s)
 
 
 def _calibrated(rows: Sequence[TimedRow]) -> dict[str, IntervalEnds]:

@@ -79,16 +79,10 @@ def other_family(one: Shared, other: Shared) -> bool:
 
 def step_of(row: TimedRow) -> Step:
     """A row as a step; its machine was seen where its kind is in `catalog/intervals.toml`."""
-    run, layout = row.run, row.prediction.layout
-    assert layout
     off = math.log(row.predicted_s / row.measured_s)
-    return measured_step(
-        run.source_group,
-        (row.job, layout),
-        off,
-        gpu_called(run.cluster.gpu),
-        was_seen=seen(row.job),
-    )
+    gpu = gpu_called(row.run.cluster.gpu)
+    ran = row.job, row.layout
+    return measured_step(row.run.source_group, ran, off, gpu, was_seen=seen(row.job))
 
 
 def measured_step(

@@ -86,11 +86,9 @@ def left_out(
 
 def kind_of(row: TimedRow) -> Kind:
     """Kind of run that a row is."""
-    layout, estimate = row.prediction.layout, row.estimate
-    assert layout
     graph = traits_of(row.job).host.cuda_graph
-    share = estimate.terms.host / estimate.step_time_s
-    return kind_of_run(row.job, graph, layout.zero_stage, share)
+    share = row.estimate.terms.host / row.estimate.step_time_s
+    return kind_of_run(row.job, graph, row.layout.zero_stage, share)
 
 
 def weights_of(rows: Iterable[TimedRow]) -> Sequence[float]:
@@ -104,7 +102,7 @@ def layout_key(row: TimedRow) -> str:
     """Equal for runs of one source that the model cannot tell apart."""
     job, run = row.job, row.run
     machine = f"{job.cluster.groups} {job.training} {job.runtime} {job.options}"
-    return f"{run.source_group} {run.model.name} {machine} {row.prediction.layout}"
+    return f"{run.source_group} {run.model.name} {machine} {row.layout}"
 
 
 def regimes_of(residuals: Sequence[Residual]) -> dict[str, IntervalEnds]:

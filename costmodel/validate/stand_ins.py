@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.validate.residuals import Miss, layout_key, weights_of
@@ -48,11 +47,9 @@ def _misses(rows: Sequence[TimedRow], names: Sequence[str | None]) -> Iterator[M
 
 def _seconds(row: TimedRow, name: str) -> float:
     """Step of a run whose GPU has the fits of another, and the datasheet of its own."""
-    job, layout = _renamed(row.job, name), row.prediction.layout
-    assert layout
-    machine = machine_of(job.cluster, job.training.precision)
-    candidates = Candidates(job, machine, traits_of(job), LayoutTable.of([layout]))
-    return float(step_seconds(candidates)[0])
+    job = _renamed(row.job, name)
+    context = context_of(job, machine_of(job.cluster, job.training.precision))
+    return float(step_seconds(context.with_table(LayoutTable.of([row.layout])))[0])
 
 
 def _renamed(job: Job, name: str) -> Job:

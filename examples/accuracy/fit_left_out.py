@@ -15,8 +15,6 @@ from fit_problem import Problem
 from fit_rows import FloatColumn, Row
 from fit_studies import without_studies
 
-from trainplan.costmodel.validate.steps import mean_of_medians
-
 LEAST_LEARNT = 0.1
 """Numbers of which the runs say less rest on their priors. Source: assumed."""
 
@@ -45,7 +43,7 @@ def leave_one_out(
     """
     rows, sources = problem.rows, sorted({row.source for row in problem.rows})
     result: dict[str, dict[str, float]] = {}
-    misses: list[Miss] = []
+    misses: dict[str, float] = {}
     without: dict[str, Fitted] = {}
     off = np.zeros(len(rows))
     for source in sources:
@@ -54,14 +52,14 @@ def leave_one_out(
         residual = residuals(left, without[source].theta, source)
         off[[row.source == source for row in rows]] = residual
         result[source] = {"n": len(left), "median_error": per_source(left, residual)[source] / 100}
-        misses += [Miss(row, source, float(miss)) for row, miss in zip(left, residual, strict=True)]
+        for row, miss in zip(left, residual, strict=True):
+            misses[row.run.id] = round(float(miss), 5)
         say(f"without {source:10} {100 * result[source]['median_error']:6.2f} %")
     whole = _fitted(problem, names, None)
     return {
         "sources": result,
         "mean_of_medians": float(np.mean([one["median_error"] for one in result.values()])),
-        "kinds": _kinds(misses),
-        "residuals": {miss.row.run.id: round(miss.residual, 5) for miss in misses},
+        "residuals": misses,
         "one_step": one_step_left_out(rows, off),
         "study_residuals": without_studies(problem, names),
         "fitted": {
@@ -122,28 +120,3 @@ def _number(
             if learnt >= LEAST_LEARNT and one.learnt[name] < learnt / 2
         ],
     }
-
-
-@dataclass(frozen=True)
-class Miss:
-    """A run, predicted by a fit that never saw its source."""
-
-    row: Row
-    source: str
-    residual: float
-    """ln(predicted / measured)."""
-
-    @property
-    def kind(self) -> str:
-        """Dense models and mixtures of experts are told apart."""
-        moe = self.row.case.job.model.moe
-        return "unseen_mixture_of_experts" if moe else "unseen_dense"
-
-
-def _kinds(misses: Sequence[Miss]) -> dict[str, float]:
-    """Mean of the medians of the sources, for dense models and mixtures of experts."""
-    groups: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for miss in misses:
-        groups[miss.kind][miss.row.run.source_group].append(math.expm1(miss.residual))
-    found = {kind: mean_of_medians(by_source.items()) for kind, by_source in groups.items()}
-    return {kind: mean[0] for kind, mean in sorted(found.items()) if mean}

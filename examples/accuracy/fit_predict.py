@@ -13,10 +13,9 @@ from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
 from fit_rows import FloatColumn, Row, speed_key
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine, hardware, machine_of
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.validate.cases.cases import Case
@@ -56,11 +55,10 @@ def log_step(
     case: Case, theta: Mapping[str, float], *, simulate: bool, left_out: str | None = None
 ) -> float:
     """Logarithm of the predicted step time: simulated, or its closed-form bound."""
-    machine = _machine(case, theta, left_out)
-    table, traits = LayoutTable.of([case.layout]), traits_of(case.job)
-    if simulate:
-        return math.log(float(step_seconds(Candidates(case.job, machine, traits, table))[0]))
-    return math.log(float(price(Candidates(case.job, machine, traits, table)).step_seconds[0]))
+    context = context_of(case.job, _machine(case, theta, left_out))
+    candidates = context.with_table(LayoutTable.of([case.layout]))
+    seconds = step_seconds(candidates) if simulate else price(candidates).step_seconds
+    return math.log(float(seconds[0]))
 
 
 def log_steps(

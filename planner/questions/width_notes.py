@@ -42,8 +42,8 @@ def _fused(job: Job, attention: float, _: Measured) -> Iterator[str]:
     if idle:
         yield (
             f"head_dim {max(dims)} runs on kernels {max(kernels)} wide, the rest zeros: at least "
-            f"{idle * attention:.1%} of the step; multiples of 32 up to 128, and of 64 beyond, "
-            "waste nothing"
+            f"{idle * attention * 100:.1f} % of the step; multiples of 32 up to 128, and of 64 "
+            "beyond, waste nothing"
         )
 
 
@@ -70,8 +70,8 @@ def _unfused(job: Job, attention: float, measured: Measured) -> Iterator[str]:
     lost = 1 - seconds(*(-(-dim // unit) * unit for dim in dims)) / seconds(*dims)
     yield (
         f"head_dim {odd[0]} is no multiple of {unit}, so unfused attention multiplies rows that "
-        f"tensor cores cannot load: at least {lost * attention:.1%} of the step; take another "
-        "number of heads, or fused attention"
+        f"tensor cores cannot load: at least {lost * attention * 100:.1f} % of the step; take "
+        "another number of heads, or fused attention"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import executed_by, traits_of
@@ -47,7 +47,7 @@ def other_schedules(
         table = table.take(~rule.broken(job, table))
     if not len(table):
         return ()
-    candidates = Candidates(job, machine, traits, table)
+    candidates = context_of(job, machine).with_table(table)
     used = price(candidates).memory.used
     fits = used <= machine.memory_bytes * (1 - memory_margin)
     seconds = np.full(len(table), np.inf)

@@ -65,6 +65,8 @@ def test_one_step_is_believed_in_part_and_the_page_asks_for_another_layout(tmp_p
     page = " ".join(plan("calibrate", *TINY, "--log", train, *LAYOUT).out.split())
     assert "one run is believed in part; measure another layout" in page
     assert "other models" in page
+    assert "the runs alone say 0.500 (median)" in page
+    assert "on runs of h100-sxm in bf16 under megatron-lm, so these are believed" in page
 
 
 def test_runs_that_a_correction_does_not_help_are_told_so_with_the_numbers(tmp_path: Path):
@@ -81,6 +83,7 @@ def test_runs_that_a_correction_does_not_help_are_told_so_with_the_numbers(tmp_p
     found = re.match(pattern, first)
     assert found
     assert float(found[1]) > float(found[2])
+    assert "Next leave it out: it changes nothing" in first
     written = json.loads(path.read_text())
     assert written["refused"]
     assert written["speed"]["value"] == 1.0

@@ -244,6 +244,24 @@ def test_a_name_in_a_file_cannot_steer_the_terminal(tmp_path):
     assert r"\x1b[2Jgone" in outcome.err
 
 
+def test_nor_can_names_of_runs_and_models(tmp_path):
+    run = own_run() | {"id": "\x1b[2Ja\nb"}
+    run["model"] = run["model"] | {"name": "c\x1b[2J"}
+    path = write_runs(tmp_path / "runs.jsonl", [run])
+    for outcome in (plan("validate", path, "--worst", "1"), plan("calibrate", path)):
+        assert outcome.code == 0
+        assert "\x1b" not in outcome.out + outcome.err
+        assert r"\x1b[2J" in outcome.out
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1])
+def test_a_share_of_a_stage_is_none_or_all_of_it_at_most(tmp_path, share):
+    layout = own_run()["layout"] | {"pp": 2, "recompute_fraction_per_stage": [share, 0]}
+    path = write_runs(tmp_path / "runs.jsonl", [own_run(layout=layout)])
+    line = refused(plan("validate", path))
+    assert "layout.recompute_fraction_per_stage.0: must be at" in line
+
+
 def test_the_published_runs_hold_no_name_outside_the_schema():
     for record in published(""):
         assert not unknown_names(record), record["id"]

@@ -150,6 +150,26 @@ def test_another_optimizer_changes_no_proof(make_job, training, memory_gib):
     assert_best_of_all(make_job("small-moe", "1x4:h100-sxm", 8, **training), memory_gib)
 
 
+@pytest.mark.grid
+@pytest.mark.parametrize("memory_gib", [80, 1.6])
+@pytest.mark.parametrize(
+    ("case", "precision", "options"),
+    [
+        (("small-dense", "1x4:h100-sxm", 16, "megatron-lm"), "fp8", {}),
+        (("small-dense", "2x2:mi300x", 8, "megatron-lm"), "fp8", {"fp8_param_gather": True}),
+        (("small-moe", "2x2:h100-sxm", 8, "megatron-bridge"), "fp8", {}),
+        (("small-moe", "1x4:b200", 8, "megatron-lm"), "nvfp4", {"moe_dispatcher": "hybridep"}),
+        (("small-dense", "1x4:h100-sxm", 8, "torchtitan"), "fp8", {"overlap_tp_comm": True}),
+        (("small-dense", "1x4:h100-sxm", 8, "torchtitan"), "fp8", {"fp8_recipe": "tensorwise"}),
+    ],
+)
+def test_products_in_low_precision_change_no_proof(make_job, case, precision, options, memory_gib):
+    *shape, runtime = case
+    update = {"runtime": runtime, "options": RuntimeOptions(**options)}
+    job = make_job(*shape, precision=precision).model_copy(update=update)
+    assert_best_of_all(job, memory_gib, parse_choice("stages=even", excluded=False))
+
+
 best_of = cache(search)
 
 
@@ -157,25 +177,27 @@ best_of = cache(search)
 def all_priced(job):
     """Every legal layout with its price: the same for any memory, so made once for all of it."""
     table = every_legal_layout(job)
-    return table, price(context_of(job, machine_of(job.cluster, "bf16")).with_table(table))
+    machine = machine_of(job.cluster, job.training.precision)
+    return table, price(context_of(job, machine).with_table(table))
 
 
-def assert_best_of_all(job, memory_gib):
+def assert_best_of_all(job, memory_gib, *fix):
     """The answer is as fast as the fastest of all legal layouts that fit; none, if none fits."""
     table, priced = all_priced(job)
     group = job.cluster.groups[0].model_copy(update={"memory_gib": memory_gib})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
-    machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
+    machine = machine_of(job.cluster, job.training.precision)
     fits = priced.memory.fits(machine.memory_bytes * 0.95)
-    plan = search(job, SearchOptions(top=3, search_options="none"))
+    plan = search(job, SearchOptions(top=3, search_options="none", fix=fix))
     if not fits.any():
         assert not hasattr(plan, "best")
         return
     fitting = table.take(fits)
     near = priced.step_seconds[fits] <= plan.best.estimate.step_time_s * (1 + 1e-12)
     assert near.any()
-    simulated = step_seconds(Candidates(job, machine, traits, fitting.take(near)))
+    simulated = step_seconds(context_of(job, machine).with_table(fitting.take(near)))
     assert plan.best.estimate.step_time_s == pytest.approx(simulated.min(), rel=1e-12)
+    assert plan.certificate.optimal or not fix
 
 
 @pytest.mark.parametrize("name", ["megatron-lm", "torchtitan", "megatron-zero-bubble"])

@@ -136,19 +136,19 @@ def _folded(text: str) -> str:
 def ties_lines(plan: Plan) -> Iterator[str]:
     """What `~` means, and in which order the rows come that have it."""
     ties = [candidate for candidate in plan.candidates if candidate.near_tie]
-    close = f"with row 1 ({near_tie_text()})"
+    close = f"may be as fast as row 1 ({near_tie_text()})"
     if len(ties) == 1:
-        yield f"Row {ties[0].rank} (~) ties {close}."
+        yield f"Row {ties[0].rank} (~) {close}."
     elif ties:
         behind = {candidate.inside_measured for candidate in ties}
-        order = ", those inside what was measured first" if len(behind) > 1 else ""
-        yield f"Rows {ties[0].rank} to {ties[-1].rank} (~) tie {close}{order}."
+        order = "; those inside what was measured come first" if len(behind) > 1 else ""
+        yield f"Rows {ties[0].rank} to {ties[-1].rank} (~) {close}{order}."
 
 
 def near_tie_text() -> str:
     """How close a near-tie is."""
     least, most = map(percent, near_tie_range())
-    return f"within {least}, {most} if it is most unlike"
+    return f"within {least}, or {most} where most unlike"
 
 
 def legend(plan: Plan) -> Iterator[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.cli.render.parts.interval import interval_lines
 from trainplan.cli.render.parts.objective import amount
 from trainplan.cli.render.parts.text import gib, percent, plural
 from trainplan.planner.evidence import Evidence
@@ -50,6 +51,7 @@ def plan_evidence_lines(plan: Plan, *, verbose: bool = True) -> Iterator[str]:
     if plan.evidence is None:
         return
     yield from evidence_lines(plan.evidence, verbose=verbose)
+    yield from interval_lines(plan.job, plan.best.estimate.uncertainty, verbose=verbose)
     yield from _near_tie_line(plan, plan.evidence)
     yield from _price_lines(plan)
 

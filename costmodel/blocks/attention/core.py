@@ -152,7 +152,7 @@ def selected_operations(shapes: Shapes) -> Module:
     width = model.num_key_value_heads * model.head_dim
     keys = Product(shapes.tokens, width / tp, zero + model.hidden_size)
     output = Product(shapes.tokens, zero + model.hidden_size, value_columns(model) / tp)
-    products = linear_seconds(shapes.machine, shapes.machine.linear, [keys, output])
+    products = linear_seconds(shapes.machine, shapes.linear, [keys, output])
     moved = elementwise_seconds(shapes.machine, _moved_bytes(shapes))
     rows = 4 / shapes.residual_shards + gathered_rows(shapes) - selected_rows(shapes)
     copies = kept_key_value_width(shapes) - key_value_width(shapes)
@@ -172,7 +172,7 @@ def all_but_projections(shapes: Shapes, again: PassSeconds, kept: FloatColumn) -
         return []
     width = query_columns(model) + key_value_columns(model)
     inputs = Product(shapes.tokens, width / tp, np.zeros(shapes.size) + model.hidden_size)
-    products = linear_seconds(shapes.machine, shapes.machine.linear, [inputs])
+    products = linear_seconds(shapes.machine, shapes.linear, [inputs])
     still = shapes.tokens * (model.hidden_size / shapes.residual_shards + width / tp)
     dropped = kept - shapes.storage * still
     return [Module("maxtext_save_qkv_proj", again.total - products.forward, dropped)]
@@ -210,7 +210,7 @@ def _low_rank_output(shapes: Shapes, low: LowRankSpec) -> list[Product]:
 def _projections(shapes: Shapes) -> tuple[ForwardBackward, ForwardBackward]:
     """All projections, and the up-projections of MLA alone."""
     model, tokens, tp = shapes.job.model, shapes.tokens, shapes.table.tp
-    h, mla, rate = model.hidden_size, model.mla, shapes.machine.linear
+    h, mla, rate = model.hidden_size, model.mla, shapes.linear
 
     def product(n: FloatColumn | float, k: FloatColumn | float) -> Product:
         return Product(tokens, np.zeros(shapes.size) + n, np.zeros(shapes.size) + k)

@@ -55,7 +55,7 @@ def products_seconds(shapes: Shapes, width: int) -> ForwardBackward:
     cut = width / shapes.table.tp
     return linear_seconds(
         shapes.machine,
-        shapes.machine.linear,
+        shapes.linear,
         [Product(shapes.tokens, ups * cut, zero + h), Product(shapes.tokens, zero + h, cut)],
         shapes.gradient_bytes,
     )
@@ -132,6 +132,6 @@ def selected_operations(shapes: Shapes, width: int, activation: FloatColumn) -> 
     """
     zero, cut = np.zeros(shapes.size), width / shapes.table.tp
     up = Product(shapes.tokens, cut, zero + shapes.job.model.hidden_size)
-    product = linear_seconds(shapes.machine, shapes.machine.linear, [up])
+    product = linear_seconds(shapes.machine, shapes.linear, [up])
     dropped = 2 * shapes.storage * shapes.tokens * cut
     return Module("torchtitan_selective_op", product.forward + activation, dropped)

@@ -145,7 +145,7 @@ def _latent(shapes: Shapes, routing: _Routing, width: int) -> Part:
     machine, moe = shapes.machine, routing.moe
     products = linear_seconds(
         machine,
-        machine.half if moe.wide_latent else machine.linear,
+        machine.half if moe.wide_latent else shapes.linear,
         [Product(tokens, narrow, wide), Product(tokens, wide, narrow)],
         shapes.gradient_bytes,
     )

@@ -132,7 +132,7 @@ def _projections(shapes: Shapes, sizes: Carried) -> ForwardBackward:
         *(Product(own, zero + columns, h) for columns in sizes.whole),
         Product(shapes.tokens, h, sizes.outputs / tp),
     ]
-    return linear_seconds(shapes.machine, shapes.machine.linear, products, shapes.gradient_bytes)
+    return linear_seconds(shapes.machine, shapes.linear, products, shapes.gradient_bytes)
 
 
 def core_seconds(

@@ -47,7 +47,7 @@ def _indexer(shapes: Shapes, indexer: IndexerSpec) -> Part:
     sizes = ((width, latent), (indexer.head_dim + indexer.num_heads, model.hidden_size))
     products = linear_seconds(
         machine,
-        machine.linear,
+        shapes.linear,
         [Product(shapes.tokens, zero + n, zero + k) for n, k in sizes],
         shapes.gradient_bytes,
     )

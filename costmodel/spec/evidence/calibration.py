@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from typing import Self
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.job import Precision
@@ -30,6 +32,14 @@ class FittedScalar(Spec):
     identified: bool
     """The runs tell it apart from the others; if not, it is left at the value that changes
     nothing."""
+
+    @model_validator(mode="after")
+    def _lies_between(self) -> Self:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(
+                f"low <= value <= high must hold, got {self.low}, {self.value}, {self.high}"
+            )
+        return self
 
 
 class FittedFactor(FittedScalar):
@@ -72,7 +82,7 @@ class Calibration(Spec):
     gpu: str
     precision: Precision
     runtime: str
-    models: tuple[str, ...]
+    models: tuple[str, ...] = Field(min_length=1)
     """Models that ran."""
     profile_digest: str | None = None
     """Which profile it corrects; null: the catalog."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -46,6 +47,16 @@ NOT_READ = frozenset(
     }
 )
 """Names of `runs/v1` that no prediction depends on: remarks, and what other fields already say."""
+
+
+def _escaped(text: str) -> str:
+    """What a file says may not steer the terminal that shows it."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+Name = Annotated[str, AfterValidator(_escaped)]
+"""On one line."""
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class _Record(BaseModel):
@@ -83,7 +94,7 @@ class RunMoe(_Record):
 class RunModel(_Record):
     """Dimensions of the model."""
 
-    name: str = "custom"
+    name: Name = "custom"
     num_layers: PositiveInt | None = None
     hidden_size: PositiveInt | None = None
     intermediate_size: PositiveInt | None = None
@@ -140,7 +151,7 @@ class RunStage(_Record):
     tp: PositiveInt | None = None
     dp: PositiveInt | None = None
     ops: PositiveInt | None = None
-    recompute_frac: float | None = Field(default=None, ge=0.0, le=1.0)
+    recompute_frac: Share | None = None
 
 
 class RunOverlap(_Record):
@@ -171,7 +182,7 @@ class RunLayout(_Record):
     schedule: str | None = None
     recompute: Literal["none", "selective", "partial", "full"] | None = None
     recompute_modules: tuple[str, ...] | None = None
-    recompute_fraction_per_stage: tuple[float, ...] | None = None
+    recompute_fraction_per_stage: tuple[Share, ...] | None = None
     recompute_detail: str | None = None
     offload: object = None
     overlap: RunOverlap | None = None
@@ -204,18 +215,18 @@ class Measured(_Record):
 class MeasuredRun(_Record):
     """One line of a runs file: a measured run, or a label that says whether it fitted."""
 
-    id: str
+    id: Name
     model: RunModel
     training: RunTraining
     cluster: RunCluster
     layout: RunLayout
-    runtime: str
+    runtime: Name
     attention_backend: Attention | None = None
     measured: Measured = Measured()
     fits: bool | None = None
     device_memory_gib: PositiveFloat | None = None
     evidence: str | None = None
-    source_group: str = "user"
+    source_group: Name = "user"
     use: tuple[str, ...] = ()
     strict: bool = True
     """Everything that decides the step time is known; what is left out is the runtime's default."""

@@ -54,7 +54,7 @@ def _graph(job: Job) -> Iterator[Argument]:
         yield option("model", "--cuda-graph-modules", *modules)
 
 
-def few_bits_alone(job: Job) -> bool:
+def _few_bits_alone(job: Job) -> bool:
     """Do the layers have no weights of 16 bits?"""
     low = traits_of(job).footprint.low_precision == "primary"
     return low and job.training.precision in LOW_PRECISION
@@ -68,7 +68,7 @@ def _formats(job: Job, layout: Layout) -> Iterator[Argument]:
         yield switch("precision", "--use-precision-aware-optimizer")
         yield option("precision", "--exp-avg-dtype", options.moment_dtype)
         yield option("precision", "--exp-avg-sq-dtype", options.moment_dtype)
-    if few_bits_alone(job):
+    if _few_bits_alone(job):
         _refuse_few_bits(job, layout)
         yield switch("precision", f"--{'fp4' if precision == 'nvfp4' else 'fp8'}-param-gather")
         if precision == "mxfp8":

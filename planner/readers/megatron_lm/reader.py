@@ -138,7 +138,7 @@ def _question(
         return None, None, frozenset(), (Problem("bad_value", "illegal", says),)
     job = named(job, asked.model)
     if gpu := lacks_format(cluster, job.training.precision):
-        says = f"{gpu} has no {job.training.precision} matrix units: choose another format"
+        says = f"no {job.training.precision} speed of {gpu} is known: choose another format"
         problems = (*problems, Problem("gpu_lacks_format", "illegal", says))
     if layout is not None:
         job = with_exchange(arguments, job, layout)

@@ -210,11 +210,11 @@ def test_near_ties_are_explained_above_the_table_in_a_line(make_job):
     ]
     assert told == [
         [],
-        [f"Row 2 (~) ties with row 1 ({near_tie_text()})."],
-        [f"Rows 2 to 3 (~) tie with row 1 ({near_tie_text()})."],
+        [f"Row 2 (~) may be as fast as row 1 ({near_tie_text()})."],
+        [f"Rows 2 to 3 (~) may be as fast as row 1 ({near_tie_text()})."],
         [
-            f"Rows 2 to 4 (~) tie with row 1 ({near_tie_text()}), "
-            "those inside what was measured first."
+            f"Rows 2 to 4 (~) may be as fast as row 1 ({near_tie_text()}); "
+            "those inside what was measured come first."
         ],
     ]
 

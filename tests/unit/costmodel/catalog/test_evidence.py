@@ -34,6 +34,17 @@ def test_a_fit_that_is_assumed_says_so(monkeypatch: pytest.MonkeyPatch):
     assert evidence_of("h100-sxm", "bf16").weakest == "assumed"
 
 
+def test_products_in_four_bits_rest_on_fits_of_their_own(monkeypatch: pytest.MonkeyPatch):
+    known = catalog.fitted("b200")
+    assert evidence_of("b200", "nvfp4").products == "measured"
+    gemm = dict(known.gemm)
+    gemm["nvfp4_training"] = gemm["nvfp4_training"].model_copy(update={"kind": "assumed"})
+    guessed = known.model_copy(update={"gemm": gemm})
+    monkeypatch.setattr(catalog, "fitted", lambda _: guessed)
+    assert evidence_of("b200", "nvfp4").products == "assumed"
+    assert evidence_of("b200", "mxfp8").products == "measured"
+
+
 def test_amd_gpus_rest_on_numbers_of_their_own_and_say_which_are_assumed():
     assert evidence_of("mi300x", "bf16") == Evidence("assumed", "measured", "assumed")
     assert catalog.fitted("mi300x").gemm["bf16"].kind == "measured"

@@ -1,5 +1,7 @@
 """Scales of rows against one scale for a tensor, in products and in what ranks gather."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,6 @@ from trainplan.costmodel.machine.compute import (
     linear_seconds,
     product_seconds,
 )
-from trainplan.costmodel.machine.scaling import scaled_by
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.spec import Layout, RuntimeOptions
@@ -41,9 +42,8 @@ def machine(job_of):
 
 
 def linear(machine, recipe):
-    machine = scaled_by(machine, recipe)
     product = Product(np.array([M]), np.array([N]), np.array([K]))
-    return linear_seconds(machine, machine.linear, [product], 2)
+    return linear_seconds(machine, replace(machine.linear, recipe=recipe), [product], 2)
 
 
 def seconds(machine, moved):

@@ -13,7 +13,7 @@ from tests.grids import examples
 from tests.makespans import makespan_seconds
 from trainplan.cli.render.plan import others_part
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.ranks import ranks_of
@@ -222,15 +222,21 @@ def test_other_schedules_are_those_the_runtime_lacks(make_job):
     assert times == sorted(times)
 
 
-def test_another_schedule_is_priced_as_the_runtime_would_run_it(make_job):
-    job = make_job("llama3-8b", "2x8:h100-sxm", 128)
-    machine, layout = machine_of(job.cluster, "bf16"), Layout(tp=4, pp=4, sequence_parallel=True)
-    for other in other_schedules(job, machine, layout, 0.0):
-        if other.fits:
-            table = LayoutTable.of([under(job, layout, other.schedule)])
-            whole = explicit(Candidates(job, machine, runtime("megatron-lm"), table))[0]
-            assert other.step_time_s == pytest.approx(whole.step_time_s, rel=1e-12)
-            assert other.peak_reserved_bytes == whole.memory.peak_reserved_bytes
+@pytest.mark.parametrize(
+    ("name", "precision", "stage"), [("megatron-lm", "bf16", 1), ("torchtitan", "fp8", 2)]
+)
+def test_another_schedule_is_priced_as_the_runtime_would_run_it(make_job, name, precision, stage):
+    """In fp8 torchtitan scales rows, which costs its products more."""
+    job = on(make_job("llama3-8b", "2x8:h100-sxm", 128, precision=precision), name)
+    machine = machine_of(job.cluster, precision)
+    layout = Layout(tp=4, pp=4, sequence_parallel=True, zero_stage=stage)
+    found = [one for one in other_schedules(job, machine, layout, 0.0) if one.fits]
+    assert found
+    for other in found:
+        table = LayoutTable.of([under(job, layout, other.schedule)])
+        whole = explicit(context_of(job, machine).with_table(table))[0]
+        assert other.step_time_s == pytest.approx(whole.step_time_s, rel=1e-12)
+        assert other.peak_reserved_bytes == whole.memory.peak_reserved_bytes
 
 
 def test_orders_that_take_long_to_find_are_left_out(make_job):

@@ -36,10 +36,11 @@ def candidates_of(make_job):
         ("megatron-lm", ("fp8", "h100-sxm"), True, 1 + 1),
         ("megatron-lm", ("fp8", "b200"), None, 2 + 1),  # products read either way round
         ("megatron-bridge", ("fp8", "b200"), None, 0),
-        ("megatron-bridge", ("mxfp8", "b200"), None, 2 + 1 + 1),  # gathered in 16 bits
-        ("megatron-lm", ("mxfp8", "b200"), None, 2 + 1 + 1),
-        ("megatron-lm", ("nvfp4", "b200"), None, 2 + 0.5 + 0.5),
-        ("megatron-bridge", ("nvfp4", "b200"), None, 0.5 + 0.5),
+        ("megatron-lm", ("fp8", "mi300x"), None, 2 + 1 + 1),  # by rows alone
+        ("megatron-bridge", ("mxfp8", "b200"), None, 2 + 33 / 16),  # gathered in 16 bits
+        ("megatron-lm", ("mxfp8", "b200"), None, 2 + 33 / 16),  # a scale beside 32
+        ("megatron-lm", ("nvfp4", "b200"), None, 2 + 9 / 8),  # a scale beside 16
+        ("megatron-bridge", ("nvfp4", "b200"), None, 9 / 8),
         ("torchtitan", ("fp8", "h100-sxm"), None, 0),  # cast before each product
     ],
 )

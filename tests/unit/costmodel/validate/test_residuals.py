@@ -139,8 +139,17 @@ def test_runs_are_priced_as_if_nobody_had_measured_their_gpu():
     assert len(stand_in_misses(rows({"cluster": cluster}))) == 1
 
 
-def test_a_gpu_stands_in_for_itself_at_its_own_price(monkeypatch):
-    [row] = known = rows({})
+ROWWISE = {
+    "seq_length": 8192,
+    "global_batch_size": 128,
+    "precision": "fp8",
+    "precision_detail": "fp8-rowwise",
+}
+
+
+@pytest.mark.parametrize("change", [{}, {"runtime": "torchtitan", "training": ROWWISE}])
+def test_a_gpu_stands_in_for_itself_at_its_own_price(monkeypatch, change):
+    [row] = known = rows(change)
     monkeypatch.setattr("trainplan.costmodel.catalog.stand_in", lambda name: name)
     [miss] = stand_in_misses(known)
     assert miss.value == pytest.approx(log(row.measured_s / row.predicted_s))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import search as asked
 from trainplan.planner.questions.search import search
 
@@ -42,3 +43,15 @@ def replaced(reached, bound):
     """The same with a bound that some sum was rounded to."""
     target = reached.target.model_copy(update={"lower_bound": bound})
     return replace(reached, target=target, found=replace(reached.found, lower_bound_s=bound))
+
+
+@pytest.mark.parametrize("recipe", ["tensorwise", "rowwise", "rowwise_with_gw_hp"])
+def test_a_search_prices_products_scaled_as_the_answer_has_them(make_job, recipe):
+    job = make_job("llama3-8b", "1x8:h100-sxm", 128, 8192, precision="fp8")
+    options = job.options.model_copy(update={"fp8_recipe": recipe})
+    job = job.model_copy(update={"runtime": "torchtitan", "options": options})
+    found = search(job, SearchOptions(top=2))
+    proof, first = found.certificate, found.candidates[0].estimate.step_time_s
+    assert proof.optimal
+    assert first <= found.candidates[1].estimate.step_time_s
+    assert proof.uneven_stages.even_step_time_s >= first
