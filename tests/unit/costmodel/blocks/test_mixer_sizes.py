@@ -7,7 +7,7 @@ from tests.conftest import SMALL_DENSE, SMALL_MOE
 from tests.unit.costmodel.blocks.test_mixers import candidates, model
 from trainplan.costmodel.blocks.candidates import of_kinds
 from trainplan.costmodel.blocks.host import dense_launches, layer_launches, moe_launches
-from trainplan.costmodel.blocks.mixers.carried import heads_exchange
+from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED, heads_exchange
 from trainplan.costmodel.blocks.mixers.linear_attention import linear_attention_sizes
 from trainplan.costmodel.blocks.mixers.mamba import mamba_sizes
 from trainplan.costmodel.blocks.mixers.sparse import SCORE_PASSES, sparse_attention_part
@@ -103,7 +103,7 @@ def test_scores_of_an_indexer_pass_memory_three_times():
     more = whole.forward.elementwise - shared.forward.elementwise
     assert more == pytest.approx(added)
     flop = 2048 * 2048 * 8 * (64 + 1)
-    speed = 0.44 * columns.machine.attention_max_efficiency
+    speed = CHUNK_PRODUCTS_SPEED * columns.machine.attention_max_efficiency
     seconds = flop / (columns.machine.half.peak_flop_per_second * speed)
     assert whole.forward.attention - shared.forward.attention == pytest.approx(seconds)
     picked = 512 * (1 - 512 / 4096) / 1024  # of all keys

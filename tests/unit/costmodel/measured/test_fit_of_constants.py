@@ -105,9 +105,6 @@ def test_a_number_that_one_source_asks_for_is_moved_by_it_alone(rows, monkeypatc
     assert found["constants"]["host_moe"]["rests_on"] == []
     assert found["residuals"] == {row.run.id: 0.05 for row in rows}
     assert found["fitted"]["numbers"] == 2
-    assert found["kinds"] == dict.fromkeys(
-        ("unseen_dense", "unseen_mixture_of_experts"), pytest.approx(math.expm1(0.05))
-    )
 
 
 def test_the_catalog_holds_what_the_fit_wrote():
