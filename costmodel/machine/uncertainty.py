@@ -108,14 +108,16 @@ def kind_was_seen(gpu: str, precision: Precision, runtime: str) -> bool:
 
 
 def names_of_runs(job: Job, kind: Kind) -> tuple[str, ...]:
-    """GPU, precision, runtime and kind of each node group, as `intervals.toml` lists them."""
+    """GPU, precision, library (else runtime), kind of each node group, as in `intervals.toml`."""
     precision, runtime = job.training.precision, job.runtime
     names = (_machine_name(group.gpu, precision, runtime) for group in job.cluster.groups)
     return tuple(f"{name} {kind}" for name in names)
 
 
 def _machine_name(gpu: str, precision: Precision, runtime: str) -> str:
-    return f"{gpu} {'bf16' if precision == 'fp16' else precision} {runtime}"
+    """Source: runs of one library are alike; `RuntimeTraits.library`."""
+    library = catalog.intervals().libraries.get(runtime, runtime)
+    return f"{gpu} {'bf16' if precision == 'fp16' else precision} {library}"
 
 
 def calibrated_regime(job: Job) -> str:

@@ -86,6 +86,9 @@ class RuntimeTraits:
     runtime."""
     family: str = ""
     """Runtimes whose layouts run through the same code; empty: this one alone."""
+    library: str = ""
+    """Library whose layers it trains, as others do; empty: its own. Published runs of one are
+    evidence for all."""
 
     def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
         """The traits of a run that sets some options."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from trainplan.costmodel.machine.comparison import width_factor
 from trainplan.costmodel.machine.uncertainty import LEVEL, UNMEASURED, calibrated_regime
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.evidence.constants import IntervalEnds, Intervals, IntervalWidth
 from trainplan.costmodel.validate.one_step import errors_after_one_step
 from trainplan.costmodel.validate.ranking import jobs_of
@@ -47,7 +48,12 @@ def intervals(rows: Sequence[TimedRow], residuals: Sequence[Residual]) -> Interv
     unseen = ends_of("unseen", residuals)
     worse = nested((unseen, ends(stand_in_misses(known)), ends(assumed_misses(known))))
     regimes = regimes_of(residuals) | dict(zip(UNMEASURED, worse, strict=True))
-    return Intervals(comparison=comparison_width(rows), regimes=regimes | _calibrated(rows))
+    libraries = {name: one.library for name, one in RUNTIMES.items() if one.library}
+    return Intervals(
+        comparison=comparison_width(rows),
+        libraries=libraries,
+        regimes=regimes | _calibrated(rows),
+    )
 
 
 def nested(regimes: Iterable[IntervalEnds]) -> Iterator[IntervalEnds]:

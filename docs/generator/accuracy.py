@@ -189,7 +189,9 @@ def write_intervals(wanted: Intervals) -> None:
         "how is told in costmodel/validate/intervals.py.\n"
     )
     pair = f"half_width = {wanted.comparison.half_width}, runs = {wanted.comparison.runs}"
-    INTERVALS.write_text(f"{head}comparison = {{ {pair} }}\n\n[regimes]\n{rows}", encoding="utf-8")
+    names = ", ".join(f'{name} = "{one}"' for name, one in sorted(wanted.libraries.items()))
+    above = f"comparison = {{ {pair} }}\nlibraries = {{ {names} }}\n"
+    INTERVALS.write_text(f"{head}{above}\n[regimes]\n{rows}", encoding="utf-8")
     catalog.intervals.cache_clear()
 
 

@@ -165,6 +165,7 @@ def habits(stage: int, place: Place) -> Habits:
 MEGATRON_CORE = RuntimeTraits(
     name="Megatron Core",
     family="Megatron Core",
+    library="megatron-core",
     version=VERSION,
     kernels=Kernels(
         attention="flash",

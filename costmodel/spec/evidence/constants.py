@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import exp
 
-from pydantic import NonNegativeFloat, NonNegativeInt, NonPositiveFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, NonPositiveFloat, PositiveFloat
 
 from trainplan.costmodel.spec.base import Spec
 
@@ -147,4 +147,6 @@ class Intervals(Spec):
 
     comparison: IntervalWidth
     """Of the ratio of two step times of one job in layouts one doubling apart; `runs` are pairs."""
+    libraries: dict[str, str] = Field(default_factory=dict)
+    """Library of the layers of each runtime that does not train its own: regimes name that."""
     regimes: dict[str, IntervalEnds]

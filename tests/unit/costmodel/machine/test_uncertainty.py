@@ -11,10 +11,12 @@ from trainplan.costmodel.machine import machine_of, uncertainty
 from trainplan.costmodel.machine.uncertainty import (
     UNMEASURED,
     kind_of_run,
+    names_of_runs,
     regimes,
     seen,
     step_time_interval,
 )
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.evidence.constants import IntervalEnds, Intervals, IntervalWidth
 
 ENDS = {
@@ -134,3 +136,12 @@ def test_the_catalog_has_every_regime_there_may_be_and_worse_evidence_is_never_n
     assert [one.low for one in ends] == sorted((one.low for one in ends), reverse=True)
     assert [one.high for one in ends] == sorted(one.high for one in ends)
     assert ends[0].width < ends[-1].width
+
+
+def test_runs_of_one_library_are_evidence_for_every_runtime_that_trains_its_layers(make_job):
+    known = catalog.intervals()
+    assert known.libraries == {name: one.library for name, one in RUNTIMES.items() if one.library}
+    job = make_job("small-dense", "8x8:h100-sxm").model_copy(update={"runtime": "nemo"})
+    other = job.model_copy(update={"runtime": "megatron-lm"})
+    assert names_of_runs(job, "dense") == names_of_runs(other, "dense")
+    assert names_of_runs(job, "dense")[0] in known.regimes

@@ -93,7 +93,7 @@ def test_a_residual_is_of_a_fit_that_had_not_seen_the_run():
     known = rows({"id": "a"}, {"id": "b"}, {"id": "c"})
     [one] = left_out(known, {"a": -0.2, "b": 0.1}, {"a": 0.1, "c": 0.3})
     assert (one.without_study.value, one.without_source.value) == (0.2, -0.1)
-    assert one.regime == "h100-sxm bf16 megatron-lm dense"
+    assert one.regime == "h100-sxm bf16 megatron-core dense"
     assert one.study == "user llama3-8b"
 
 
