@@ -56,7 +56,7 @@ def comparison_spread(one: Layout, other: Layout) -> float:
 
     Source: derived; log ratios are normal, 80 % of them inside the width of `comparison`.
     """
-    return catalog.intervals().comparison.half_width / NORMAL_80 * width_factor(one, other)
+    return _one_change() * width_factor(one, other)
 
 
 def probability_faster(one: Layout, seconds: float, other: Layout, other_seconds: float) -> float:
@@ -86,8 +86,12 @@ def place_of_tie(inside: bool | None, seconds: float) -> tuple[bool, float]:  # 
 
 def near_tie_range() -> tuple[float, float]:
     """How much slower a near-tie may look: one change apart, and as unlike as can be."""
-    spread = catalog.intervals().comparison.half_width / NORMAL_80
-    return _fraction(spread), _fraction(spread * math.sqrt(MOST))
+    return _fraction(_one_change()), _fraction(_one_change() * math.sqrt(MOST))
+
+
+def _one_change() -> float:
+    """The spread of layouts one doubling apart."""
+    return catalog.intervals().comparison.half_width / NORMAL_80
 
 
 def _fraction(spread: float) -> float:

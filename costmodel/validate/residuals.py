@@ -15,7 +15,9 @@ import numpy as np
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.uncertainty import LEVEL, Kind, kind_of_run, names_of_runs
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.constants import IntervalEnds
+from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.steps import SMALL_SOURCE, TimedRow
 
 TAIL = (1 - LEVEL) / 2
@@ -93,16 +95,20 @@ def kind_of(row: TimedRow) -> Kind:
 
 def weights_of(rows: Iterable[TimedRow]) -> Sequence[float]:
     """One over the rows of a source that are of one job and layout."""
-    keys = [layout_key(row) for row in rows]
+    keys = [key_of(row) for row in rows]
     counts = Counter(keys)
     return [1 / counts[key] for key in keys]
 
 
-def layout_key(row: TimedRow) -> str:
+def key_of(row: TimedRow) -> str:
+    """The `layout_key` of a row."""
+    return layout_key(row.run, row.job, row.layout)
+
+
+def layout_key(run: MeasuredRun, job: Job, layout: Layout) -> str:
     """Equal for runs of one source that the model cannot tell apart."""
-    job, run = row.job, row.run
     machine = f"{job.cluster.groups} {job.training} {job.runtime} {job.options}"
-    return f"{run.source_group} {run.model.name} {machine} {row.layout}"
+    return f"{run.source_group} {run.model.name} {machine} {layout}"
 
 
 def regimes_of(residuals: Sequence[Residual]) -> dict[str, IntervalEnds]:

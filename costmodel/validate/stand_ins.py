@@ -11,7 +11,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.costmodel.validate.residuals import Miss, layout_key, weights_of
+from trainplan.costmodel.validate.residuals import Miss, key_of, weights_of
 from trainplan.costmodel.validate.steps import TimedRow
 
 NOBODY = "a GPU that nobody measured"
@@ -38,7 +38,7 @@ def _misses(rows: Sequence[TimedRow], names: Sequence[str | None]) -> Iterator[M
     for row, name, weight in zip(rows, names, weights_of(rows), strict=True):
         if name is None:
             continue
-        key = layout_key(row)
+        key = key_of(row)
         if key not in priced:
             priced[key] = _seconds(row, name)
         source = row.run.source_group

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trainplan.cli.files.runs import read_runs
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.cases.cases import Case, case_of
+from trainplan.costmodel.validate.residuals import layout_key
 from trainplan.costmodel.validate.steps import POOLED, SMALL_SOURCE
 
 FloatColumn = NDArray[np.float64]
@@ -47,35 +48,30 @@ def strict_rows() -> list[Row]:
         if case.run.measured.step_time_s
     ]
     sizes: dict[str, int] = defaultdict(int)
-    repeats: dict[tuple[str, str], int] = defaultdict(int)
+    repeats: dict[str, int] = defaultdict(int)
     for case in cases:
         sizes[case.run.source_group] += 1
     names = [
         case.run.source_group if sizes[case.run.source_group] >= SMALL_SOURCE else POOLED
         for case in cases
     ]
-    keys = [(name, _layout_key(case)) for name, case in zip(names, cases, strict=True)]
+    keys = [layout_key(case.run, case.job, case.layout) for case in cases]
     for key in keys:
         repeats[key] += 1
     distinct: dict[str, float] = defaultdict(float)
-    for key in keys:
-        distinct[key[0]] += 1 / repeats[key]
+    for name, key in zip(names, keys, strict=True):
+        distinct[name] += 1 / repeats[key]
     return [
         Row(
             case.run,
             case,
             name,
-            key[1],
+            key,
             _group_key(case),
             0.0 if case.run.source_group in NOT_FITTED else 1 / repeats[key] / distinct[name],
         )
         for name, case, key in zip(names, cases, keys, strict=True)
     ]
-
-
-def _layout_key(case: Case) -> str:
-    job = case.job
-    return f"{_group_key(case)} {case.layout} {job.options}"
 
 
 def _group_key(case: Case) -> str:
