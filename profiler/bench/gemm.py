@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from trainplan.costmodel.machine.hardware import element_bytes
 from trainplan.costmodel.spec.evidence.profile import Point, ProductPoint
-from trainplan.costmodel.spec.job import Precision
-from trainplan.profiler.bench.inputs.shapes import Shape, shapes
+from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
+from trainplan.profiler.bench.inputs.scaled import Way, refusal, scaled, ways
+from trainplan.profiler.bench.inputs.shapes import Pass, Shape, passes, shapes
 from trainplan.profiler.bench.inputs.tensors import (
     Tensors,
     check_finite,
@@ -20,14 +22,15 @@ from trainplan.profiler.bench.inputs.tensors import (
     tensors,
     working_precision,
 )
+from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FP8_MULTIPLE = 16
-"""Dimensions that `torch._scaled_mm` takes. Source: its error message."""
+SPREAD_PASSES: frozenset[Pass] = frozenset({"forward", "input"})
+"""Products of no model are measured as those of all passes would be, where these differ."""
 
 
 def precisions(request: Request, place: Place) -> tuple[Precision, ...]:
@@ -36,31 +39,52 @@ def precisions(request: Request, place: Place) -> tuple[Precision, ...]:
         return ("fp16",) if request.precision == "fp16" else (working_precision(request, place),)
     if request.precision in ("fp32", "tf32"):
         return "bf16", "tf32", "fp32"
-    asked = (request.precision,) if request.precision in ("fp16", "fp8") else ()
-    return "bf16", *asked
+    return ("bf16",) if request.precision == "bf16" else ("bf16", request.precision)
 
 
 def product_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
-    """One task for each shape and format; fp8 takes multiples of 16 alone, one product a call."""
+    """One task for each shape, format and way to accumulate, after one whether there is the format.
+
+    What has sizes that a format does not take, or groups in 8 and 4 bits, is left out.
+    """
+    parts = passes(request)
     for precision in precisions(request, place):
+        if precision in LOW_PRECISION:
+            yield task(place, f"kernel {precision}", partial(_offered, precision, place))
         for shape in shapes(request, place.device):
-            aligned = not any(size % FP8_MULTIPLE for size in (shape.m, shape.n, shape.k))
-            if precision == "fp8" and (shape.groups > 1 or not aligned):
-                continue
-            measure = partial(_measure, shape, precision, place)
-            yield task(place, f"{shape.text} {precision}", measure)
+            for way in ways(shape, precision, parts.get(shape, SPREAD_PASSES)):
+                measure = partial(_measure, shape, precision, way, place)
+                yield task(place, f"{shape.text} {precision}{way.text}", measure)
 
 
-def _measure(shape: Shape, precision: Precision, place: Place, clock: Clock) -> Iterator[Point]:
+def _offered(precision: Precision, place: Place, clock: Clock) -> Iterator[Point]:
+    """Nothing to measure.
+
+    Raises:
+        ProfilerError: This torch on this GPU does not multiply the format.
+    """
+    reason = refusal(precision, device_of(place))
+    if reason:
+        name, version = torch.cuda.get_device_name(device_of(place)), torch.__version__
+        raise ProfilerError(
+            f"torch {version} on {name} does not multiply {precision} ({reason}): products in "
+            f"{precision} are not measured, estimates take their speed from the catalog"
+        )
+    yield from ()
+
+
+def _measure(
+    shape: Shape, precision: Precision, way: Way, place: Place, clock: Clock
+) -> Iterator[Point]:
     if not _available(shape, precision, place):
         return
     make = tensors(place, precision)
-    call = _caller(shape, precision, make)
+    call = _caller(shape, precision, way, make)
     with multiplied_in(precision):
         check_finite(call()(), f"product {shape.text} {precision}")
-        moved = make.dtype.itemsize * shape.groups
-        moved *= shape.m * shape.k + shape.k * shape.n + shape.m * shape.n
-        time = clock.time(rotated(place, moved, call))
+        read, written = element_bytes(precision), make.dtype.itemsize
+        moved = read * (shape.m * shape.k + shape.k * shape.n) + written * shape.m * shape.n
+        time = clock.time(rotated(place, shape.groups * moved, call))
     yield ProductPoint(
         m=shape.m,
         n=shape.n,
@@ -68,6 +92,8 @@ def _measure(shape: Shape, precision: Precision, place: Place, clock: Clock) -> 
         groups=shape.groups,
         precision=precision,
         weight_gradient=shape.weight_gradient,
+        fast_accumulation=way.fast_accumulation,
+        recipe=way.recipe,
         time=time,
     )
 
@@ -76,10 +102,7 @@ def _available(shape: Shape, precision: Precision, place: Place) -> bool:
     """Has this torch on this device the kernel? Where not, there is nothing to measure."""
     if shape.groups > 1:
         return grouped_product(device_of(place), dtype_of(precision)) is not None
-    if precision != "fp8":
-        return True
-    newest = torch.cuda.get_device_capability() >= (8, 9)  # Ada, Hopper and on; CDNA 3 is 9.4
-    return hasattr(torch, "_scaled_mm") and newest
+    return precision not in LOW_PRECISION or not refusal(precision, device_of(place))
 
 
 @cache
@@ -99,13 +122,13 @@ def grouped_product(device: str, dtype: torch.dtype) -> Callable[..., Tensor] | 
 
 
 def _caller(
-    shape: Shape, precision: Precision, make: Tensors
+    shape: Shape, precision: Precision, way: Way, make: Tensors
 ) -> Callable[[], Callable[[], Tensor]]:
     """Makes buffers and the call on them."""
     if shape.groups > 1:
         return partial(_grouped, shape, make)
-    if precision == "fp8":
-        return partial(_scaled, shape, make)
+    if precision in LOW_PRECISION:
+        return partial(scaled, shape, precision, way, make)
     if shape.part == "weight":
         return partial(_weight_gradient, shape, make)
     return partial(_plain, shape, make)
@@ -160,21 +183,6 @@ def _grouped(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
     else:
         right = make.normal(shape.groups, shape.k, shape.n)
     return lambda: kernel(left, right, offs=ends)
-
-
-def _scaled(shape: Shape, make: Tensors) -> Callable[[], Tensor]:
-    """fp8 with one scale for each operand; the cast of the operands is priced apart."""
-    low, one = _fp8(), torch.ones((), device=make.device, dtype=torch.float32)
-    left = make.normal(shape.m, shape.k).to(low)
-    right = make.normal(shape.n, shape.k).to(low).t()
-    return lambda: torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
-
-
-def _fp8() -> torch.dtype:
-    """AMD's CDNA 3 (gfx94x) multiplies a format without negative zero."""
-    if torch.version.hip and "gfx94" in torch.cuda.get_device_properties().gcnArchName:
-        return torch.float8_e4m3fnuz
-    return torch.float8_e4m3fn
 
 
 GEMM = Item("gemm", "matrix products of the model, and some far apart", product_tasks)

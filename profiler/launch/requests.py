@@ -8,7 +8,7 @@ from typing import Literal
 
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
+from trainplan.costmodel.spec.job import LOW_PRECISION
 from trainplan.profiler.bench.inputs.shapes import caps, model_shapes, products
 from trainplan.profiler.bench.layer import layer_tasks
 from trainplan.profiler.task import Place, Request
@@ -34,8 +34,6 @@ QUICK_SEQ_LENGTH: Mapping[Device, int] = {"cuda": 4096, "cpu": 256}
 LARGEST_TENSOR_PARALLEL: Mapping[Device, int] = {"cuda": 8, "cpu": 4}
 """Slices need no neighbours: a single GPU tells how fast those of a node of 8 will be."""
 MICRO_BATCH_SIZES: Mapping[Device, tuple[int, ...]] = {"cuda": (1, 2, 4), "cpu": (1, 2)}
-UNMEASURED: tuple[Precision, ...] = ("mxfp8", "nvfp4")
-"""Formats whose products need block scales, which this project does not measure."""
 NOTHING: Mapping[str, object] = MappingProxyType({})
 
 
@@ -98,7 +96,5 @@ def notes(request: Request, place: Place) -> Iterator[str]:
         yield f"a layer of {name} is too much work for this device and was not measured whole"
     if not any(model_shapes(request, limit)):
         yield f"no product of {name} was measured: choose a smaller model or a shorter sequence"
-    if request.precision in UNMEASURED:
-        yield f"products in {request.precision} are not measured: those of bf16 were"
     if request.precision in LOW_PRECISION and place.device == "cpu":
         yield f"a CPU multiplies no {request.precision}: bf16 was measured"

@@ -28,6 +28,7 @@ from trainplan.profiler.bench.drive import BLOCK_BYTES, drive_file  # noqa: E402
 from trainplan.profiler.bench.embedding_and_head import head_tokens  # noqa: E402
 from trainplan.profiler.bench.gemm import _measure  # noqa: E402
 from trainplan.profiler.bench.inputs.groups import Shape as GroupShape  # noqa: E402
+from trainplan.profiler.bench.inputs.scaled import SPLIT  # noqa: E402
 from trainplan.profiler.bench.inputs.shapes import Shape, caps  # noqa: E402
 from trainplan.profiler.bench.inputs.tensors import difference, tensors  # noqa: E402
 from trainplan.profiler.bench.layers.decoder import Layer  # noqa: E402
@@ -375,9 +376,13 @@ def test_kernels_of_attention_are_chosen_for_a_while():
     assert switches.mem_efficient_sdp_enabled()
 
 
-@pytest.mark.parametrize(("groups", "k"), [(1, 32), (4, 32)])
-def test_the_buffers_of_a_product_are_counted_with_every_group(monkeypatch, groups, k):
-    """Inputs, weights and outputs in 2 bytes: of so many are copies made to outgrow the cache."""
+@pytest.mark.parametrize(
+    ("precision", "read", "groups"), [("bf16", 2, 1), ("bf16", 2, 4), ("fp8", 1, 1)]
+)
+def test_the_buffers_of_a_product_are_counted_with_every_group(
+    monkeypatch, precision, read, groups
+):
+    """Outputs in 2 bytes: of so many are copies made to outgrow the cache."""
     counted = []
 
     def once(place, num_bytes, make):
@@ -385,10 +390,10 @@ def test_the_buffers_of_a_product_are_counted_with_every_group(monkeypatch, grou
         return lambda: None
 
     monkeypatch.setattr("trainplan.profiler.bench.gemm.rotated", once)
-    shape = Shape(m=16, n=48, k=k, groups=groups)
-    (point,) = _measure(shape, "bf16", CPU, OnceClock())
-    assert (point.m, point.n, point.k, point.groups) == (16, 48, k, groups)
-    assert counted == [2 * groups * (16 * k + k * 48 + 16 * 48)]
+    shape = Shape(m=16, n=48, k=32, groups=groups)
+    (point,) = _measure(shape, precision, SPLIT, CPU, OnceClock())
+    assert (point.m, point.n, point.k, point.groups) == (16, 48, 32, groups)
+    assert counted == [groups * (read * (16 * 32 + 32 * 48) + 2 * 16 * 48)]
 
 
 @pytest.mark.parametrize("operation", CALLS)

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from trainplan.costmodel.spec.base import Sourced, Spec
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
-from trainplan.costmodel.spec.job import Precision
+from trainplan.costmodel.spec.job import Float8Recipe, Precision
 from trainplan.costmodel.spec.model import ModelSpec
 
 SCHEMA = "trainplan/profile/v1"
@@ -25,10 +25,10 @@ from the others, a GPU that reports it was slowed down; `stated`: a figure of an
 repeats are unknown."""
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "p2p"]
 PERMUTES, LOSSES = ("permute", "permute_backward"), ("loss",)
-HOST_COPIES: tuple[Literal["host_to_device", "device_to_host"], ...] = (
-    "host_to_device",
-    "device_to_host",
-)
+HostCopy = Literal["host_to_device", "device_to_host"]
+HOST_COPIES: tuple[HostCopy, ...] = ("host_to_device", "device_to_host")
+SHARDING: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_reduce")
+"""What data parallelism hides behind compute."""
 Direction = Literal["host_to_device", "device_to_host", "host_to_host", "nvme_read", "nvme_write"]
 
 
@@ -59,6 +59,11 @@ class ProductPoint(Spec):
     weight_gradient: bool = False
     """Reduces over tokens into an fp32 gradient: `m` inputs and `n` outputs of the weight, `k`
     tokens, of one group on average."""
+    fast_accumulation: bool = False
+    """In fp8: sums stay in the matrix unit, as Transformer Engine and torchao have it forward; else
+    they are added up in fp32, as in both gradients. Some GPUs know one way alone."""
+    recipe: Float8Recipe = "tensorwise"
+    """In fp8: how operands are scaled."""
     time: Timing
 
 
@@ -125,10 +130,14 @@ class EndPoint(Spec):
 
 
 class OptimizerPoint(Spec):
-    """A step of Adam over parameters of one rank."""
+    """A step of an optimizer over parameters of one rank."""
 
     kind: Literal["optimizer"] = "optimizer"
+    name: str = "adamw"
+    """As `--optimizer` takes it."""
     num_params: Count
+    side: Count | None = None
+    """Of the square matrices the parameters lie in; null: they are one vector."""
     place: Literal["gpu", "cpu"] = "gpu"
     """Where states live and are updated."""
     threads: Count = 1
@@ -218,12 +227,15 @@ class OffloadedStepPoint(Spec):
 
 
 class OverlapPoint(Spec):
-    """Compute and communication at the same time."""
+    """Compute, and communication or copies, at the same time."""
 
     kind: Literal["overlap"] = "overlap"
-    operation: Operation
+    operation: Operation | HostCopy
+    """Of `p2p` every rank sends to the next one; copies are of pinned memory."""
     ranks: Count
+    """That communicate or copy at the same time."""
     num_bytes: Count
+    """As in `CollectivePoint`; of a copy those of one rank."""
     compute_slowdown: PositiveFloat
     """Seconds of the compute beside traffic over those alone."""
     communication_slowdown: PositiveFloat

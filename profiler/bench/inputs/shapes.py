@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product as combinations
 from math import ceil
@@ -184,6 +184,15 @@ def model_shapes(request: Request, limit: Caps) -> tuple[tuple[Shape, ...], ...]
         seen.update(new)
         result.append(tuple(new))
     return tuple(result)
+
+
+def passes(request: Request) -> Mapping[Shape, frozenset[Pass]]:
+    """In which passes of the model each of its products occurs: some numbers are those of two."""
+    found: dict[Shape, frozenset[Pass]] = {}
+    for size, degree in combinations(request.micro_batch_sizes, request.tensor_parallel):
+        for shape in products(request.model, size * request.seq_length, degree):
+            found[shape] = found.get(shape, frozenset()) | {shape.part}
+    return found
 
 
 def spread_shapes(device: Device, beside: Sequence[Shape], limit: Caps, count: int) -> list[Shape]:
