@@ -119,6 +119,12 @@ def grouped_rate(rate: GemmRate, *, weight_gradient: bool) -> GemmRate:
     return replace(rate, residuals=grouped or rate.residuals)
 
 
+def forward_rate(rate: GemmRate) -> GemmRate:
+    """The curve as measured forward products follow it: in fp8 they accumulate fast."""
+    by_row = rate.recipe != "tensorwise"
+    return replace(rate, residuals=(by_row and rate.fast_rows) or rate.fast or rate.residuals)
+
+
 def linear_seconds(
     machine: Machine, rate: GemmRate, products: Sequence[Product], gradient_bytes: int = BYTES_FP32
 ) -> ForwardBackward:
@@ -129,9 +135,9 @@ def linear_seconds(
     and B200, MooreThreads/SimuMax@4dcaae51 configs/system).
     Source: derived; Y = X W gives dX = dY W^T and dW += X^T dY. Scales of rows: `scaling_bytes`.
     """
-    output, by_row = machine.storage_bytes, rate.recipe != "tensorwise"
+    output, by_row, first = machine.storage_bytes, rate.recipe != "tensorwise", forward_rate(rate)
     weight_rate = machine.half if rate.recipe == "rowwise_with_gw_hp" else rate
-    forward = sum_columns(product_seconds(machine, rate, p, output) for p in products)
+    forward = sum_columns(product_seconds(machine, first, p, output) for p in products)
     inputs = sum_columns(
         product_seconds(machine, rate, Product(p.m, p.k, p.n), output) for p in products
     )
@@ -141,7 +147,8 @@ def linear_seconds(
     )
     if by_row:
         moved = [scaling_bytes(rate.recipe, p.m, p.n, p.k) for p in products]
-        forward = forward * machine.constants.rowwise_product
+        if rate.fast_rows is None:
+            forward = forward * machine.constants.rowwise_product
         inputs = inputs + elementwise_seconds(machine, sum_columns(one.inputs for one in moved))
         weight = weight + elementwise_seconds(machine, sum_columns(one.weight for one in moved))
     return ForwardBackward(forward, inputs + weight, weight)

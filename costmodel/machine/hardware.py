@@ -92,6 +92,10 @@ class GemmRate:
     """As `residuals` for the grouped products of experts, all groups together."""
     grouped_weight: Residuals | None = None
     """As `grouped`, weight gradients."""
+    fast: Residuals | None = None
+    """As `residuals`, of products in fp8 whose sums stay in the matrix unit, as forward ones do."""
+    fast_rows: Residuals | None = None
+    """As `fast`, where rows have scales."""
     recipe: Float8Recipe = "tensorwise"
     """How linear layers in fp8 scale their operands."""
 

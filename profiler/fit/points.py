@@ -24,6 +24,7 @@ from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import (
     LOSSES,
     PERMUTES,
+    SHARDING,
     AttentionPoint,
     CollectivePoint,
     OverlapPoint,
@@ -113,7 +114,7 @@ def fitted(profile: Profile, spec: GpuSpec) -> Profile:
     _messages(found, points_of(points, CollectivePoint))
     _across(found, points_of(points, CollectivePoint))
     _streams(found, points_of(points, StreamPoint))
-    _overlaps(found, points_of(points, OverlapPoint))
+    _overlaps(found, [p for p in points_of(points, OverlapPoint) if p.operation in SHARDING])
     curves = FittedConstants(
         gemm=found.gemm, collectives=found.collectives, attention=found.attention
     )
@@ -136,6 +137,7 @@ def _kept(profile: Profile) -> Mapping[str, Sourced]:
 def _products(found: _FitResult, points: Sequence[ProductPoint]) -> None:
     for precision in sorted({p.precision for p in points}):
         mine = [p for p in points if p.precision == precision and p.groups == 1]
+        mine = [p for p in mine if not p.fast_accumulation] or mine
         if precision not in found.spec.peak_tflops:
             found.notes.append(f"{precision} products: the peak of the GPU is not known")
             continue

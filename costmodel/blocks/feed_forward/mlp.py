@@ -19,6 +19,7 @@ from trainplan.costmodel.machine.compute import (
     ForwardBackward,
     Product,
     elementwise_seconds,
+    forward_rate,
     linear_seconds,
     product_seconds,
 )
@@ -105,7 +106,8 @@ def _tail(shapes: Shapes, width: int) -> PassSeconds:
     hidden = np.where(shapes.table.tiled_mlp == 1, 0.0, shapes.job.model.hidden_size)
     down = Product(shapes.tokens, hidden, width / shapes.table.tp)
     machine = shapes.machine
-    product = product_seconds(machine, machine.linear, down, machine.storage_bytes)
+    rate = forward_rate(machine.linear)
+    product = product_seconds(machine, rate, down, machine.storage_bytes)
     behind = np.where(shapes.table.sequence_parallel == 1, 0.5, 1.0) * (hidden > 0)
     return pass_seconds(shapes.size, gemm=product, tp_comm=behind * shapes.tp_exchange)
 

@@ -24,6 +24,7 @@ from trainplan.costmodel.machine.compute import (
     ForwardBackward,
     Product,
     elementwise_seconds,
+    forward_rate,
     grouped_rate,
     linear_seconds,
     product_seconds,
@@ -172,7 +173,8 @@ def _experts(shapes: Shapes, routing: _Routing) -> ForwardBackward:
         return product_seconds(machine, curve, Product(rows, n, k), shapes.storage)
 
     shapes_nk = [(ups * cut, h), (h, cut)]
-    forward = sum_columns(grouped(rate, m, n, k) for n, k in shapes_nk)
+    first = grouped_rate(forward_rate(machine.linear), weight_gradient=False)
+    forward = sum_columns(grouped(first, m, n, k) for n, k in shapes_nk)
     inputs = sum_columns(grouped(rate, m, k, n) for n, k in shapes_nk)
     weight = sum_columns(grouped(weight_rate, m_weights, n, k) for n, k in shapes_nk)
     return ForwardBackward(forward, inputs + weight, weight)

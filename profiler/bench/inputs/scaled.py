@@ -34,7 +34,8 @@ Source: pytorch/pytorch @0174dfab `aten/src/ATen/native/cuda/ScaledBlas.cpp`, _s
 BLOCKS = {"mxfp8": (32, "float8_e8m0fnu", 127), "nvfp4": (16, "float8_e4m3fn", 0x38)}
 """Numbers with one scale, its type, and the byte that is 1 in it.
 
-Source: derived, 2^(127 - 127) without sign and mantissa, 2^(7 - 7) above 3 bits of mantissa; as MULTIPLES, is_blockwise_1x32_scaling and is_blockwise_1x16_scaling.
+Source: as MULTIPLES, is_blockwise_1x32_scaling and is_blockwise_1x16_scaling; derived: 1 is
+2^(127 - 127) in a byte of exponent alone, 2^(7 - 7) above 3 bits of mantissa.
 """
 PADDED_ROWS, PADDED_BLOCKS = 128, 4
 """Tile in which scales of blocks are stored. Source: as BLOCKS; scales that are all 1 have the same

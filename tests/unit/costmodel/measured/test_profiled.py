@@ -11,6 +11,7 @@ from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine.compute import Product, linear_seconds
 from trainplan.costmodel.machine.residuals import NUGGET
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
@@ -190,6 +191,57 @@ def test_measured_products_set_the_speed_of_products(job):
     assert slow.terms.attention == pytest.approx(
         plain.terms.attention, rel=0.1
     )  # the clock's share
+
+
+def fp8_linear(make_job, recipe, *points):
+    """Seconds forward, and of both gradients, of a product that was measured."""
+    job = make_job("small-dense", NODE, precision="fp8")
+    machine = machine_for(job, Measured(profile=profile(*points)))
+    product = Product(*(np.array([float(size)]) for size in SHAPES[0]))
+    found = linear_seconds(machine, replace(machine.linear, recipe=recipe), [product])
+    return float(found.forward[0]), float(found.backward[0])
+
+
+def fp8_products(slowness, **more):
+    return products(slowness, precision="fp8", **more)
+
+
+def test_forward_products_in_fp8_have_the_speed_of_fast_accumulation(make_job):
+    split, fast = fp8_products(4.0), fp8_products(2.0, fast_accumulation=True)
+    forward, backward = fp8_linear(make_job, "tensorwise", *split)
+    fast_forward, same = fp8_linear(make_job, "tensorwise", *split, *fast)
+    assert same == backward, "gradients add up in fp32"
+    assert fast_forward < 0.7 * forward
+
+
+def test_measured_scales_of_rows_stand_in_for_their_constant(make_job):
+    split, fast = fp8_products(4.0), fp8_products(2.0, fast_accumulation=True)
+    rows = fp8_products(3.0, fast_accumulation=True, recipe="rowwise")
+    constant = catalog.constants().rowwise_product
+    plain, _ = fp8_linear(make_job, "tensorwise", *split, *fast, *rows)
+    assumed, _ = fp8_linear(make_job, "rowwise", *split, *fast)
+    assert assumed == pytest.approx(constant * plain)
+    measured, _ = fp8_linear(make_job, "rowwise", *split, *fast, *rows)
+    assert plain < measured < 1.6 * plain
+    assert measured != pytest.approx(assumed)
+
+
+def test_the_curve_of_fp8_goes_through_products_that_add_up_in_fp32():
+    split, fast = fp8_products(4.0), fp8_products(2.0, fast_accumulation=True)
+    assert profile(*split, *fast).fitted == profile(*split).fitted
+    assert profile(*fast).fitted.gemm["fp8"], "where there are no others, through these"
+
+
+def test_experts_without_grouped_products_in_fp8_are_forward_as_fast_as_others(make_job):
+    job = make_job("small-moe", NODE, precision="fp8")
+    split, fast = fp8_products(4.0), fp8_products(2.0, fast_accumulation=True)
+    table = LayoutTable.of([Layout(micro_batch_size=1)])
+
+    def forward(*points):
+        machine = machine_for(job, Measured(profile=profile(*points)))
+        return float(blocks(context_of(job, machine).with_table(table)).layers[-1].forward.gemm[0])
+
+    assert forward(*split, *fast) < 0.7 * forward(*split)
 
 
 def test_grouped_products_change_only_mixtures_of_experts(job, moe_job):
