@@ -28,6 +28,8 @@ class Request(Spec):
     """Names of items; none: all."""
     all_links: bool = False
     """Time all pairs of nodes and GPUs, not some rounds of random ones."""
+    optimizers: tuple[str, ...] = ()
+    """Names of those to measure beside AdamW."""
     scratch: str | None = None
     """Folder on the drive whose speed is wanted."""
 

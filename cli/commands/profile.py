@@ -36,12 +36,14 @@ class MeasureOptions:
     precision: Precision | None
     quick: bool
     only: tuple[str, ...]
+    optimizer: tuple[str, ...]
     all_links: bool
     scratch: Path | None
 
     def request(self, device: Device, nproc: int) -> Request:
         """The same on every node."""
         stated: dict[str, object] = {"only": self.only, "all_links": self.all_links}
+        stated |= {"optimizers": self.optimizer}
         stated |= {"seq_length": self.seq_length} if self.seq_length else {}
         stated |= {"precision": self.precision} if self.precision else {}
         stated |= {"scratch": str(self.scratch)} if self.scratch else {}

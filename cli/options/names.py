@@ -154,6 +154,9 @@ MEASUREMENTS = _names("""
 memory layer gemm attention embedding head optimizer stream collectives p2p overlap links copies
 cpu_adam drive offloaded_step power
 """)
+MEASURED_OPTIMIZERS = _names("""
+adamw adamw8bit adafactor lion sgd muon
+""")
 LAUNCH_KINDS = _names("""
 slurm torchrun
 """)

@@ -8,7 +8,12 @@ import click
 
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.names import LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
+from trainplan.cli.options.names import (
+    LAUNCH_KINDS,
+    MEASURED_OPTIMIZERS,
+    MEASUREMENTS,
+    PRECISIONS,
+)
 from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
 
@@ -35,6 +40,14 @@ WANTED = (
         type=OneOf("measurement", MEASUREMENTS),
         metavar="ITEM",
         help=f"Measure this alone; may be repeated: {', '.join(MEASUREMENTS)}.",
+    ),
+    click.option(
+        "--optimizer",
+        multiple=True,
+        type=OneOf("optimizer", MEASURED_OPTIMIZERS),
+        metavar="NAME",
+        help="Measure a step of this beside AdamW's; may be repeated: "
+        f"{', '.join(MEASURED_OPTIMIZERS[1:])}.",
     ),
     click.option(
         "--all-links",

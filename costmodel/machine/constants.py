@@ -96,7 +96,9 @@ class Machine:
     ends: tuple[EndPoint, ...] = ()
     """Embeddings and heads that were measured, as `layers`."""
     optimizer_bytes_per_second: float | None = None
-    """Measured speed of the optimizer; null: that of other kernels without reuse."""
+    """Measured speed of Adam; null: that of other kernels without reuse."""
+    optimizer_slowness: float = 1.0
+    """Measured over derived seconds of a step of the job's optimizer, where it is not AdamW."""
     permute_bytes_per_second: float | None = None
     """Measured speed of kernels that sort rows by expert; null: as fitted with their passes."""
     loss_bytes_per_second: float | None = None

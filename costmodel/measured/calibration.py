@@ -108,7 +108,10 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
             f"the {what} on {measured.gpu}, the cluster has {' and '.join(others)}: give one of "
             "that GPU, or leave --profile out"
         )
-    machine = measured_machine(job.cluster, job.training.precision, measured.profile)
+    training = job.training
+    machine = measured_machine(
+        job.cluster, training.precision, measured.profile, optimizer=training.optimizer
+    )
     machine = calibrated(machine, measured.calibration, job) if measured.calibration else machine
     machine = with_reserve(machine, job.reserve_bytes, job.reserve_host_bytes)
     if len(job.cluster.groups) == 1:

@@ -211,7 +211,8 @@ def _effects_of(observation: Observation) -> tuple[str, str]:
 
 
 def _machine(job: Job, profile: Profile | None) -> Machine:
-    return measured_machine(job.cluster, job.training.precision, profile)
+    training = job.training
+    return measured_machine(job.cluster, training.precision, profile, optimizer=training.optimizer)
 
 
 def _priced_steps(observation: Observation, profile: Profile | None) -> FloatColumn:

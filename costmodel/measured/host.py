@@ -168,7 +168,9 @@ def cpu_adam_params_per_second(processes: int, points: Sequence[Point]) -> float
     mine = [
         p
         for p in points
-        if isinstance(p, OptimizerPoint) and p.place == "cpu" and p.processes in (None, processes)
+        if isinstance(p, OptimizerPoint)
+        and (p.place, p.name) == ("cpu", "adamw")
+        and p.processes in (None, processes)
     ]
     if not mine:
         return None

@@ -12,8 +12,10 @@ from dataclasses import replace
 from statistics import median
 from typing import TypeVar
 
+import numpy as np
+
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import GB
+from trainplan.costmodel.base import BYTES_FP32, GB
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.machine.compute import ADAM_STEP_BYTES
 from trainplan.costmodel.machine.hardware import GemmRate
@@ -23,6 +25,8 @@ from trainplan.costmodel.measured.curve_residuals import (
     product_residuals,
 )
 from trainplan.costmodel.measured.host import measured_host
+from trainplan.costmodel.optimizers import Matrix
+from trainplan.costmodel.optimizers.adamw import ADAMW
 from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import (
@@ -42,6 +46,8 @@ from trainplan.costmodel.spec.evidence.profile import (
 )
 from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Precision
 from trainplan.costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
+from trainplan.costmodel.spec.optimizer import OptimizerSpec
+from trainplan.costmodel.traffic.update import step_seconds
 
 HALVES: tuple[Precision, ...] = ("bf16", "fp16")
 PointT = TypeVar("PointT")
@@ -52,8 +58,11 @@ def measured_machine(
     precision: Precision,
     profile: Profile | None = None,
     constants: Constants | None = None,
+    optimizer: OptimizerSpec | None = None,
 ) -> Machine:
     """The machine of a cluster, as a profile measured it where one is given.
+
+    An optimizer that is not named is AdamW.
 
     Raises:
         PlanError: As `machine_of`.
@@ -77,7 +86,7 @@ def measured_machine(
     forward, backward = attention_residuals(machine, cores)
     outside = _outside_bytes(points_of(points, MemoryPoint))
     updates = points_of(points, OptimizerPoint)
-    return replace(
+    machine = replace(
         machine,
         attention_residuals=forward,
         attention_backward_residuals=backward,
@@ -92,6 +101,7 @@ def measured_machine(
         outside_bytes=outside,
         **measured_host(machine, profile, cluster),
     )
+    return replace(machine, optimizer_slowness=_optimizer_slowness(machine, optimizer, updates))
 
 
 def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
@@ -171,11 +181,28 @@ def _with_residuals(
 
 def _optimizer_speed(points: Sequence[OptimizerPoint]) -> float | None:
     """Bytes per second of Adam at the largest size measured. Source: ADAM_STEP_BYTES."""
-    mine = [p for p in points if p.place == "gpu"]
+    mine = [p for p in points if p.place == "gpu" and p.name == ADAMW.name]
     if not mine:
         return None
     largest = max(mine, key=lambda p: p.num_params)
     return ADAM_STEP_BYTES * largest.num_params / largest.time.seconds
+
+
+def _optimizer_slowness(
+    machine: Machine, asked: OptimizerSpec | None, points: Sequence[OptimizerPoint]
+) -> float:
+    """Measured over derived seconds of a step of square matrices in fp32, of the most parameters.
+
+    One that gives matrices to replicas steps as the one it is named after.
+    """
+    name = asked.name.removeprefix("dist-") if asked else ADAMW.name
+    mine = [p for p in points if p.side and (p.place, p.name) == ("gpu", name)]
+    if not asked or not mine:
+        return 1.0
+    largest = max(mine, key=lambda p: p.num_params)
+    side = np.array(float(largest.side or 1))
+    derived = float(step_seconds(machine, Matrix(side, side), asked, BYTES_FP32))
+    return largest.time.seconds / (largest.num_params / float(side) ** 2 * derived)
 
 
 def _stream_speed(points: Sequence[Point], names: Sequence[str]) -> float | None:

@@ -19,11 +19,13 @@ from trainplan.costmodel.machine.compute import (
     Product,
     optimizer_bytes_per_second,
     product_seconds,
+    sum_columns,
 )
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import expert_shard_ranks, rank_params, shard_ranks
 from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of
 from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.spec.optimizer import OptimizerSpec
 from trainplan.costmodel.traffic.casts import rank_cast_seconds
 
 FACTOR_FLOP_PER_SECOND = 0.8e12
@@ -38,6 +40,12 @@ norm, clipped and read again (16), the fp32 weight read and written, the 16-bit 
 Without an fp32 copy the gradient takes half (8), and the one weight is read and written (4).
 
 Source: ADAM_SHARD_BYTES, whose other 16 bytes are both moments, read and written.
+"""
+
+STEP_BESIDE_STATES = 12
+"""Of these, what the step alone moves: the fp32 gradient read, the fp32 weight read and written.
+
+Source: ADAM_STEP_BYTES, whose other 16 bytes are both moments, read and written.
 """
 
 
@@ -70,14 +78,24 @@ def tensor_seconds(candidates: Candidates, machine: Machine, one: Matrix) -> Flo
     asked = candidates.job.training.optimizer
     found, width = optimizer_of(asked), candidates.traits.footprint.moment_bytes
     beside = BESIDE_STATES_BARE if found.bare else BESIDE_STATES
-    moved = (beside - ADAM_SHARD_BYTES) * one.elements + 2 * found.state_bytes(one, asked, width)
+    moved = (beside - STEP_BESIDE_STATES - ADAM_SHARD_BYTES) * one.elements
     seconds = moved / optimizer_bytes_per_second(machine)
-    for product in found.products(one, asked):
-        seconds = seconds + _product_seconds(machine, product)
+    seconds = seconds + machine.optimizer_slowness * step_seconds(machine, one, asked, width)
     seconds = seconds + found.decomposition_flop(one, asked) / FACTOR_FLOP_PER_SECOND
     if found.gathers_tensor_ranks and one.role == "hidden":
         seconds = seconds + gather_seconds(machine, candidates.table, one)
     return np.asarray(seconds)
+
+
+def step_seconds(machine: Machine, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+    """Seconds of the step of one tensor alone, whose moments take `width` bytes each.
+
+    Source: as `tensor_seconds`; STEP_BESIDE_STATES.
+    """
+    found = optimizer_of(asked)
+    moved = STEP_BESIDE_STATES * one.elements + 2 * found.state_bytes(one, asked, width)
+    products = (_product_seconds(machine, product) for product in found.products(one, asked))
+    return np.asarray(moved / optimizer_bytes_per_second(machine) + sum_columns(products))
 
 
 def _product_seconds(machine: Machine, one: Multiplied) -> FloatColumn:

@@ -97,7 +97,11 @@ class _Pricing:
         job = case.job
         known = self.measured if self.measured.corrects(case.run) else NOTHING
         machine = measured_machine(
-            job.cluster, job.training.precision, known.profile, self.constants
+            job.cluster,
+            job.training.precision,
+            known.profile,
+            self.constants,
+            job.training.optimizer,
         )
         return calibrated(machine, known.calibration, job) if known.calibration else machine
 

@@ -34,6 +34,7 @@ from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.changes.parameters import KNOBS
 from trainplan.planner.space.settings import Level
 from trainplan.profiler.bench import ITEMS
+from trainplan.profiler.bench.optimizer import OTHERS as OTHER_OPTIMIZERS
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.launch.script import LauncherKind
 
@@ -98,6 +99,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "LAUNCHERS": LAUNCHERS,
     "TRIAL_LAUNCHERS": TRIAL_LAUNCHERS,
     "MEASUREMENTS": ITEMS,
+    "MEASURED_OPTIMIZERS": ("adamw", *OTHER_OPTIMIZERS),
     "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,
     "DOCUMENTS": DOCUMENTS,

@@ -1,27 +1,52 @@
-"""A step of Adam, on the device and in host memory.
+"""A step of Adam, on the device and in host memory, and of other optimizers that are asked for.
 
-Both are torch's fused AdamW: one kernel that reads and writes weight, gradient and both moments
+Adam's are torch's fused AdamW: one kernel that reads and writes weight, gradient and both moments
 once, in fp32. In host memory that is what Megatron-LM's `--optimizer-cpu-offload` runs
 (`megatron/core/optimizer/__init__.py` at 0044db1f: `torch.optim.AdamW` with `fused=True`) and what
 FSDP2 runs where its parameters are offloaded; DeepSpeed brings a kernel of its own, `CPUAdam`, that
-passes over the same bytes.
+passes over the same bytes. Others update square matrices in fp32, as the package they come in does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
+from trainplan.costmodel.optimizers.adamw import ADAMW
 from trainplan.costmodel.spec.evidence.profile import OptimizerPoint, Point
-from trainplan.profiler.bench.inputs.tensors import check_finite, device_of, task
+from trainplan.profiler.bench.inputs.tensors import check_finite, device_of, task, tensors
 from trainplan.profiler.bench.inputs.threads import own_threads, running
+from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import torch
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+
+class Class(NamedTuple):
+    """What makes an optimizer of a list of weights."""
+
+    module: str
+    name: str
+    settings: Mapping[str, object] = MappingProxyType({})
+
+
+OTHERS: Mapping[str, Class] = MappingProxyType(
+    {
+        "adamw8bit": Class("bitsandbytes.optim", "AdamW8bit"),
+        "adafactor": Class("torch.optim", "Adafactor"),
+        "lion": Class("bitsandbytes.optim", "Lion"),
+        "sgd": Class("torch.optim", "SGD", {"momentum": 0.9, "fused": True}),
+        "muon": Class("torch.optim", "Muon"),
+    }
+)
+"""By the name of the cost model; torch has Adafactor from 2.5 and Muon from 2.9 on."""
+SIDE = {"cuda": 2**12, "cpu": 2**10}
+"""Of their matrices: about the width of a model of 8e9 parameters, or a tiny one."""
 SIZES = {"cuda": (2**26, 2**28), "cpu": (2**22, 2**24)}
 """Parameters: their fp32 weight, gradient and two moments are 16 bytes each, far beyond caches."""
 HOST_SIZES = {"cuda": (2**26, 2**27), "cpu": (2**22, 2**24)}
@@ -32,9 +57,13 @@ H200: 9.1e9 parameters a second against 4.6e9.
 
 
 def device_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
-    """One task for each size; the first only if quick."""
-    for size in SIZES[place.device][: 1 if request.quick else None]:
+    """One task for each size, the first only if quick; one for each other optimizer."""
+    sizes = SIZES[place.device]
+    for size in sizes[: 1 if request.quick else None]:
         yield task(place, f"params={size}", partial(_on_device, size, place))
+    for name in dict.fromkeys(request.optimizers):
+        if name != ADAMW.name:
+            yield task(place, f"params={sizes[0]} {name}", partial(_other, name, sizes[0], place))
 
 
 def host_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
@@ -55,6 +84,39 @@ def _on_device(size: int, place: Place, clock: Clock) -> Iterator[Point]:
     time = clock.time(step)
     check_finite(weight, f"Adam over {size} parameters")
     yield OptimizerPoint(num_params=size, place="gpu", time=time)
+
+
+def _other(name: str, size: int, place: Place, clock: Clock) -> Iterator[Point]:
+    make, side = tensors(place, "fp32"), SIDE[place.device]
+    weights = [make.normal(side, side).requires_grad_() for _ in range(size // side**2)]
+    for weight in weights:
+        weight.grad = make.normal(side, side)
+    optimizer = _class(name)(weights, lr=1e-4, **OTHERS[name].settings)
+    time = clock.time(optimizer.step)
+    for weight in weights:
+        check_finite(weight, f"{name} over {size} parameters")
+    yield OptimizerPoint(name=name, num_params=size, side=side, place="gpu", time=time)
+
+
+def _class(name: str) -> Callable[..., torch.optim.Optimizer]:
+    """The class of an optimizer.
+
+    Raises:
+        ProfilerError: None is measured by that name, or its package is not there or older.
+    """
+    if name not in OTHERS:
+        known = ", ".join((ADAMW.name, *OTHERS))
+        raise ProfilerError(f"no optimizer {name!r} can be measured: choose of {known}")
+    module, kind, _ = OTHERS[name]
+    try:
+        found: Callable[..., torch.optim.Optimizer] = getattr(import_module(module), kind)
+    except (ImportError, AttributeError) as error:
+        package = module.partition(".")[0]
+        raise ProfilerError(
+            f"{name} is not measured, as there is no {module}.{kind}: install {package}, or a "
+            "newer one"
+        ) from error
+    return found
 
 
 def _on_host(size: int, processes: int, place: Place, clock: Clock) -> Iterator[Point]:
@@ -82,5 +144,5 @@ def _adam(size: int, device: str) -> tuple[Tensor, Callable[[], object]]:
     return weight, step
 
 
-OPTIMIZER = Item("optimizer", "a step of Adam on the device", device_tasks)
+OPTIMIZER = Item("optimizer", "a step of Adam, or others, on the device", device_tasks)
 CPU_ADAM = Item("cpu_adam", "a step of Adam in host memory (torch's fused kernel)", host_tasks)

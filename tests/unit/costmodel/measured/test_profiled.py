@@ -11,10 +11,17 @@ from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine.compute import Product, linear_seconds
+from trainplan.costmodel.machine.compute import (
+    Product,
+    linear_seconds,
+    optimizer_bytes_per_second,
+    product_seconds,
+)
 from trainplan.costmodel.machine.residuals import NUGGET
 from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.measured.host import cpu_adam_params_per_second
 from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
+from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.cluster import parse_cluster
@@ -363,6 +370,40 @@ def test_the_measured_optimizer_reaches_the_step(job):
     assert terms[1] == pytest.approx(100 * terms[0], rel=1e-6)
     small = OptimizerPoint(num_params=10**3, time=timing(1.0))
     assert steps(job, LAYOUT, small, slow) == steps(job, LAYOUT, slow)
+
+
+def of_squares(name, seconds, side=4096, count=4):
+    return OptimizerPoint(name=name, num_params=count * side**2, side=side, time=timing(seconds))
+
+
+def optimizer_term(make_job, name, *points):
+    job = make_job("small-dense", NODE, optimizer=name)
+    job = job.model_copy(update={"runtime": runtime_with(job.training)})
+    return estimate(job, Layout(dp=8, zero_stage=0), Measured(profile(*points))).terms.optimizer
+
+
+def test_a_step_of_another_optimizer_prices_that_alone(make_job):
+    slow = of_squares("sgd", 1.0)
+    for name in ("adamw", "lion"):
+        assert optimizer_term(make_job, name, slow) == optimizer_term(make_job, name)
+    assert optimizer_term(make_job, "sgd", slow) > 10 * optimizer_term(make_job, "sgd")
+    on_host = slow.model_copy(update={"place": "cpu"})
+    assert cpu_adam_params_per_second(8, [on_host]) is None
+
+
+@pytest.mark.parametrize("name", ["sgd", "muon", "dist-muon"])
+def test_a_step_is_told_over_what_is_derived_of_it(make_job, name):
+    """12 bytes a parameter and its fp32 state twice; of Muon 15 products in 16 bits beside it."""
+    job = make_job("small-dense", NODE, optimizer=name)
+    machine = machine_for(job)
+    speed = optimizer_bytes_per_second(machine)
+    square = Product(*(np.array([4096.0]) for _ in range(3)))
+    products = 15 * float(product_seconds(machine, machine.half, square, 2)[0])
+    seconds = 4 * (20 * 4096**2 / speed + products * (name != "sgd"))
+    measured = of_squares(name.removeprefix("dist-"), 3 * seconds)
+    assert machine.optimizer_slowness == 1
+    found = machine_for(job, Measured(profile(measured, of_squares("sgd", 9.0, side=64))))
+    assert found.optimizer_slowness == pytest.approx(3)
 
 
 def test_measured_copies_and_updates_on_the_host_reach_offloading(job):
