@@ -1,23 +1,33 @@
-"""Products and collectives at the same time: how much each slows the other down."""
+"""Products beside collectives, messages or copies: how much each slows the other down."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from math import ceil
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
-from trainplan.costmodel.spec.evidence.profile import Operation, OverlapPoint, Point
+from trainplan.costmodel.spec.evidence.profile import (
+    HOST_COPIES,
+    HostCopy,
+    Operation,
+    OverlapPoint,
+    Point,
+)
 from trainplan.profiler.bench.inputs.tensors import Tensors, task, tensors
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import dist, torch
 
 if TYPE_CHECKING:
+    from torch import Tensor
     from torch.distributed import Work
+
+Beside = Operation | HostCopy
+"""What runs beside products."""
 
 COVER = 2.0
 """What runs beside the measured part lasts this many times as long alone, so that it covers it."""
@@ -26,68 +36,126 @@ SIZES = {"cuda": (2**28, 2**26, 2**30), "cpu": (2**20, 2**22)}
 as much as gloo moves in some ms."""
 SIDES = {"cuda": 4096, "cpu": 256}
 """Of a square product that fills the device: 0.1 to 1 ms each."""
-OPERATIONS: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_reduce")
+OPERATIONS: tuple[Operation, ...] = (
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "alltoall",
+    "p2p",
+)
 LEAST_PRODUCTS = {"cuda": 8, "cpu": 1}
 """Products timed in a row beside messages, so that starting the first is no slowdown of them."""
 REPEATS = 8
 
 
 def overlap_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
-    """One task for each collective and size; the first size only if quick."""
-    if place.world_size < 2:
-        return
-    for size, operation in product(SIZES[place.device][: 1 if request.quick else None], OPERATIONS):
+    """One task for each collective or message and size, the first size only if quick.
+
+    On GPUs then one for each way of a copy, which needs no other rank.
+    """
+    sizes = SIZES[place.device]
+    beside: list[tuple[int, Beside]] = []
+    if place.world_size > 1:
+        beside += product(sizes[: 1 if request.quick else None], OPERATIONS)
+    if place.device == "cuda":
+        beside += product(sizes[:1], HOST_COPIES)
+    for size, operation in beside:
         measure = partial(_measure, operation, size, place)
         yield task(place, f"{operation} bytes={size}", measure, together=True)
 
 
+Started = Sequence["Work"]
+"""What to wait for; of a copy nothing, which is done as its stream is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A product, and a collective of all ranks that begins without waiting."""
+    """A product, and what runs beside it on all ranks, which begins without waiting."""
 
     compute: Callable[[], object]
-    start: Callable[[], Work | None]
+    start: Callable[[], Started]
 
     def communicate(self) -> None:
-        """The collective until it is over."""
-        work = self.start()
-        if work is not None:
-            work.wait()
+        """What runs beside it until it is over."""
+        _finish(self.start())
 
 
-def _pair(operation: Operation, size: int, place: Place) -> Pair:
+def _pair(operation: Beside, size: int, place: Place) -> Pair:
     make = tensors(place, "bf16" if place.device == "cuda" else "fp32")
     side = SIDES[place.device]
     left, right = make.normal(side, side), make.normal(side, side)
     result = torch.empty_like(left)
-    start = STARTS[operation](make, size // make.dtype.itemsize, place.world_size)
+    start = STARTS[operation](make, size // make.dtype.itemsize, place)
     return Pair(lambda: torch.mm(left, right, out=result), start)
 
 
-def _all_reduce(make: Tensors, count: int, ranks: int) -> Callable[[], Work | None]:
+def _all_reduce(make: Tensors, count: int, place: Place) -> Callable[[], Started]:
     """The mean (gloo: the largest) of all ranks: sums of sums would leave the number format."""
     tensor = make.normal(count)
     operation = dist.ReduceOp.AVG if tensor.is_cuda else dist.ReduceOp.MAX
-    return lambda: dist.all_reduce(tensor, op=operation, async_op=True)
+    return lambda: _works(dist.all_reduce(tensor, op=operation, async_op=True))
 
 
-def _all_gather(make: Tensors, count: int, ranks: int) -> Callable[[], Work | None]:
-    part = make.normal(count // ranks)
-    whole = make.normal(len(part) * ranks)
-    return lambda: dist.all_gather_into_tensor(whole, part, async_op=True)
+def _all_gather(make: Tensors, count: int, place: Place) -> Callable[[], Started]:
+    part, whole = _part_and_whole(make, count, place)
+    return lambda: _works(dist.all_gather_into_tensor(whole, part, async_op=True))
 
 
-def _reduce_scatter(make: Tensors, count: int, ranks: int) -> Callable[[], Work | None]:
-    part = make.normal(count // ranks)
-    whole = make.normal(len(part) * ranks)
-    return lambda: dist.reduce_scatter_tensor(part, whole, async_op=True)
+def _reduce_scatter(make: Tensors, count: int, place: Place) -> Callable[[], Started]:
+    part, whole = _part_and_whole(make, count, place)
+    return lambda: _works(dist.reduce_scatter_tensor(part, whole, async_op=True))
 
 
-Starter = Callable[[Tensors, int, int], Callable[[], "Work | None"]]
-STARTS: Mapping[Operation, Starter] = {
+def _alltoall(make: Tensors, count: int, place: Place) -> Callable[[], Started]:
+    _, sent = _part_and_whole(make, count, place)
+    received = torch.empty_like(sent)
+    return lambda: _works(dist.all_to_all_single(received, sent, async_op=True))
+
+
+def _ring(make: Tensors, count: int, place: Place) -> Callable[[], Started]:
+    """Every rank sends to the next one while it receives from the one before, as stages do."""
+    sent, received = make.normal(count), make.normal(count)
+    following, former = ((place.rank + step) % place.world_size for step in (1, -1))
+
+    def start() -> Started:
+        sends = dist.P2POp(dist.isend, sent, following)
+        receives = dist.P2POp(dist.irecv, received, former)
+        return dist.batch_isend_irecv([sends, receives])
+
+    return start
+
+
+def _copy(way: HostCopy, make: Tensors, count: int, place: Place) -> Callable[[], Started]:
+    """Of pinned memory, which the device reads and writes by itself."""
+    on_device = make.normal(count)
+    on_host = torch.empty(count, dtype=make.dtype, pin_memory=True).copy_(on_device)
+    source, target = (on_host, on_device) if way == "host_to_device" else (on_device, on_host)
+
+    def start() -> Started:
+        target.copy_(source, non_blocking=True)
+        return ()
+
+    return start
+
+
+def _part_and_whole(make: Tensors, count: int, place: Place) -> tuple[Tensor, Tensor]:
+    part = make.normal(count // place.world_size)
+    return part, make.normal(len(part) * place.world_size)
+
+
+def _works(work: Work | None) -> Started:
+    return () if work is None else (work,)
+
+
+Starter = Callable[[Tensors, int, Place], Callable[[], Started]]
+STARTS: Mapping[Beside, Starter] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,
+    "alltoall": _alltoall,
+    "p2p": _ring,
+    "host_to_device": partial(_copy, "host_to_device"),
+    "device_to_host": partial(_copy, "device_to_host"),
 }
 
 
@@ -117,7 +185,7 @@ def counts(device: Literal["cuda", "cpu"], compute: float, communication: float)
     )
 
 
-def _measure(operation: Operation, size: int, place: Place, clock: Clock) -> Iterator[Point]:
+def _measure(operation: Beside, size: int, place: Place, clock: Clock) -> Iterator[Point]:
     """Each alone, then each with the other all around it."""
     pair = _pair(operation, size, place)
     # the slowest rank's times are the same on all ranks, and so are the counts
@@ -153,7 +221,7 @@ class OnStreams:
         with torch.cuda.stream(self.side):
             works = [self.pair.start() for _ in range(messages)]
         seconds = self._between(lambda: [self.pair.compute() for _ in range(products)])
-        _finish(works)
+        _finish(chain.from_iterable(works))
         return seconds()
 
     def message_seconds(self, products: int) -> float:
@@ -193,7 +261,7 @@ class OnThreads:
         for _ in range(products):
             self.pair.compute()
         seconds = time.perf_counter() - begin
-        _finish(works)
+        _finish(chain.from_iterable(works))
         return seconds
 
     def message_seconds(self, products: int) -> float:
@@ -216,10 +284,9 @@ class OnThreads:
         return seconds
 
 
-def _finish(works: Iterable[Work | None]) -> None:
+def _finish(works: Iterable[Work]) -> None:
     for work in works:
-        if work is not None:
-            work.wait()
+        work.wait()
 
 
-OVERLAP = Item("overlap", "products and collectives at the same time", overlap_tasks)
+OVERLAP = Item("overlap", "products beside collectives, messages and copies", overlap_tasks)

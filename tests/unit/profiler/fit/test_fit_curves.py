@@ -190,6 +190,11 @@ def test_compute_beside_traffic_gives_its_slowdown():
     ]
     constants = fitted(profile(*points), H100).constants
     assert constants["fsdp_contention"].value == pytest.approx(0.2 * 1.3 / 1.2)
+    others = ("alltoall", "p2p", "host_to_device", "device_to_host")
+    beside = [
+        points[0].model_copy(update={"operation": name, "compute_slowdown": 9.0}) for name in others
+    ]
+    assert fitted(profile(*points, *beside), H100).constants == constants, "that is of FSDP alone"
 
 
 @pytest.mark.parametrize("factor", [0.5, 3.0, 100.0])
