@@ -113,8 +113,7 @@ def _class(name: str) -> Callable[..., torch.optim.Optimizer]:
     except (ImportError, AttributeError) as error:
         package = module.partition(".")[0]
         raise ProfilerError(
-            f"{name} is not measured, as there is no {module}.{kind}: install {package}, or a "
-            "newer one"
+            f"there is no {module}.{kind} here: install {package}, or a newer one"
         ) from error
     return found
 

@@ -120,7 +120,8 @@ def _ring(make: Tensors, count: int, place: Place) -> Callable[[], Started]:
     def start() -> Started:
         sends = dist.P2POp(dist.isend, sent, following)
         receives = dist.P2POp(dist.irecv, received, former)
-        return dist.batch_isend_irecv([sends, receives])
+        works: Started = dist.batch_isend_irecv([sends, receives])
+        return works
 
     return start
 

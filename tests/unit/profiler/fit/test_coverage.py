@@ -136,6 +136,8 @@ def test_numbers_that_are_taken_as_they_are_need_all_of_their_points():
     assert both["memory outside the allocator"].kind == "measured"
     on_host = OptimizerPoint(num_params=10**6, place="cpu", time=SECOND)
     drive = CopyPoint(direction="nvme_read", **SIZES)
+    sgd = OptimizerPoint(name="sgd", side=1024, num_params=10**6, time=SECOND)
+    assert known(profile(sgd))["optimizer step"].kind == "fitted", "the step judged has Adam"
     other = known(profile(on_host, drive))
     assert other["optimizer step"].kind == other["copies to the host"].kind == "fitted"
     assert other["copies to the host"].points == 0
