@@ -127,11 +127,9 @@ FIELDS = {
     "OffloadedStepPoint.layers": "Layers of the model.",
     "OffloadedStepPoint.tokens": "Tokens of the batch.",
     "OffloadedStepPoint.written_bytes": "To the drive in a step.",
-    "OverlapPoint.operation": "The collective beside the compute.",
-    "OverlapPoint.ranks": "Members of its group.",
-    "OverlapPoint.num_bytes": "Of the full tensor.",
-    "OverlapPoint.communication_slowdown": "Seconds of the collective beside compute over those "
-    "alone.",
+    "OverlapPoint.operation": "What runs beside the compute: a collective, `p2p` where every rank "
+    "sends to the next one, or copies of pinned memory, `host_to_device` or `device_to_host`.",
+    "OverlapPoint.communication_slowdown": "Seconds of that beside compute over those alone.",
     "MemoryPoint.name": "`context_bytes` and `communicator_bytes` count as memory outside the "
     "allocator; `reserve_fraction` informs only.",
     "MemoryPoint.value": "Bytes, or the fraction the allocator reserves beyond what it hands out.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.machine.hardware import element_bytes
 from trainplan.costmodel.spec.evidence.profile import Point, ProductPoint
 from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
-from trainplan.profiler.bench.inputs.scaled import Way, refusal, scaled, ways
+from trainplan.profiler.bench.inputs.scaled import SPLIT, Way, refusal, scaled, ways
 from trainplan.profiler.bench.inputs.shapes import Pass, Shape, passes, shapes
 from trainplan.profiler.bench.inputs.tensors import (
     Tensors,
@@ -63,7 +63,7 @@ def _offered(precision: Precision, place: Place, clock: Clock) -> Iterator[Point
     Raises:
         ProfilerError: This torch on this GPU does not multiply the format.
     """
-    reason = refusal(precision, device_of(place))
+    reason = refusal(precision, SPLIT, device_of(place))
     if reason:
         name, version = torch.cuda.get_device_name(device_of(place)), torch.__version__
         raise ProfilerError(
@@ -76,7 +76,7 @@ def _offered(precision: Precision, place: Place, clock: Clock) -> Iterator[Point
 def _measure(
     shape: Shape, precision: Precision, way: Way, place: Place, clock: Clock
 ) -> Iterator[Point]:
-    if not _available(shape, precision, place):
+    if not _available(shape, precision, way, place):
         return
     make = tensors(place, precision)
     call = _caller(shape, precision, way, make)
@@ -98,11 +98,11 @@ def _measure(
     )
 
 
-def _available(shape: Shape, precision: Precision, place: Place) -> bool:
+def _available(shape: Shape, precision: Precision, way: Way, place: Place) -> bool:
     """Has this torch on this device the kernel? Where not, there is nothing to measure."""
     if shape.groups > 1:
         return grouped_product(device_of(place), dtype_of(precision)) is not None
-    return precision not in LOW_PRECISION or not refusal(precision, device_of(place))
+    return precision not in LOW_PRECISION or not refusal(precision, way, device_of(place))
 
 
 @cache

@@ -106,12 +106,13 @@ def scaled(shape: Shape, precision: Precision, way: Way, make: Tensors) -> Calla
 
 
 @cache
-def refusal(precision: Precision, device: str) -> str:
-    """Why this torch on this device does not multiply the format; empty where it does."""
+def refusal(precision: Precision, way: Way, device: str) -> str:
+    """Why this torch on this device does not multiply the format so; empty where it does."""
     make = Tensors(device, torch.bfloat16, torch.Generator(device=device))
     try:
-        for shape in (Shape(128, 128, 128), Shape(128, 128, 128, weight_gradient=True)):
-            scaled(shape, precision, SPLIT, make)()
+        for weight in (False,) if way.fast_accumulation else (False, True):
+            shape = Shape(128, 128, 128, weight_gradient=weight)
+            scaled(shape, precision, way, make)()
     except (AttributeError, RuntimeError, TypeError, ValueError) as error:
         return str(error).strip().partition("\n")[0] or type(error).__name__
     return ""

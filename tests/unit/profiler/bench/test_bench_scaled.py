@@ -90,8 +90,8 @@ def test_fp8_on_a_cpu_is_the_product_of_its_operands(monkeypatch, way, weight):
 
 
 def test_a_format_that_torch_does_not_multiply_here_is_refused_in_one_line(monkeypatch):
-    assert not refusal("fp8", "cpu")
-    assert "Invalid scaling" in refusal("mxfp8", "cpu")
+    assert not any(refusal("fp8", way, "cpu") for way in (FAST, FAST_ROWS, SPLIT))
+    assert "Invalid scaling" in refusal("mxfp8", SPLIT, "cpu")
     monkeypatch.setattr("trainplan.profiler.bench.gemm.device_of", lambda _: "cpu")
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A GPU")
     found = tasks("nvfp4")
@@ -101,9 +101,26 @@ def test_a_format_that_torch_does_not_multiply_here_is_refused_in_one_line(monke
     assert not [point for key in rest for point in found[key].measure(None)]
 
 
+def test_scales_of_rows_that_a_gpu_does_not_know_are_left_out_without_a_word(monkeypatch):
+    real = torch._scaled_mm
+
+    def older(left, right, **more):
+        if more["scale_a"].dim():
+            raise RuntimeError("Rowwise scaling is not supported on this device")
+        return real(left, right, **more)
+
+    monkeypatch.setattr(torch_on_use.torch, "_scaled_mm", older)
+    monkeypatch.setattr("trainplan.profiler.bench.gemm.device_of", lambda _: "cpu")
+    refusal.cache_clear()
+    found = tasks("fp8")
+    assert not found["kernel fp8"].measure(None)
+    assert not found["m=4096 n=6144 k=4096 fp8 fast_accumulation rowwise"].measure(None)
+    refusal.cache_clear()
+
+
 def test_a_torch_without_the_format_says_so(monkeypatch):
     for module in (torch_on_use.torch, torch):
         monkeypatch.delattr(module, "float4_e2m1fn_x2")
     refusal.cache_clear()
-    assert "float4_e2m1fn_x2" in refusal("nvfp4", "cpu")
+    assert "float4_e2m1fn_x2" in refusal("nvfp4", SPLIT, "cpu")
     refusal.cache_clear()
