@@ -69,7 +69,7 @@ def _products_table(points: Sequence[ProductPoint]) -> Table:
     rows: list[Row] = [
         (
             *(p.m, p.n, p.k, p.groups),
-            p.precision,
+            _format(p),
             seconds_cell(p.time.seconds),
             cell(_tflops(p)),
             ", ".join(p.time.flags),
@@ -77,6 +77,12 @@ def _products_table(points: Sequence[ProductPoint]) -> Table:
         for p in points
     ]
     return table("Matrix products", columns, rows)
+
+
+def _format(point: ProductPoint) -> str:
+    """Its precision, and in fp8 how it accumulates and scales where that is not as in gradients."""
+    rows = f", {point.recipe}" if point.recipe != "tensorwise" else ""
+    return point.precision + ", fast accumulation" * point.fast_accumulation + rows
 
 
 def _flop(point: ProductPoint) -> float:
@@ -98,7 +104,8 @@ def _product_traces(
         "x": [_flop(one) for one in points],
         "y": [_tflops(one) for one in points],
         "text": [
-            label(f"{p.m} x {p.n} x {p.k}" + f" x {p.groups}" * (p.groups > 1)) for p in points
+            label(f"{p.m} x {p.n} x {p.k}" + f" x {p.groups}" * (p.groups > 1) + f" {_format(p)}")
+            for p in points
         ],
         "hovertemplate": "%{text}: %{y:.4g} TFLOP/s<extra>%{fullData.name}</extra>",
         "marker": markers([one.time for one in points], series(place)),

@@ -167,6 +167,16 @@ def test_timings_to_doubt_are_marked_in_the_chart_and_listed(documents):
     assert found.certainty[0].text.startswith("2 of ")
 
 
+def test_a_product_in_fp8_says_how_it_accumulates_and_scales(documents):
+    document = documents.of("profile")
+    first = next(one for one in document["points"] if one["kind"] == "gemm")
+    fast = {**first, "precision": "fp8", "fast_accumulation": True, "recipe": "rowwise"}
+    found = page({**document, "points": [*document["points"], fast]})
+    plain, *_, narrow = chart(found, "products-by-size").figure["data"]
+    assert narrow["text"][-1].endswith(" fp8, fast accumulation, rowwise")
+    assert plain["text"][0].endswith(f" {first['precision']}")
+
+
 def test_the_curve_of_a_collective_is_the_fitted_one(documents):
     document = documents.of("profile")
     fit = document["fitted"]["collectives"]["all_reduce_8"]
