@@ -123,6 +123,10 @@ def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
         found.append(
             f"no product was measured in {job.training.precision}: its speed is the catalog's"
         )
+    stepped = {p.name for p in points_of(profile.points, OptimizerPoint) if p.place == "gpu"}
+    optimizer = _stepped_as(job.training.optimizer)
+    if ADAMW.name in stepped and optimizer not in stepped:
+        found.append(f"no step of {optimizer} was measured: its bytes have the speed of AdamW's")
     return (*found, *profile.notes)
 
 
@@ -188,16 +192,24 @@ def _optimizer_speed(points: Sequence[OptimizerPoint]) -> float | None:
     return ADAM_STEP_BYTES * largest.num_params / largest.time.seconds
 
 
+def _stepped_as(asked: OptimizerSpec) -> str:
+    """One that gives whole matrices to replicas steps as the one it is named after."""
+    return asked.name.removeprefix("dist-")
+
+
 def _optimizer_slowness(
     machine: Machine, asked: OptimizerSpec | None, points: Sequence[OptimizerPoint]
 ) -> float:
     """Measured over derived seconds of a step of square matrices in fp32, of the most parameters.
 
-    One that gives matrices to replicas steps as the one it is named after.
+    Source: a step has one speed for all that it reads, writes and multiplies, as its times tell no
+    parts of it.
     """
-    name = asked.name.removeprefix("dist-") if asked else ADAMW.name
+    if asked is None:
+        return 1.0
+    name = _stepped_as(asked)
     mine = [p for p in points if p.side and (p.place, p.name) == ("gpu", name)]
-    if not asked or not mine:
+    if not mine:
         return 1.0
     largest = max(mine, key=lambda p: p.num_params)
     side = np.array(float(largest.side or 1))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.machine.hardware import element_bytes
+from trainplan.costmodel.blocks.casts import CAST_BYTES
 from trainplan.costmodel.spec.evidence.profile import Point, ProductPoint
 from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
 from trainplan.profiler.bench.inputs.scaled import SPLIT, Way, refusal, scaled, ways
@@ -82,9 +82,10 @@ def _measure(
     call = _caller(shape, precision, way, make)
     with multiplied_in(precision):
         check_finite(call()(), f"product {shape.text} {precision}")
-        read, written = element_bytes(precision), make.dtype.itemsize
+        written = make.dtype.itemsize
+        read = CAST_BYTES.get(precision, written)
         moved = read * (shape.m * shape.k + shape.k * shape.n) + written * shape.m * shape.n
-        time = clock.time(rotated(place, shape.groups * moved, call))
+        time = clock.time(rotated(place, int(shape.groups * moved), call))
     yield ProductPoint(
         m=shape.m,
         n=shape.n,
