@@ -167,8 +167,9 @@ def _with_residuals(
     bandwidth, constants = machine.memory_bytes_per_second, machine.constants
     extra, extra_weight = constants.expert_extra_rows, constants.expert_extra_rows_weight_gradient
     known = [p for p in points_of(profile.points, ProductPoint) if p.precision in precisions]
-    single = [point for point in known if point.groups == 1 and not point.fast_accumulation]
-    fast = [point for point in known if point.fast_accumulation]
+    alone = [point for point in known if point.groups == 1]
+    single = [point for point in alone if not point.fast_accumulation]
+    fast = [point for point in alone if point.fast_accumulation]
     whole = [point for point in fast if point.recipe == "tensorwise"]
     rows = [point for point in fast if point.recipe != "tensorwise"]
     grouped = [point for point in known if point.groups > 1 and not point.weight_gradient]

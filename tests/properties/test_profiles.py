@@ -19,6 +19,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
     CollectivePoint,
     LayerPoint,
+    OptimizerPoint,
     Origin,
     ProductPoint,
     Profile,
@@ -170,6 +171,20 @@ def test_bounds_hold_on_a_profiled_machine(job, table, data):
     floor = node_bound_seconds(context_of(job, machine).with_table(table))
     assert (bound <= explicit * (1 + 1e-9)).all()
     assert (floor <= bound * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("model", ["small-dense", "small-moe"])
+def test_bounds_hold_with_fast_products_and_a_step_of_muon(make_job, legal_table, model):
+    job = make_job(model, "1x8:h100-sxm", 16, precision="fp8", optimizer="muon")
+    split = [point.model_copy(update={"precision": "fp8"}) for point in PRODUCTS]
+    fast = [one.model_copy(update={"fast_accumulation": True}) for one in scaled(split, 0.5)]
+    step = OptimizerPoint(name="muon", num_params=2**26, side=2**12, time=Timing(seconds=0.2))
+    machine = machine_for(job, Measured(profile=profile([*split, *fast, step])))
+    assert machine.linear.fast is not None
+    assert machine.optimizer_slowness > 1
+    context = context_of(job, machine).with_table(legal_table(job, 30, 3))
+    assert (price(context).step_seconds <= step_seconds(context) * (1 + 1e-9)).all()
+    assert (node_bound_seconds(context) <= price(context).step_seconds * (1 + 1e-9)).all()
 
 
 @examples(2, by_night=5)
