@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from trainplan.costmodel import catalog
 from trainplan.costmodel.comm import bus_factor, collective_seconds, group
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.hardware import OPERATIONS
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
@@ -171,7 +170,7 @@ def test_collectives_across_nodes_give_the_bandwidth_of_a_nic_and_a_start():
     assert "inter_node_alpha_per_doubling" not in found.constants
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("operation", ["all_reduce", "alltoall"])
 @pytest.mark.parametrize("shape", [(128, 8, 1), (64, 4, 2), (16, 1, 8)])
 def test_collectives_of_one_sort_and_shape_across_nodes_tell_the_same_nic(operation, shape):
     """A machine that is as it is modelled, measured by groups of one sort alone."""
@@ -183,7 +182,7 @@ def test_collectives_of_one_sort_and_shape_across_nodes_tell_the_same_nic(operat
         ).model_copy(
             update={"operation": operation, "ranks": ranks, "per_node": per_node, "stride": stride}
         )
-        for size in SIZES[-8:]
+        for size in SIZES
     ]
     nic = machine.nic_bytes_per_second * machine.constants.nic_efficiency
     found = fitted(profile(*points), H100).nic_gb_per_s
