@@ -146,10 +146,12 @@ class Network:
         self.fault, self.turn, self.found = fault, 0, 0
 
     def sent(self, operation, part, full, rank):
-        marks = Marks(self.team.size if operation in SUMS else 1, self.team.dtype)
-        team = Team(None, self.team.size, rank, "cpu", self.team.dtype)
-        mine, _ = collectives._patterns(operation, team, marks, self.turn)
         tensor = torch.empty_like(full if operation in SUMS else part)
+        if operation in SUMS:
+            mine = Marks(self.team.size, self.team.dtype).of(torch.tensor([rank]), self.turn)
+        else:
+            team = Team(None, self.team.size, rank, "cpu", self.team.dtype)
+            mine, _ = collectives._patterns(operation, team, Marks(1, team.dtype), self.turn)
         mine.write(tensor)
         return tensor
 
@@ -217,6 +219,35 @@ def test_a_wrong_element_is_found(operation, fault, monkeypatch):
     network = Network(4, 1, torch.bfloat16, FAULTS[fault])
     with pytest.raises(ProfilerError, match=rf"{operation} over 4 ranks .* is right \(element"):
         run(network, operation, 2**14, monkeypatch)
+
+
+@pytest.mark.parametrize("operation", sorted(set(CALLS) - {"all_reduce"}))
+def test_what_an_earlier_check_left_is_not_taken_for_a_result(operation, monkeypatch):
+    network = Network(4, 1, torch.bfloat16)
+    part = network.team.zeros(64 if operation == "alltoall" else 16)
+    full = network.team.zeros(64)
+    monkeypatch.setitem(CALLS, operation, lambda *sent: network.call(operation, *sent))
+    check(operation, network.team, part, full)
+    monkeypatch.setitem(CALLS, operation, lambda *_: None)
+    with pytest.raises(ProfilerError, match="gave nan"):
+        check(operation, network.team, part, full)
+
+
+@pytest.mark.parametrize("operation", SUMS)
+def test_ranks_that_are_added_in_later_rounds_are_missed_too(operation, monkeypatch):
+    """Of 130 ranks 65 are part of an element in each of two rounds."""
+
+    def without_a_rank(out, before, every):
+        if operation == "all_reduce":
+            out[5] -= every[8][5]
+        else:
+            out[0] -= every[8][61]
+
+    network = Network(130, 61, torch.bfloat16)
+    run(network, operation, 130, monkeypatch)
+    assert network.turn == 2
+    with pytest.raises(ProfilerError, match="over 130 ranks"):
+        run(Network(130, 61, torch.bfloat16, without_a_rank), operation, 130, monkeypatch)
 
 
 def test_one_wrong_bit_in_a_million_elements_is_found(monkeypatch):
