@@ -38,8 +38,8 @@ MOST_ADDERS = 1024
 of knowing the sum, at 8 MiB of whole numbers."""
 HASH_BITS = 0xFFFFFFFF
 HASH_FACTORS = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x45D9F3B)
-"""Source: primes of Cyan4973/xxHash `doc/xxhash_spec.md` for what is mixed; the last one of Mueller,
-stackoverflow.com/a/12996028: shift, exclusive or, multiply."""
+"""Source: primes of Cyan4973/xxHash `doc/xxhash_spec.md` for what is mixed; the last one of T.
+Mueller, stackoverflow.com/questions/664014: shift, exclusive or, multiply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class Marks:
     def largest(self) -> int:
         """All whole numbers up to it are stored exactly: 256 in bf16, 2048 in fp16, 2^24 in fp32.
 
-        Source: derived; a significand of p bits, one of them before the point, holds every whole number
-        up to 2^p, and eps is 2^(1 - p).
+        Source: derived; a significand of p bits, one of them before the point, holds every whole
+        number up to 2^p, and eps is 2^(1 - p).
         """
         return int(2 / torch.finfo(self.dtype).eps)
 
