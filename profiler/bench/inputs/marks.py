@@ -31,8 +31,8 @@ POWERS = 4
 """Numbers are times 1, 2, 4 or 8, which changes no rounding and stays below fp16's 65504."""
 LEAST_CHOICE = 2
 """Numbers to draw from: with one alone, a rank in another's place would go unseen."""
-PIECE = 2**20
-"""Elements that are made or compared at once: some MiB beside the buffer."""
+PIECE = PERIOD * SCALES
+"""Elements that are made or compared at once, some MiB beside the buffer: all that differ."""
 MOST_ADDERS = 1024
 """Ranks that are part of an element in one round, where the format takes more: it bounds the work
 of knowing the sum, at 8 MiB of whole numbers."""
@@ -85,8 +85,13 @@ class Pattern:
         width = max(1, PIECE // len(rows))
         for start in range(0, rows.shape[1], width):
             piece = rows[:, start : start + width]
-            right = self._repeated(self.numbers, PERIOD, start, piece.shape[1])
-            yield piece, right * self._repeated(self.scales, SCALES, start, piece.shape[1]), start
+            if not start or width < PIECE:
+                right = self._right(start, piece.shape[1])
+            yield piece, right[:, : piece.shape[1]], start
+
+    def _right(self, start: int, count: int) -> Tensor:
+        numbers = self._repeated(self.numbers, PERIOD, start, count)
+        return numbers * self._repeated(self.scales, SCALES, start, count)
 
     def _repeated(self, table: Tensor, period: int, start: int, count: int) -> Tensor:
         begin = (self.first + start) % period

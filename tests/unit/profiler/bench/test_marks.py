@@ -284,6 +284,19 @@ def test_a_rank_in_the_place_of_another_is_found_in_a_block(one, other):
     assert (both[0] != both[1]).sum() > 512 / 4 / 4
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "first"), [(1, 2_500_000, 0), (1, 2_500_000, 77), (3, 700_000, 5)]
+)
+def test_an_element_holds_what_its_place_in_the_whole_tensor_says(rows, columns, first):
+    pattern = Marks(1, torch.float32).of(torch.arange(rows), 0).after(first)
+    tensor = torch.zeros(rows * columns)
+    pattern.write(tensor)
+    assert not pattern.fault(tensor)
+    at = torch.arange(first, first + columns)
+    right = pattern.numbers[:, at % PERIOD] * pattern.scales[at % pattern.scales.numel()]
+    assert torch.equal(tensor.view(rows, columns), right)
+
+
 def test_blocks_that_are_a_power_of_two_apart_differ():
     tensor = torch.zeros(2**20)
     Marks(8, torch.float32).sums(0).write(tensor)
