@@ -142,6 +142,16 @@ def across_seconds_per_byte(operation: str, group: Group, bus: FloatColumn) -> F
     return bus_factor(operation, group.size) / wire
 
 
+def nic_share(operation: str, size: IntColumn, inside: IntColumn) -> FloatColumn:
+    """Bytes that one NIC sends for each byte of the full tensor, in groups that span domains.
+
+    Source: as `across_seconds_per_byte`.
+    """
+    if operation == "alltoall":
+        return np.asarray((size - inside) / size)
+    return bus_factor(operation, size) / inside
+
+
 def collective_rate(machine: Machine, operation: str, group: Group) -> Rate:
     """Price of a collective in each group; one rank alone pays nothing.
 

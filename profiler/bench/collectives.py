@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation, Point, Timing
 from trainplan.profiler.bench.inputs.groups import Shape, group_of, shapes, strided_shapes
+from trainplan.profiler.bench.inputs.marks import Marks, Pattern
 from trainplan.profiler.bench.inputs.tensors import device_of, dtype_of, task, working_precision
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
@@ -29,12 +30,7 @@ Source: `measured`, of 126 recorded collectives of four GPUs these nine tell oth
 (all-reduce) and 7 % (others) in the median but for 2; six tell them but for 19
 (examples/profile_fits).
 """
-CHECKED_ELEMENTS = 8
-TOLERANCE_FRACTION = 0.02
-"""Of a sum of small integers in 16 bits.
-
-Source: derived. bf16 keeps 8 bits: each addition is off by 0.4 % at most, in a tree of some levels.
-"""
+SUMS: tuple[Operation, ...] = ("all_reduce", "reduce_scatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,7 @@ def collective_tasks(request: Request, place: Place) -> Iterator[MeasurementTask
 
 
 def _team(shape: Shape, request: Request, place: Place) -> Team:
-    members = next(group for group in shape.members(place) if place.rank in group)
+    members = shape.members(place)
     return Team(
         group_of(shape, place),
         shape.ranks,
@@ -146,37 +142,52 @@ def _team(shape: Shape, request: Request, place: Place) -> Team:
 
 def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterator[Point]:
     team = _team(case.shape, request, place)
-    check(case.operation, team)
     part_count = max(1, case.size // team.dtype.itemsize // team.size)
     full_count = part_count * team.size
     part = team.zeros(full_count if case.operation == "alltoall" else part_count)
     full = team.zeros(full_count)
+    check(case.operation, team, part, full)
+    part.zero_()
+    full.zero_()
     call = partial(CALLS[case.operation], team, part, full)
     yield case.point(full_count * team.dtype.itemsize, clock.time_together(call))
 
 
-def check(operation: Operation, team: Team) -> None:
-    """Does the collective give what it should, on a few numbers that tell the ranks apart?
+def check(operation: Operation, team: Team, part: Tensor, full: Tensor) -> None:
+    """Does the collective give what it should, in every element of the tensors that are measured?
+
+    The tensors are written. Costs `Marks.rounds` calls of the collective (one up to 128 ranks, four
+    on 512, 128 on 16,384), and as often writing and reading its tensors once.
 
     Raises:
         ProfilerError: It does not.
     """
-    count, ranks = CHECKED_ELEMENTS, range(1, team.size + 1)
-    mine = team.zeros(count) + team.index + 1
-    everyone = [float(rank) for rank in ranks for _ in range(count)]
-    full, part = mine.repeat(team.size), mine.clone()
-    if operation == "alltoall":
-        part = full.clone()
-    CALLS[operation](team, part, full)
-    result = part if operation == "reduce_scatter" else full
-    sums = operation in ("all_reduce", "reduce_scatter")
-    expected = [float(sum(ranks))] * len(result) if sums else everyone
-    for found, right in zip(result.tolist(), expected, strict=True):
-        if abs(found - right) > TOLERANCE_FRACTION * right:
+    marks = Marks(team.size if operation in SUMS else 1, team.dtype, team.device)
+    sent = full if operation in SUMS else part
+    received = part if operation == "reduce_scatter" else full
+    for turn in range(marks.rounds):
+        mine, right = _patterns(operation, team, marks, turn)
+        received.fill_(float("nan"))  # what nobody writes must not look right
+        mine.write(sent)
+        CALLS[operation](team, part, full)
+        if operation == "reduce_scatter":
+            right = right.after(team.index * len(part))
+        if fault := right.fault(received):
             raise ProfilerError(
-                f"{operation} over {team.size} ranks gave {found:g} where {right:g} is right: "
+                f"{operation} over {team.size} ranks gave {fault}: "
                 "the network or its library is broken, its times mean nothing"
             )
+
+
+def _patterns(operation: Operation, team: Team, marks: Marks, turn: int) -> tuple[Pattern, Pattern]:
+    """What this rank sends, and what it should get; of an all-to-all every block is a message."""
+    everyone = torch.arange(team.size)
+    me = everyone[team.index : team.index + 1]
+    if operation in SUMS:
+        return marks.of(me, turn), marks.sums(turn)
+    if operation == "all_gather":
+        return marks.of(me, turn), marks.of(everyone, turn)
+    return marks.of(me * team.size + everyone, turn), marks.of(everyone * team.size + me, turn)
 
 
 def message_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
@@ -230,17 +241,23 @@ def _send(tensor: Tensor, other: int | None, place: Place) -> None:
 
 
 def _check_message(tensor: Tensor, other: int | None, place: Place) -> None:
-    """Send the sender's number once.
+    """Send what tells the sender once.
 
     Raises:
-        ProfilerError: Another number arrived.
+        ProfilerError: Something else arrived.
     """
-    few = tensor[:CHECKED_ELEMENTS].fill_(place.rank % 128)
-    _send(few, other, place)
-    sender = place.rank if other is None else min(place.rank, other)
-    if few.tolist() != [float(sender % 128)] * len(few):
+    if other is None:
+        return
+    sender = min(place.rank, other)
+    right = Marks(1, tensor.dtype, device_of(place)).of(torch.tensor([sender]), 0)
+    if sender == place.rank:
+        right.write(tensor)
+    else:
+        tensor.fill_(float("nan"))
+    _send(tensor, other, place)
+    if fault := right.fault(tensor):
         raise ProfilerError(
-            f"a message from rank {sender} to rank {place.rank} arrived changed: "
+            f"a message from rank {sender} to rank {place.rank} arrived changed, {fault}: "
             "the network or its library is broken, its times mean nothing"
         )
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, MICROSECOND, TERA
-from trainplan.costmodel.comm import bus_factor
-from trainplan.costmodel.comm.collectives import hops_seconds
+from trainplan.costmodel.comm.collectives import hops_seconds, nic_share
 from trainplan.costmodel.machine.hardware import (
     GROUP_SIZES,
     OPERATIONS,
@@ -252,8 +251,8 @@ def _across(found: _FitResult, points: Sequence[CollectivePoint]) -> None:
     if not mine:
         return
     constants = catalog.constants()
-    factor = np.array([float(bus_factor(p.operation, np.array(p.ranks))) for p in mine])
-    wire = factor * np.array([p.num_bytes / p.per_node for p in mine]) / GB
+    shares = [nic_share(p.operation, np.array(p.ranks), np.array(p.per_node)) for p in mine]
+    wire = np.array([p.num_bytes * float(one) for p, one in zip(mine, shares, strict=True)]) / GB
     nodes = np.array([p.ranks / p.per_node for p in mine])
     grown = np.array(
         [

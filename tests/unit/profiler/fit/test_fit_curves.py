@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.comm import bus_factor
+from trainplan.costmodel.comm import bus_factor, collective_seconds, group
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
     CollectivePoint,
@@ -166,6 +168,25 @@ def test_collectives_across_nodes_give_the_bandwidth_of_a_nic_and_a_start():
     assert found.nic_gb_per_s.value == pytest.approx(0.8 * 50, rel=1e-3)
     assert found.constants["inter_node_alpha"].value == pytest.approx(30e-6, rel=1e-3)
     assert "inter_node_alpha_per_doubling" not in found.constants
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "alltoall"])
+@pytest.mark.parametrize("shape", [(128, 8, 1), (64, 4, 2), (16, 1, 8)])
+def test_collectives_of_one_sort_and_shape_across_nodes_tell_the_same_nic(operation, shape):
+    """A machine that is as it is modelled, measured by groups of one sort alone."""
+    (ranks, per_node, stride), machine = shape, machine_of(parse_cluster("16x8:h100-sxm"), "bf16")
+    groups = group(machine, np.array([ranks]), np.array([stride]))
+    points = [
+        collective(
+            size, float(collective_seconds(machine, operation, np.array([size * 1.0]), groups)[0])
+        ).model_copy(
+            update={"operation": operation, "ranks": ranks, "per_node": per_node, "stride": stride}
+        )
+        for size in SIZES
+    ]
+    nic = machine.nic_bytes_per_second * machine.constants.nic_efficiency
+    found = fitted(profile(*points), H100).nic_gb_per_s
+    assert found.value == pytest.approx(nic / 1e9, rel=0.01)
 
 
 def test_collectives_over_trays_of_one_scale_up_domain_say_nothing_of_the_nic():

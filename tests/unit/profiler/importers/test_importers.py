@@ -340,6 +340,77 @@ def test_older_nccl_tests_are_named_by_their_file():
         import_profile("nccl-tests", {"broadcast_perf.txt": old}, ASKED)
 
 
+WRONG_ROWS = """\
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+        8192          2048     float     sum      -1    30.00    0.27    0.27       0    29.00    0.27    0.27       0
+       16384          4096     float     sum      -1    31.00    0.27    0.27      12    29.00    0.27    0.27       0
+       32768          8192     float     sum      -1    32.00    0.27    0.27     N/A    29.00    0.27    0.27   1e+06
+       65536         16384     float     sum      -1    33.00    0.27    0.27       0    29.00    0.27    0.27     N/A
+"""  # noqa: E501
+
+
+def test_rows_of_nccl_tests_with_wrong_results_are_failures_of_either_way():
+    head = NCCL_HEAD.format("all_reduce")
+    profile = import_profile("nccl-tests", {"run.txt": head + WRONG_ROWS}, ASKED)
+    assert [point.num_bytes for point in profile.points] == [8192, 65536]
+    first, second = profile.failures
+    assert (first.item, second.item) == ("run.txt", "run.txt")
+    assert first.detail.startswith("all_reduce of 16384 bytes: 12 results were wrong (#wrong)")
+    assert second.detail.startswith("all_reduce of 32768 bytes: 1e+06 results were wrong")
+    kept = [line for line in WRONG_ROWS.splitlines(keepends=True) if "8192 " not in line[:20]]
+    with pytest.raises(SpecError, match=r"run.txt: all_reduce of 16384 bytes: .* no other row"):
+        import_profile("nccl-tests", {"run.txt": head + "".join(kept[:2])}, ASKED)
+
+
+def test_wrong_results_are_counted_among_iterations_too():
+    columns = "size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv%"
+    row = "8192 2048 float sum -1 30.00 0.27 0.27 {} 29.0 31.0 31.0 2.0"
+    head = NCCL_HEAD.format("all_reduce") + f"# {columns} {columns[26:]}\n"
+    for first, second, wrong in ((0, 0, 0), (0, 3, 3), (2, 0, 2)):
+        text = f"{head}{row.format(first)} {row.format(second)[26:]}\n8 2 float sum -1 9.0 0 0 0\n"
+        profile = import_profile("nccl-tests", {"run.txt": text}, ASKED)
+        said = [failure.detail.split(": ")[1][:1] for failure in profile.failures]
+        assert said == ([str(wrong)] if wrong else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("all_reduce", "size count type redop time algbw busbw error"),
+        ("all_gather", "size count type time algbw busbw error"),
+    ],
+)
+def test_nccl_tests_before_2_13_name_fewer_columns_and_print_a_difference(name, row):
+    values = {"size": 8192, "count": 2048, "type": "float", "redop": "sum", "time": "30.00"}
+    line = " ".join(str(values.get(column, "1e-06")) for column in row.split())
+    text = f"{NCCL_HEAD.format(name)}# {row}\n{line}\n"
+    (point,) = import_profile("nccl-tests", {"run.txt": text}, ASKED).points
+    assert (point.num_bytes, point.time.seconds) == (8192, pytest.approx(30e-6))
+
+
+def test_the_same_run_of_nccl_tests_given_seven_times_counts_once():
+    (name, text), once = *NCCL.items(), import_profile("nccl-tests", NCCL, ASKED).points
+    texts = {f"{number}-{name}": text * (1 + number) for number in range(4)}
+    assert import_profile("nccl-tests", texts, ASKED).points == once
+    other = {"second.txt": text.replace("50.25", "60.25")}
+    assert len(import_profile("nccl-tests", {**NCCL, **other}, ASKED).points) == len(once) + 2
+
+
+@pytest.mark.parametrize("way", ["out_of_place", "in_place"])
+def test_rows_of_nccl_tests_json_with_wrong_results_are_failures(way):
+    rows = [
+        {"size": 4096, "out_of_place": {"time": 1.5, "nwrong": None}, "in_place": {"nwrong": 0.0}},
+        {"size": 8192, "out_of_place": {"time": 2.5}, "in_place": {"time": 2.5}},
+    ]
+    rows[1][way]["nwrong"] = 7.0
+    profile = import_profile(
+        "nccl-tests", {"a.json": json.dumps(NCCL_JSON | {"results": rows})}, ASKED
+    )
+    assert [point.num_bytes for point in profile.points] == [4096]
+    (failure,) = profile.failures
+    assert failure.detail.startswith("reduce_scatter of 8192 bytes: 7 results were wrong")
+
+
 def test_nccl_tests_json_keeps_repeats_where_it_has_them():
     profile = import_profile("nccl-tests", {"a.json": json.dumps(NCCL_JSON)}, ASKED)
     mean, median = profile.points

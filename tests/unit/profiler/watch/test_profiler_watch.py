@@ -5,7 +5,6 @@ from itertools import combinations
 
 import pytest
 
-from trainplan.profiler.bench.inputs.groups import Shape, shapes
 from trainplan.profiler.bench.links import pairings
 from trainplan.profiler.host.machine import this_host
 from trainplan.profiler.host.nvml import Driver
@@ -117,15 +116,6 @@ def test_random_rounds_are_the_same_on_every_rank_and_disjoint():
     assert rounds == list(pairings(33, all_pairs=False))
     for pairing in rounds:
         assert len({rank for pair in pairing for rank in pair}) == 32
-
-
-def test_groups_of_a_shape_are_all_ranks_once():
-    found = list(shapes(TWO_NODES))
-    assert found == [Shape(2, 2), Shape(4, 4), Shape(8, 4), Shape(2, 1, stride=4)]
-    for shape in found:
-        ranks = [rank for members in shape.members(TWO_NODES) for rank in members]
-        assert sorted(ranks) == list(range(8))
-    assert Shape(2, 1, stride=4).members(TWO_NODES)[1] == (1, 5)
 
 
 @pytest.mark.parametrize("kind", ["slurm", "torchrun"])
