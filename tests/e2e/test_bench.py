@@ -90,7 +90,7 @@ class OnceClock:
     def __init__(self):
         self.calls = 0
 
-    def time(self, call):
+    def time(self, call, *, on_host=False):
         self.calls += 1
         call()
         return Timing(seconds=1e-3 * self.calls, spread_fraction=0.01, repeats=5)
