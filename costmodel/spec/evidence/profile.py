@@ -249,12 +249,25 @@ class MemoryPoint(Spec):
 
 
 class PowerPoint(Spec):
-    """Power of one GPU in a state."""
+    """Power of one GPU in a state, and how fast it runs in it."""
 
     kind: Literal["power"] = "power"
     state: str
+    gpus: Count = 1
+    """Of the node in that state at the same time."""
+    gpu: str = ""
+    """The GPU, by node and number: `node3:5`."""
     watts: NonNegativeFloat
     joules_per_call: NonNegativeFloat | None = None
+    """By the counter of energy where the GPU has one, else power times seconds."""
+    seconds_per_call: NonNegativeFloat | None = None
+    """While the load repeats."""
+    sm_mhz: NonNegativeFloat | None = None
+    """Mean clock of the multiprocessors."""
+    celsius: NonNegativeFloat | None = None
+    """At the end."""
+    slowed_by: tuple[str, ...] = ()
+    """What kept its clock low, as the driver says; the power limit is none of them."""
 
 
 Point = Annotated[

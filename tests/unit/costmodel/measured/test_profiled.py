@@ -223,6 +223,15 @@ def test_a_measured_layer_makes_that_layer_take_what_was_measured(eager):
     assert dense(eager, one) == pytest.approx([0.003, 0.007], rel=1e-9)
 
 
+def test_a_layer_that_python_launches_slower_than_it_runs_takes_as_long_as_that(eager):
+    passes = {
+        "forward": Timing(seconds=0.003, host_seconds=0.005),
+        "backward": Timing(seconds=0.007, host_seconds=0.006),
+    }
+    point = layer(eager, 0.003, 0.007).model_copy(update=passes)
+    assert dense(eager, profile(point)) == pytest.approx([0.005, 0.007], rel=1e-9)
+
+
 def test_a_measured_layer_at_an_eighth_sets_the_level_of_a_tensor_parallel_layer(eager):
     point = layer(eager, 0.002, 0.004, tp=4)
     found = dense(eager, profile(point), Layout(tp=4, micro_batch_size=1))

@@ -17,6 +17,7 @@ class FakeGpu:
         self.cycles_per_second = cycles_per_second
         self.queued = deque()
         """Ends of kernels not yet run."""
+        self.run_seconds = 0.0
         self.delays = []
         """Seconds of each kernel that spins."""
 
@@ -34,6 +35,7 @@ class FakeGpu:
         if len(self.queued) >= self.depth:
             self.host = self.queued.popleft()
         self.free = max(self.host, self.free, not_before) + seconds
+        self.run_seconds += seconds
         self.queued.append(self.free)
 
     def kernel(self, seconds, host_seconds=5e-6):
