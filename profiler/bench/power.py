@@ -14,9 +14,12 @@ from importlib.util import find_spec
 from statistics import fmean
 
 from trainplan.costmodel.spec.evidence.profile import Point, PowerPoint
-from trainplan.profiler.bench.attention import core_of, kernels
-from trainplan.profiler.bench.inputs.tensors import device_of, task, tensors
-from trainplan.profiler.bench.layer import EAGER_KERNELS
+from trainplan.profiler.bench.attention import DEFAULT, core_of, kernels
+from trainplan.profiler.bench.inputs.shapes import caps
+from trainplan.profiler.bench.inputs.tensors import device_of, task, tensors, working_precision
+from trainplan.profiler.bench.layer import EAGER_KERNELS, expert_ranks, measured_model
+from trainplan.profiler.bench.layers.decoder import Layer, rotation
+from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.host.meter import Meter, Reading, meter
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import dist, torch
@@ -38,7 +41,7 @@ LIBRARIES = ("pynvml", "amdsmi")
 
 
 def power_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
-    """Idle, products, copies and attention; nothing without the vendor's library."""
+    """Idle, products, copies, attention and a layer; nothing without the vendor's library."""
     if place.device == "cpu" or not any(find_spec(name) for name in LIBRARIES):
         return
     yield task(place, "idle", partial(_idle, place))
@@ -46,6 +49,7 @@ def power_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
         ("product", _product),
         ("copy", _copy),
         ("attention", partial(_attention, request)),
+        ("layer", partial(_layer, request)),
     )
     for state, load in loads[: 1 if request.quick else None]:
         yield task(place, state, partial(_loaded, state, load, place))
@@ -185,4 +189,26 @@ def _attention(request: Request, place: Place) -> Callable[[], object]:
     return call
 
 
-POWER = Item("power", "power idle and under load, energy of a product", power_tasks)
+def _layer(request: Request, place: Place) -> Callable[[], object]:
+    """Forward and backward of a layer of plain PyTorch, cut as far as was asked for."""
+    model, make = measured_model(request.model), tensors(place, working_precision(request, place))
+    moe = model.moe_layers[-1]
+    experts = expert_ranks(model, caps(place.device, quick=False).tensor_bytes) if moe else 1
+    layer = Layer(make, model, Sharding(max(request.tensor_parallel), experts), moe=moe)
+    table = rotation(make, model, request.seq_length)
+    shape = min(request.micro_batch_sizes), request.seq_length, model.hidden_size
+    x, gradient = make.normal(*shape).requires_grad_(), make.normal(*shape)
+
+    def call() -> object:
+        with kernels(*(EAGER_KERNELS if place.device == "cuda" else (DEFAULT,))):
+            result = layer(x, table)
+        return torch.autograd.grad(result, [x, *layer.parameters], gradient)
+
+    return call
+
+
+POWER = Item(
+    "power",
+    "power idle and under load, of one GPU and of all of a node; energy of a product and a layer",
+    power_tasks,
+)

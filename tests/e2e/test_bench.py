@@ -21,7 +21,7 @@ from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Place, Request
 
 torch = pytest.importorskip("torch", reason="the measurements need torch")
-from trainplan.profiler.bench import collectives, drive  # noqa: E402
+from trainplan.profiler.bench import collectives, drive, power  # noqa: E402
 from trainplan.profiler.bench.attention import _refuses, kernels  # noqa: E402
 from trainplan.profiler.bench.collectives import CALLS  # noqa: E402
 from trainplan.profiler.bench.drive import BLOCK_BYTES, drive_file  # noqa: E402
@@ -143,6 +143,13 @@ def test_parts_of_a_model_give_points(item, name, precision):
     count = 4 if item == "attention" else 2  # two more lengths for its curve
     assert len(found) == count, "whole and cut in two"
     assert {point.precision for point in found} == {precision}
+
+
+@pytest.mark.parametrize("name", ["dense", "experts"])
+def test_the_layer_whose_energy_is_measured_has_all_its_gradients(name):
+    gradients = power._layer(asked(MODELS[name]), CPU)()
+    assert gradients[0].shape == (1, 32, 64), "of its input"
+    assert all(bool(torch.isfinite(one).all()) and bool(one.any()) for one in gradients)
 
 
 @pytest.mark.parametrize("name", ["dense", "experts"])

@@ -48,6 +48,10 @@ def test_nothing_is_said_where_one_of_both_is_not_known():
     assert list(heat_notes([power(1.6e-3, state="copy"), HOT])) == []
 
 
+def test_one_gpu_alone_is_compared_with_and_no_other_of_the_full_node():
+    assert list(heat_notes([power(1.7e-3), power(1.6e-3, gpus=2), HOT])) == []
+
+
 def profile(*points):
     return Profile(
         gpu="h100-sxm", gpus_per_node=2, origins=(Origin(source="a test"),), points=points
