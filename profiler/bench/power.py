@@ -130,7 +130,7 @@ def _point(
 ) -> PowerPoint:
     """Means of the readings; energy by the counter, else by power.
 
-    Source: the definition of power, energy over time.
+    Source: derived; power is energy over time, so a mean power times seconds is energy.
     """
     watts = fmean(reading.watts or 0.0 for reading in readings)
     clocks = [reading.sm_mhz for reading in readings if reading.sm_mhz is not None]

@@ -16,7 +16,7 @@ from math import ceil
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
-from trainplan.profiler.host.delay import Block, Delay, event
+from trainplan.profiler.host.delay import Block, Delay, Event, event
 from trainplan.profiler.journal.samples import Book
 from trainplan.profiler.journal.timing import Effort, Repeat, repeat_until_known
 from trainplan.profiler.task import Place
@@ -151,14 +151,18 @@ class DeviceClock:
         launched = self.now() - launched
         held_back = not begin.query()
         end.record()
+        self._await(end)
+        learn()
+        seconds = begin.elapsed_time(end) / 1000 / block.calls
+        return Repeat(seconds, 0.0, None, launched / block.calls, held_back)
+
+    def _await(self, end: Event) -> None:
+        """Wait until the GPU has come to a mark."""
         given_up = self.now() + self.give_up_seconds
         while not end.query():
             if self.now() > given_up:
                 raise TimeoutError(f"timed out: the GPU was not done in {self.give_up_seconds} s")
             sleep(POLL_SECONDS)
-        learn()
-        seconds = begin.elapsed_time(end) / 1000 / block.calls
-        return Repeat(seconds, 0.0, None, launched / block.calls, held_back)
 
     def _barrier(self) -> None:
         if self.control is not None:
