@@ -44,7 +44,7 @@ def power_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """Idle, products, copies, attention and a layer; nothing without the vendor's library."""
     if place.device == "cpu" or not any(find_spec(name) for name in LIBRARIES):
         return
-    yield task(place, "idle", partial(_idle, place))
+    yield task(place, "idle", partial(_idle, place), together=False)
     loads: tuple[tuple[str, Load], ...] = (
         ("product", _product),
         ("copy", _copy),
@@ -52,7 +52,7 @@ def power_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
         ("layer", partial(_layer, request)),
     )
     for state, load in loads[: 1 if request.quick else None]:
-        yield task(place, state, partial(_loaded, state, load, place))
+        yield task(place, state, partial(_loaded, state, load, place), together=False)
     if place.local_world_size > 1:
         window = WINDOW_SECONDS if request.quick else TOGETHER_SECONDS
         measure = partial(_together, "product", _product, window, place)
