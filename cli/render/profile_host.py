@@ -41,10 +41,10 @@ def waiting(profile: Profile) -> Iterator[tuple[str, Timing]]:
         if not isinstance(point, LayerPoint):
             continue
         sort, tokens = "moe" if point.moe else "dense", point.micro_batch_size * point.seq_length
-        for name, time in (("forward", point.forward), ("backward", point.backward)):
-            if time and time.in_a_row > time.seconds:
-                said = f"{point.runtime}, {sort}, tp {point.tp}, {tokens} tokens"
-                yield f"{name} of {point.model.name} ({said})", time
+        said = f"{point.model.name} ({point.runtime}, {sort}, tp {point.tp}, {tokens} tokens)"
+        for name, time in point:
+            if isinstance(time, Timing) and time.in_a_row > time.seconds:
+                yield f"{name.replace('_', ' ')} of {said}", time
 
 
 def host_parts(profile: Profile) -> Iterator[RenderableType]:

@@ -145,6 +145,33 @@ def test_parts_of_a_model_give_points(item, name, precision):
     assert {point.precision for point in found} == {precision}
 
 
+@pytest.mark.parametrize(
+    ("item", "on_host"),
+    [
+        ("copies", True),
+        ("cpu_adam", True),
+        ("drive", True),
+        ("offloaded_step", True),
+        ("gemm", False),
+        ("layer", False),
+        ("optimizer", False),
+    ],
+)
+def test_work_of_the_host_is_never_held_back_behind_the_gpu(item, on_host, tmp_path):
+    said = set()
+
+    class Listening(OnceClock):
+        def time(self, call, *, on_host=False):
+            said.add(on_host)
+            return super().time(call)
+
+        time_together = time
+
+    first = next(iter(ITEMS[item].tasks(asked(DENSE, scratch=str(tmp_path)), CPU)))
+    tuple(first.measure(Listening()))
+    assert said == {on_host}
+
+
 @pytest.mark.parametrize("name", ["dense", "experts"])
 def test_the_layer_whose_energy_is_measured_has_all_its_gradients(name):
     gradients = power._layer(asked(MODELS[name]), CPU)()
