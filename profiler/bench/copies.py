@@ -86,14 +86,18 @@ def _call(way: Way, copy: Copy, place: Place) -> Callable[[], object]:
 
 
 def _beside(one: Callable[[], object], other: Callable[[], object]) -> Callable[[], object]:
-    """Two calls at the same time, each on a stream of its own."""
+    """Two calls at the same time, each on a stream of its own; neither before what was queued."""
     streams = torch.cuda.Stream(), torch.cuda.Stream()
 
     def call() -> None:
+        here = torch.cuda.current_stream()
+        for stream in streams:
+            stream.wait_stream(here)
         for stream, each in zip(streams, (one, other), strict=True):
             with torch.cuda.stream(stream):
                 each()
-            torch.cuda.current_stream().wait_stream(stream)
+        for stream in streams:
+            here.wait_stream(stream)
 
     return call
 
