@@ -54,7 +54,8 @@ class Clock(Protocol):
     def time(self, call: Callable[[], object], *, on_host: bool = False) -> Timing:
         """Seconds of a call on this rank's device, warmed up, over adaptive repeats.
 
-        `on_host`: it works on the host or waits for it, so that it must not be held back.
+        What it queues on a GPU must wait for the stream in use: it is timed behind a delay there.
+        `on_host`: it works on the host, or waits for the GPU, and is timed as it comes.
         """
         ...
 
