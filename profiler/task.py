@@ -53,11 +53,15 @@ class Place:
 class Clock(Protocol):
     """Times calls until the median is known well enough."""
 
-    def time(self, call: Callable[[], object]) -> Timing:
-        """Seconds of a call on this rank's device, warmed up, over adaptive repeats."""
+    def time(self, call: Callable[[], object], *, on_host: bool = False) -> Timing:
+        """Seconds of a call on this rank's device, warmed up, over adaptive repeats.
+
+        What it queues on a GPU must wait for the stream in use: it is timed behind a delay there.
+        `on_host`: it works on the host, or waits for the GPU, and is timed as it comes.
+        """
         ...
 
-    def time_together(self, call: Callable[[], object]) -> Timing:
+    def time_together(self, call: Callable[[], object], *, on_host: bool = False) -> Timing:
         """As `time` for a call all ranks make at once: of every repeat the slowest rank counts."""
         ...
 

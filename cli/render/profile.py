@@ -13,6 +13,7 @@ from rich.text import Text
 from trainplan.cli.render.parts.grid import Grid, Words, grid
 from trainplan.cli.render.parts.text import percent, plural, seconds
 from trainplan.cli.render.plan import notes_part
+from trainplan.cli.render.profile_host import host_parts
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.base import GB
@@ -37,6 +38,7 @@ def profile_page(profile: Profile, path: Path) -> Iterator[RenderableType]:
         if any(curves_of(profile))
         else Text("No curve yet: see below.")
     )
+    yield from host_parts(profile)
     if steps := [p for p in profile.points if isinstance(p, OffloadedStepPoint)]:
         yield section("A step from the drive", *map(_offloaded, steps))
     if profile.failures:
@@ -151,6 +153,7 @@ def coverage_page(
             for one in known
         ),
     )
+    yield from host_parts(profile)
     if profile.failures:
         yield failures_part(profile)
     if profile.notes:

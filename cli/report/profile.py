@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from trainplan.cli.render.parts.text import plural, seconds
 from trainplan.cli.render.profile import NOT_ODD, curves_of
+from trainplan.cli.render.profile_host import powers, waiting
 from trainplan.cli.report.blocks import (
     Block,
     Fact,
@@ -39,6 +40,7 @@ FLAGS = {
     "drift": "repeats change while it is measured",
     "outliers": "some repeats lie far from the others",
     "throttled": "the GPU says it was slowed down",
+    "with_host": "the GPU may have waited for Python",
 }
 
 
@@ -62,6 +64,7 @@ def _sections(profile: Profile) -> Iterator[Section]:
         ("collectives", "Collectives by size", tuple(collective_charts(profile))),
         ("links", "Links", tuple(link_charts(profile))),
         ("bandwidths", "Memory, copies and drives", tuple(bandwidth_charts(profile))),
+        ("power", "Power, and layers that wait for Python", tuple(_host(profile))),
         ("doubtful", "Timings to doubt", tuple(_doubtful(profile))),
         ("machine", "Machine", tuple(_machine(profile))),
     )  # fmt: skip
@@ -129,6 +132,20 @@ def _curves(profile: Profile) -> Iterator[Block]:
         off = number("off by", "median error of a point that the curve was fitted without")
         yield table("Curves that are fitted, and how well they tell a point", (
             "curve", "says", off), rows)  # fmt: skip
+
+
+def _host(profile: Profile) -> Iterator[Block]:
+    energy = number("J a call", "by the counter of energy where the GPU has one")
+    columns: Columns = ("state", number("W"), energy, number("SM MHz"), number("C"))
+    if rows := list(powers(profile)):
+        yield table("Power of a GPU, mean of those in the same state", columns, rows)
+    slow = [
+        (what, seconds_cell(time.in_a_row), seconds_cell(time.seconds))
+        for what, time in waiting(profile)
+    ]
+    if slow:
+        columns = ("pass", number("to queue"), number("to run"))
+        yield table("Passes that Python queues slower than the GPU runs them", columns, slow)
 
 
 def described(point: Point) -> str:

@@ -76,8 +76,8 @@ def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
         keys = LayoutTable.of([Layout(micro_batch_size=point.tokens) for point in points])
         end = parts(_keys(context, model, 1, keys))
         for row, point in enumerate(points):
-            forward = point.forward.seconds / float(end.forward.total[row])
-            backward = point.backward.seconds / float(end.backward.total[row])
+            forward = point.forward.in_a_row / float(end.forward.total[row])
+            backward = point.backward.in_a_row / float(end.backward.total[row])
             found.append(((point.tokens, hidden, vocab), forward, backward))
     return _levels(found, inside=False)
 
@@ -125,7 +125,7 @@ def _ratios(point: LayerPoint, layer: Passes, row: int) -> tuple[float, float]:
         """Measured over added-up seconds, with tensor-parallel traffic where it was inside."""
         traffic = parts.cp_comm + parts.ep_comm
         outside = traffic if point.collectives_inside else traffic + parts.tp_comm
-        return measured.seconds / float((parts.total - outside)[row]) if measured else None
+        return measured.in_a_row / float((parts.total - outside)[row]) if measured else None
 
     forward = ratio(layer.forward, point.forward)
     backward = ratio(layer.backward, point.backward)

@@ -71,7 +71,8 @@ FIELDS = {
     "Failure.rank": "The rank that failed first, where one did.",
     "Failure.host": "Its node.",
     "Timing.repeats": "Calls, or blocks of calls, that were timed.",
-    "Timing.flags": "What is wrong: `noisy`, `drift`, `outliers`, `throttled`, `stated`.",
+    "Timing.flags": "What is wrong: `noisy`, `drift`, `outliers`, `throttled`, `with_host`, "
+    "`stated`.",
     "Timing.slowest_rank": "The rank that was slowest most often.",
     "ProductPoint.m": "Rows, the tokens of a rank; with `groups`, tokens of one group on average. "
     "Of a weight gradient the inputs of the layer.",

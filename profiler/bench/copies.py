@@ -64,7 +64,8 @@ def _measure(copy: Copy, place: Place, clock: Clock) -> Iterator[Point]:
     call = _call(copy.way, copy, place)
     if copy.both_ways:
         call = _beside(call, _call(WAYS[1 - WAYS.index(copy.way)], copy, place))
-    time = clock.time_together(call) if copy.gpus > 1 else clock.time(call)
+    # the driver copies pageable memory through a buffer of its own, and waits for it
+    time = (clock.time_together if copy.gpus > 1 else clock.time)(call, on_host=copy.pageable)
     yield CopyPoint(
         direction=copy.way,
         num_bytes=copy.num_bytes,
@@ -85,14 +86,18 @@ def _call(way: Way, copy: Copy, place: Place) -> Callable[[], object]:
 
 
 def _beside(one: Callable[[], object], other: Callable[[], object]) -> Callable[[], object]:
-    """Two calls at the same time, each on a stream of its own."""
+    """Two calls at the same time, each on a stream of its own; neither before what was queued."""
     streams = torch.cuda.Stream(), torch.cuda.Stream()
 
     def call() -> None:
+        here = torch.cuda.current_stream()
+        for stream in streams:
+            stream.wait_stream(here)
         for stream, each in zip(streams, (one, other), strict=True):
             with torch.cuda.stream(stream):
                 each()
-            torch.cuda.current_stream().wait_stream(stream)
+        for stream in streams:
+            here.wait_stream(stream)
 
     return call
 
@@ -103,7 +108,7 @@ def _measure_host(place: Place, clock: Clock) -> Iterator[Point]:
     source = _random(size)
     target = torch.empty_like(source)
     with running(own_threads(place)):
-        time = clock.time_together(partial(target.copy_, source))
+        time = clock.time_together(partial(target.copy_, source), on_host=True)
     yield CopyPoint(
         direction="host_to_host",
         num_bytes=size,

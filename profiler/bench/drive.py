@@ -198,7 +198,7 @@ def _measure(case: Access, size: int, folder: str, clock: Clock) -> Iterator[Poi
         if case.both_ways:
             other = stack.enter_context(opened())
             call = partial(at_once, stack.enter_context(ThreadPoolExecutor(1)), call, other.write)
-        time = clock.time(call)
+        time = clock.time(call, on_host=True)
     yield CopyPoint(
         direction=case.way,
         num_bytes=size,

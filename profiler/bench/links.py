@@ -95,7 +95,7 @@ def _round(links: tuple[Link, ...], place: Place, clock: Clock) -> Iterator[Poin
     # a batch of messages must not be a communicator's first use: those left over take no part in it
     dist.all_reduce(torch.zeros(1, device=device_of(place)))
     stopwatch = Stopwatch(place, partial(_exchange, buffers, others.get(place.rank)))
-    clock.time_together(stopwatch.call)
+    clock.time_together(stopwatch.call, on_host=True)
     said: list[tuple[str, list[float]]] = [("", [])] * place.world_size
     dist.all_gather_object(said, (socket.gethostname(), stopwatch.taken))
     for link in links:

@@ -64,7 +64,7 @@ def measure_step(sizes: Sizes, request: Request, place: Place, clock: Clock) -> 
             step.begin()
             run(work, step.calls(), lanes)
 
-        time = clock.time(whole)
+        time = clock.time(whole, on_host=True)
         read, written = step.read_bytes, step.written_bytes
         check_finite(step.inputs[-1], "an offloaded step")
         work = program(sizes, _alone(step, clock))
@@ -110,7 +110,8 @@ def _alone(step: Step, clock: Clock) -> Mapping[str, float]:
         if sort.startswith("copy") and not sizes.on_gpu:
             continue
         first = sizes.layers if sort in ("backward", "copy_out") else 0
-        seconds[sort] = clock.time(_in_turn(calls[sort], first, sizes.layers)).seconds
+        call = _in_turn(calls[sort], first, sizes.layers)
+        seconds[sort] = clock.time(call, on_host=True).seconds
     seconds[max("read_states", "write", key=lambda sort: seconds[sort])] = _both(step, clock)
     return seconds
 
@@ -124,7 +125,7 @@ def _both(step: Step, clock: Clock) -> float:
             turn = next(turns)
             at_once(thread, partial(step.read_states, turn), partial(step.write, turn + 1))
 
-        return clock.time(call).seconds
+        return clock.time(call, on_host=True).seconds
 
 
 def _in_turn(call: Callable[[int], object], first: int, count: int) -> Callable[[], object]:

@@ -123,7 +123,7 @@ def _on_host(size: int, processes: int, place: Place, clock: Clock) -> Iterator[
     threads = own_threads(place, processes)
     with running(threads):
         together = processes == place.local_world_size
-        time = clock.time_together(step) if together else clock.time(step)
+        time = (clock.time_together if together else clock.time)(step, on_host=True)
     check_finite(weight, f"Adam over {size} parameters")
     yield OptimizerPoint(
         num_params=size, place="cpu", threads=threads, processes=processes, time=time

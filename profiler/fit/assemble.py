@@ -21,11 +21,13 @@ from trainplan.costmodel.spec.evidence.profile import (
     LinkPoint,
     Origin,
     Point,
+    PowerPoint,
     ProductPoint,
     Profile,
     StreamPoint,
 )
 from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.profiler.fit.heat import heat_notes
 from trainplan.profiler.fit.merge import MISSING_DEVICE, has_spec, spec_of
 from trainplan.profiler.fit.points import TINY, fitted
 from trainplan.profiler.fit.stragglers import slow_notes
@@ -70,6 +72,7 @@ def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = (
         notes=(
             *condensed(content.notes),
             *slow_notes(points_of(content.points, LinkPoint)),
+            *heat_notes(points_of(content.points, PowerPoint)),
             *drive_notes(content.points),
             *notes,
         ),

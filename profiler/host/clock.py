@@ -1,13 +1,22 @@
-"""Times calls on this rank's device: events on a GPU, the performance counter on the CPU."""
+"""Times calls on this rank's device: events on a GPU, the performance counter on the CPU.
+
+On a GPU the calls of a block are queued behind a delay, and between two events behind that: what is
+timed is the device, never the start of the queue. What Python takes to queue a call is told apart.
+The first event not yet reached when all calls are queued is the proof; without it the block is
+repeated, shorter or behind a longer delay, and where that does not help the timing is flagged.
+Where all ranks make the call, one more call between delay and first event lets them begin together:
+every rank queues it whatever the others do, so no delay waits for another rank.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
+from trainplan.profiler.host.delay import Block, Delay, Event, event
 from trainplan.profiler.journal.samples import Book
 from trainplan.profiler.journal.timing import Effort, Repeat, repeat_until_known
 from trainplan.profiler.task import Place
@@ -26,28 +35,15 @@ QUICK_CAP_SECONDS = 0.15
 MOST_REPEATS = 25
 QUICK_MOST_REPEATS = 11
 BLOCK_SECONDS = {"cuda": 10e-3, "cpu": 1e-3}
-"""Calls timed as one last at least so long.
+"""Calls timed as one last about so long, as far as MOST_CALLS lets them.
 
 Source: derived. 2000 times what CUDA events resolve (0.5 us), 10000 times what the performance
-counter does (0.1 us), and some times the launch of the first kernel of a block.
+counter does (0.1 us).
 """
-MOST_CALLS = 1000
+MOST_CALLS = {"cuda": 200, "cpu": 1000}
+"""Source: derived; a stream holds some 1,000 kernels, collectives and their events take a handful;
+200 kernels of 2 us are 800 times what events resolve."""
 POLL_SECONDS = 50e-6
-
-
-class Event(Protocol):
-    """A mark in the work of a GPU."""
-
-    def record(self) -> None:
-        """Set the mark behind what was asked of the GPU so far."""
-
-    def query(self) -> bool:
-        """Has the GPU come this far?"""
-        ...
-
-    def elapsed_time(self, end: Event, /) -> float:
-        """Milliseconds to a later mark."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,34 +61,20 @@ class DeviceClock:
     give_up_seconds: float = 30.0
     """How long to wait for a GPU: another rank may have left this one alone in a collective."""
     now: Callable[[], float] = perf_counter
+    delay: Delay = field(default_factory=Delay)
     book: Book = field(default_factory=Book)
     """Where all samples are written down."""
 
-    def time(self, call: Callable[[], object]) -> Timing:
+    def time(self, call: Callable[[], object], *, on_host: bool = False) -> Timing:
         """Seconds of a call on this rank's device."""
-        calls = self._calls_per_block(self._warm_up(call))
-        begin = self.now()
+        repeats = self._repeats(call, ALONE_FRACTION, on_host=on_host, together=False)
+        return self._written(repeats, (), on_host=on_host)
 
-        def repeat() -> Repeat:
-            seconds = self._block(call, calls)
-            return Repeat(seconds, self.now() - begin)
-
-        repeats = repeat_until_known(repeat, self._effort(ALONE_FRACTION))
-        return self.book.timing_of([r.seconds for r in repeats])
-
-    def time_together(self, call: Callable[[], object]) -> Timing:
+    def time_together(self, call: Callable[[], object], *, on_host: bool = False) -> Timing:
         """Seconds of a call that all ranks make at once: of every repeat the slowest rank's."""
-        calls = self._calls_per_block(self._slowest(self._warm_up(call), 0.0).seconds)
-        begin = self.now()
-
-        def repeat() -> Repeat:
-            self._barrier()
-            seconds = self._block(call, calls)
-            return self._slowest(seconds, self.now() - begin)
-
-        repeats = repeat_until_known(repeat, self._effort(TOGETHER_FRACTION))
+        repeats = self._repeats(call, TOGETHER_FRACTION, on_host=on_host, together=True)
         ranks = [r.slowest_rank for r in repeats if r.slowest_rank is not None]
-        return self.book.timing_of([r.seconds for r in repeats], ranks)
+        return self._written(repeats, ranks, on_host=on_host)
 
     def timing_of(self, seconds: Sequence[float]) -> Timing:
         """As `time`, of calls that a task timed by itself."""
@@ -103,49 +85,96 @@ class DeviceClock:
             return Effort(half_width_fraction, QUICK_CAP_SECONDS, QUICK_MOST_REPEATS)
         return Effort(half_width_fraction, CAP_SECONDS, MOST_REPEATS)
 
-    def _warm_up(self, call: Callable[[], object]) -> float:
-        """Seconds of the second call: the first one compiles, allocates and connects."""
-        self._block(call, 1)
-        return self._block(call, 1)
+    def _repeats(
+        self, call: Callable[[], object], goal: float, *, on_host: bool, together: bool
+    ) -> list[Repeat]:
+        """Blocks until a call is known; the first ones compile, allocate and connect."""
+        self._take(call, Block(1), 0.0, together=together)
+        second = self._take(call, Block(1), 0.0, together=together)
+        block = whole = Block(self._calls_per_block(second.seconds))
+        if self.place.device == "cuda" and not on_host:
+            block = whole.held_back(second.host_seconds)
+        begin = self.now()
+
+        def repeat() -> Repeat:
+            nonlocal block
+            taken = self._take(call, block, begin, together=together)
+            while block.delay_seconds and not taken.held_back:
+                block = block.again(taken.host_seconds) or whole
+                taken = self._take(call, block, begin, together=together)
+            return taken
+
+        return repeat_until_known(repeat, self._effort(goal))
+
+    def _written(self, repeats: Sequence[Repeat], ranks: Sequence[int], *, on_host: bool) -> Timing:
+        held_back = all(repeat.held_back for repeat in repeats)
+        return self.book.timing_of(
+            [repeat.seconds for repeat in repeats],
+            ranks,
+            [repeat.host_seconds for repeat in repeats] if held_back else (),
+            with_host=self.place.device == "cuda" and not on_host and not held_back,
+        )
 
     def _calls_per_block(self, seconds: float) -> int:
-        block = BLOCK_SECONDS[self.place.device]
-        return max(1, min(MOST_CALLS, ceil(block / max(seconds, block / MOST_CALLS))))
+        block, most = BLOCK_SECONDS[self.place.device], MOST_CALLS[self.place.device]
+        return max(1, min(most, ceil(block / max(seconds, block / most))))
 
-    def _block(self, call: Callable[[], object], calls: int) -> float:
-        """Seconds of one of `calls` calls in a row."""
+    def _take(
+        self, call: Callable[[], object], block: Block, begin: float, *, together: bool
+    ) -> Repeat:
+        """One of the calls in a row of a block, as all ranks agree upon it."""
+        if together:
+            self._barrier()
         if self.place.device == "cuda":
-            return self._device_block(call, calls)
-        begin = self.now()
-        for _ in range(calls):
-            call()
-        return (self.now() - begin) / calls
+            taken = self._device_block(call, block, lead=together or block.calls > 1)
+        else:
+            taken = self._host_block(call, block)
+        taken = replace(taken, elapsed_seconds=self.now() - begin)
+        return self._slowest(taken) if together else taken
 
-    def _device_block(self, call: Callable[[], object], calls: int) -> float:
-        event = cast("Callable[..., Event]", torch.cuda.Event)
-        begin, end = event(enable_timing=True), event(enable_timing=True)
-        torch.cuda.synchronize()
-        begin.record()
-        for _ in range(calls):
+    def _host_block(self, call: Callable[[], object], block: Block) -> Repeat:
+        begin = self.now()
+        for _ in range(block.calls):
             call()
+        return Repeat((self.now() - begin) / block.calls, 0.0)
+
+    def _device_block(self, call: Callable[[], object], block: Block, *, lead: bool) -> Repeat:
+        begin, end = event(), event()
+        torch.cuda.synchronize()
+        learn = self.delay.ask(block.delay_seconds)
+        if block.delay_seconds and lead:
+            call()
+        begin.record()
+        launched = self.now()
+        for _ in range(block.calls):
+            call()
+        launched = self.now() - launched
+        held_back = not begin.query()
         end.record()
+        self._await(end)
+        learn()
+        seconds = begin.elapsed_time(end) / 1000 / block.calls
+        return Repeat(seconds, 0.0, None, launched / block.calls, held_back)
+
+    def _await(self, end: Event) -> None:
+        """Wait until the GPU has come to a mark."""
         given_up = self.now() + self.give_up_seconds
         while not end.query():
             if self.now() > given_up:
                 raise TimeoutError(f"timed out: the GPU was not done in {self.give_up_seconds} s")
             sleep(POLL_SECONDS)
-        return begin.elapsed_time(end) / 1000 / calls
 
     def _barrier(self) -> None:
         if self.control is not None:
             dist.barrier(group=self.control)
 
-    def _slowest(self, seconds: float, elapsed_seconds: float) -> Repeat:
-        """The same on every rank: the longest of all times, the largest of all clocks."""
+    def _slowest(self, mine: Repeat) -> Repeat:
+        """The same on every rank: the longest of all times, held back where all ranks were."""
         if self.control is None:
-            return Repeat(seconds, elapsed_seconds, self.place.rank)
-        mine = torch.tensor([[seconds, elapsed_seconds]], dtype=torch.float64)
-        every = torch.empty(self.place.world_size, 2, dtype=torch.float64)
-        dist.all_gather_into_tensor(every, mine, group=self.control)
-        slowest = int(every[:, 0].argmax())
-        return Repeat(float(every[slowest, 0]), float(every[:, 1].max()), slowest)
+            return replace(mine, slowest_rank=self.place.rank)
+        said = (mine.seconds, mine.elapsed_seconds, mine.host_seconds, float(not mine.held_back))
+        every = torch.empty(self.place.world_size, len(said), dtype=torch.float64)
+        row = torch.tensor([said], dtype=torch.float64)
+        dist.all_gather_into_tensor(every, row, group=self.control)
+        seconds, elapsed, host, early = (float(most) for most in every.amax(dim=0))
+        return Repeat(seconds, elapsed, int(every[:, 0].argmax()), host, not early)

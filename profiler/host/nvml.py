@@ -22,6 +22,8 @@ SLOWED_BY = {
 Source: NVML API Reference Guide, nvmlClocksEventReasons.
 """
 GRAPHICS_CLOCK, SM_CLOCK, MEMORY_CLOCK = 0, 1, 2
+DIE = 0
+"""Source: NVML API Reference Guide, NVML_TEMPERATURE_GPU."""
 LEVELS = {
     0: "on one board",
     10: "through one PCIe switch",
@@ -51,6 +53,10 @@ class Nvml(Protocol):
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Handle: ...  # noqa: D102, N802
     def nvmlDeviceGetMaxClockInfo(self, device: Handle, kind: int) -> int: ...  # noqa: D102, N802
     def nvmlDeviceGetPowerManagementLimit(self, device: Handle) -> int: ...  # noqa: D102, N802
+    def nvmlDeviceGetPowerUsage(self, device: Handle) -> int: ...  # noqa: D102, N802
+    def nvmlDeviceGetTotalEnergyConsumption(self, device: Handle) -> int: ...  # noqa: D102, N802
+    def nvmlDeviceGetClockInfo(self, device: Handle, kind: int) -> int: ...  # noqa: D102, N802
+    def nvmlDeviceGetTemperature(self, device: Handle, sensor: int) -> int: ...  # noqa: D102, N802
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, device: Handle) -> int: ...  # noqa: D102, N802
     def nvmlDeviceGetNvLinkState(self, device: Handle, link: int) -> int: ...  # noqa: D102, N802
     def nvmlDeviceGetTopologyCommonAncestor(self, one: Handle, other: Handle) -> int: ...  # noqa: D102, N802
@@ -91,6 +97,30 @@ class Driver:
             bits = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device)
             return tuple(name for bit, name in SLOWED_BY.items() if bits & bit)
         return ()
+
+    def watts(self, device: Handle) -> float | None:
+        """Mean of the last second, before Ampere of the last tenth; the driver counts in mW."""
+        with suppress(self._nvml.NVMLError):
+            return self._nvml.nvmlDeviceGetPowerUsage(device) / 1000
+        return None
+
+    def joules(self, device: Handle) -> float | None:
+        """Drawn since the driver was loaded, which counts in mJ; Volta and later."""
+        with suppress(self._nvml.NVMLError):
+            return self._nvml.nvmlDeviceGetTotalEnergyConsumption(device) / 1000
+        return None
+
+    def sm_mhz(self, device: Handle) -> float | None:
+        """Clock of the multiprocessors at this moment."""
+        with suppress(self._nvml.NVMLError):
+            return float(self._nvml.nvmlDeviceGetClockInfo(device, SM_CLOCK))
+        return None
+
+    def celsius(self, device: Handle) -> float | None:
+        """Temperature of the die."""
+        with suppress(self._nvml.NVMLError):
+            return float(self._nvml.nvmlDeviceGetTemperature(device, DIE))
+        return None
 
     def clocks(self, device: Handle) -> str:
         """Largest clocks, power limit and what slows it down, as one phrase."""

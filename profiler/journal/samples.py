@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from pydantic import Field, NonNegativeInt, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.evidence.profile import Point, Timing
@@ -38,10 +38,16 @@ class Samples(Spec):
     """Of one call; of a block of calls their mean; of several ranks the slowest's."""
     slowest_ranks: tuple[NonNegativeInt, ...] = ()
     """Of each sample, where all ranks made the call together."""
+    host_seconds: tuple[NonNegativeFloat, ...] = ()
+    """Of each sample, what Python took to queue a call; none where that is not known."""
+    with_host: bool = False
+    """A GPU may have waited for Python: the calls could not be held back until all were queued."""
 
     def time(self) -> Timing:
         """Median, uncertainty and what is wrong with the samples."""
-        return timing_of(self.seconds, self.slowest_ranks)
+        return timing_of(
+            self.seconds, self.slowest_ranks, self.host_seconds, with_host=self.with_host
+        )
 
 
 @dataclass(slots=True)
@@ -50,16 +56,26 @@ class Book:
 
     taken: list[Samples] = field(default_factory=list)
 
-    def timing_of(self, seconds: Sequence[float], slowest_ranks: Sequence[int] = ()) -> Timing:
+    def timing_of(
+        self,
+        seconds: Sequence[float],
+        slowest_ranks: Sequence[int] = (),
+        host_seconds: Sequence[float] = (),
+        *,
+        with_host: bool = False,
+    ) -> Timing:
         """The timing of samples, which are written down as they are used.
 
         Raises:
             ProfilerError: As `profiler.journal.timing.timing_of`.
         """
-        used = [_rounded(one) for one in thinned(seconds)]
-        ranks = thinned(slowest_ranks)
-        timing = timing_of(used, ranks)
-        self.taken.append(Samples(seconds=tuple(used), slowest_ranks=tuple(ranks)))
+        used = tuple(_rounded(one) for one in thinned(seconds))
+        hosts = tuple(_rounded(one) for one in thinned(host_seconds))
+        ranks = tuple(thinned(slowest_ranks))
+        timing = timing_of(used, ranks, hosts, with_host=with_host)
+        self.taken.append(
+            Samples(seconds=used, slowest_ranks=ranks, host_seconds=hosts, with_host=with_host)
+        )
         return timing
 
 

@@ -48,6 +48,10 @@ class Repeat:
     elapsed_seconds: float
     """Since the first sample began."""
     slowest_rank: int | None = None
+    host_seconds: float = 0.0
+    """Of Python, to queue one call on a GPU."""
+    held_back: bool = False
+    """The GPU began only when all calls were queued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,16 @@ def _enough(repeats: Sequence[Repeat], effort: Effort) -> bool:
     return half_width_fraction([r.seconds for r in repeats]) < effort.half_width_fraction
 
 
-def timing_of(samples: Sequence[float], slowest_ranks: Sequence[int] = ()) -> Timing:
+def timing_of(
+    samples: Sequence[float],
+    slowest_ranks: Sequence[int] = (),
+    host_seconds: Sequence[float] = (),
+    *,
+    with_host: bool = False,
+) -> Timing:
     """Median of samples in seconds, its uncertainty, and what is wrong with the samples.
+
+    `host_seconds` are those of Python, `with_host` says that a GPU may have waited for it.
 
     Raises:
         ProfilerError: No sample, or one that is zero, negative or not finite.
@@ -98,8 +110,9 @@ def timing_of(samples: Sequence[float], slowest_ranks: Sequence[int] = ()) -> Ti
         spread_fraction=_deviation(samples) / median(samples),
         half_width_fraction=half_width_fraction(samples),
         repeats=len(samples),
-        flags=tuple(_flags(samples)),
+        flags=(*_flags(samples), *(("with_host",) if with_host else ())),
         slowest_rank=multimode(slowest_ranks)[0] if slowest_ranks else None,
+        host_seconds=median(host_seconds) if host_seconds else None,
     )
 
 

@@ -21,7 +21,7 @@ from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Place, Request
 
 torch = pytest.importorskip("torch", reason="the measurements need torch")
-from trainplan.profiler.bench import collectives, drive  # noqa: E402
+from trainplan.profiler.bench import collectives, drive, power  # noqa: E402
 from trainplan.profiler.bench.attention import _refuses, kernels  # noqa: E402
 from trainplan.profiler.bench.collectives import CALLS  # noqa: E402
 from trainplan.profiler.bench.drive import BLOCK_BYTES, drive_file  # noqa: E402
@@ -91,7 +91,7 @@ class OnceClock:
     def __init__(self):
         self.calls = 0
 
-    def time(self, call):
+    def time(self, call, *, on_host=False):
         self.calls += 1
         call()
         return Timing(seconds=1e-3 * self.calls, spread_fraction=0.01, repeats=5)
@@ -144,6 +144,40 @@ def test_parts_of_a_model_give_points(item, name, precision):
     count = 4 if item == "attention" else 2  # two more lengths for its curve
     assert len(found) == count, "whole and cut in two"
     assert {point.precision for point in found} == {precision}
+
+
+@pytest.mark.parametrize(
+    ("item", "on_host"),
+    [
+        ("copies", True),
+        ("cpu_adam", True),
+        ("drive", True),
+        ("offloaded_step", True),
+        ("gemm", False),
+        ("layer", False),
+        ("optimizer", False),
+    ],
+)
+def test_work_of_the_host_is_never_held_back_behind_the_gpu(item, on_host, tmp_path):
+    said = set()
+
+    class Listening(OnceClock):
+        def time(self, call, *, on_host=False):
+            said.add(on_host)
+            return super().time(call)
+
+        time_together = time
+
+    first = next(iter(ITEMS[item].tasks(asked(DENSE, scratch=str(tmp_path)), CPU)))
+    tuple(first.measure(Listening()))
+    assert said == {on_host}
+
+
+@pytest.mark.parametrize("name", ["dense", "experts"])
+def test_the_layer_whose_energy_is_measured_has_all_its_gradients(name):
+    gradients = power._layer(asked(MODELS[name]), CPU)()
+    assert gradients[0].shape == (1, 32, 64), "of its input"
+    assert all(bool(torch.isfinite(one).all()) and bool(one.any()) for one in gradients)
 
 
 @pytest.mark.parametrize("name", ["dense", "experts"])

@@ -151,9 +151,9 @@ def test_a_short_read_is_no_read(step, monkeypatch):
 
 def test_it_is_run_by_a_clock_that_repeats(tmp_path):
     class Twice(OnceClock):
-        def time(self, call):
+        def time(self, call, *, on_host=False):
             call()
-            return super().time(call)
+            return super().time(call, on_host=on_host)
 
     (task,) = tasks_of(tmp_path)
     (point,) = task.measure(Twice())

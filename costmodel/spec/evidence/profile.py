@@ -19,10 +19,10 @@ MEASURED_RUNTIME = "torch-eager"
 Count = Annotated[int, Field(gt=0, le=1 << 40)]
 """A size or a number; what is larger is a slip."""
 MOST_POINTS = 20_000
-Flag = Literal["noisy", "drift", "outliers", "throttled", "stated"]
+Flag = Literal["noisy", "drift", "outliers", "throttled", "with_host", "stated"]
 """What is wrong with a timing: repeats that do not agree, that change while measured, that lie far
-from the others, a GPU that reports it was slowed down; `stated`: a figure of another tool, whose
-repeats are unknown."""
+from the others, a GPU that reports it was slowed down; `with_host`: the GPU may have waited for
+Python; `stated`: a figure of another tool, whose repeats are unknown."""
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "p2p"]
 PERMUTES, LOSSES = ("permute", "permute_backward"), ("loss",)
 HostCopy = Literal["host_to_device", "device_to_host"]
@@ -36,7 +36,7 @@ class Timing(Spec):
     """Seconds of one call, over repeats; of several ranks the slowest in every repeat."""
 
     seconds: PositiveFloat
-    """Median."""
+    """Median; on a GPU of the device alone, where `host_seconds` is known."""
     spread_fraction: NonNegativeFloat = 0.0
     """Scaled median absolute deviation over the median."""
     half_width_fraction: NonNegativeFloat = 0.0
@@ -44,6 +44,17 @@ class Timing(Spec):
     repeats: Count = 1
     flags: tuple[Flag, ...] = ()
     slowest_rank: NonNegativeInt | None = None
+    host_seconds: NonNegativeFloat | None = None
+    """What Python takes to queue one call; null on a CPU, where the GPU may have waited for it, and
+    in profiles of before it was told apart: there `seconds` are those of both."""
+
+    @property
+    def in_a_row(self) -> float:
+        """Seconds of each of many calls in a row.
+
+        Source: host and device work beside each other, so a row takes the longer of both.
+        """
+        return max(self.seconds, self.host_seconds or 0.0)
 
 
 class ProductPoint(Spec):
@@ -250,12 +261,25 @@ class MemoryPoint(Spec):
 
 
 class PowerPoint(Spec):
-    """Power of one GPU in a state."""
+    """Power of one GPU in a state, and how fast it runs in it."""
 
     kind: Literal["power"] = "power"
     state: str
+    gpus: Count = 1
+    """Of the node in that state at the same time."""
+    gpu: str = ""
+    """The GPU, by node and number: `node3:5`."""
     watts: NonNegativeFloat
     joules_per_call: NonNegativeFloat | None = None
+    """By the counter of energy where the GPU has one, else power times seconds."""
+    seconds_per_call: NonNegativeFloat | None = None
+    """While the load repeats."""
+    sm_mhz: NonNegativeFloat | None = None
+    """Mean clock of the multiprocessors."""
+    celsius: NonNegativeFloat | None = None
+    """At the end."""
+    slowed_by: tuple[str, ...] = ()
+    """What kept its clock low, as the driver says; the power limit is none of them."""
 
 
 Point = Annotated[

@@ -29,6 +29,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
     CollectivePoint,
     CopyPoint,
+    EndPoint,
     LayerPoint,
     MemoryPoint,
     OptimizerPoint,
@@ -281,6 +282,36 @@ def test_attention_of_another_precision_changes_nothing(job):
 def test_a_measured_layer_makes_that_layer_take_what_was_measured(eager):
     one = profile(layer(eager, 0.003, 0.007))
     assert dense(eager, one) == pytest.approx([0.003, 0.007], rel=1e-9)
+
+
+def test_a_layer_that_python_launches_slower_than_it_runs_takes_as_long_as_that(eager):
+    passes = {
+        "forward": Timing(seconds=0.003, host_seconds=0.005),
+        "backward": Timing(seconds=0.007, host_seconds=0.006),
+    }
+    point = layer(eager, 0.003, 0.007).model_copy(update=passes)
+    assert dense(eager, profile(point)) == pytest.approx([0.005, 0.007], rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["embedding", "head"])
+def test_an_end_takes_the_longer_of_running_and_of_being_queued(eager, kind):
+    def passes(forward, backward):
+        point = EndPoint(
+            kind=kind,
+            tokens=eager.training.seq_length,
+            hidden_size=eager.model.hidden_size,
+            vocab_size=eager.model.vocab_size,
+            forward=forward,
+            backward=backward,
+        )
+        machine = machine_for(eager, Measured(profile=profile(point)))
+        table = LayoutTable.of([Layout(micro_batch_size=1)])
+        end = getattr(blocks(context_of(eager, machine).with_table(table)), kind)
+        return [float(one.total[0]) for one in (end.forward, end.backward)]
+
+    queued = Timing(seconds=0.003, host_seconds=0.005), Timing(seconds=0.006, host_seconds=0.007)
+    assert passes(*queued) == pytest.approx(passes(timing(0.005), timing(0.007)), rel=1e-9)
+    assert passes(*queued)[0] == pytest.approx(0.005, rel=1e-9)
 
 
 def test_a_measured_layer_at_an_eighth_sets_the_level_of_a_tensor_parallel_layer(eager):

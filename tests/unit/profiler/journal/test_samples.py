@@ -59,6 +59,15 @@ def test_the_written_samples_give_the_timings_of_the_run(first, second):
     assert read_journal(written(record, without_timings)).points == record.points
 
 
+def test_the_time_of_the_host_is_written_with_the_samples():
+    book = Book()
+    known = book.timing_of([1.0, 2.0], (), [0.25, 0.5])
+    record = done(book, core(known, book.timing_of([3.0], with_host=True)))
+    (point,) = read_journal(written(record)).points
+    assert (point.forward.host_seconds, point.backward.host_seconds) == (0.375, None)
+    assert point.backward.flags == ("with_host",)
+
+
 @given(SECONDS)
 def test_samples_are_kept_in_order_to_six_digits(seconds):
     book = Book()

@@ -47,6 +47,14 @@ def test_the_median_of_quiet_samples_is_known_and_not_flagged():
     assert timing.flags == ()
 
 
+def test_the_time_of_the_host_is_the_median_of_its_samples():
+    assert timing_of(QUIET, host_seconds=[1e-6, 9e-6, 2e-6]).host_seconds == 2e-6
+
+
+def test_a_timing_that_may_be_of_the_host_is_flagged():
+    assert timing_of(QUIET, with_host=True).flags == ("with_host",)
+
+
 def test_samples_beside_another_program_are_noisy():
     assert "noisy" in timing_of(BUSY).flags
 
