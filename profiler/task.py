@@ -11,6 +11,9 @@ from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.evidence.profile import Point, Timing
 from trainplan.costmodel.spec.job import Precision
 
+LayerRuntime = Literal["torch-eager", "megatron-lm"]
+"""Runtimes whose layers can be run here."""
+
 
 class Request(Spec):
     """What to measure: the same on every rank, and written into the journal."""
@@ -28,6 +31,8 @@ class Request(Spec):
     """Names of items; none: all."""
     all_links: bool = False
     """Time all pairs of nodes and GPUs, not some rounds of random ones."""
+    runtimes: tuple[LayerRuntime, ...] = ("torch-eager",)
+    """Whose whole layers are measured."""
     scratch: str | None = None
     """Folder on the drive whose speed is wanted."""
 
@@ -57,6 +62,16 @@ class Clock(Protocol):
 
     def time_together(self, call: Callable[[], object]) -> Timing:
         """As `time` for a call all ranks make at once: of every repeat the slowest rank counts."""
+        ...
+
+    def laps(
+        self, call: Callable[[Callable[[], None]], object], *, together: bool = False
+    ) -> Sequence[Sequence[float]]:
+        """Seconds of the parts of a call, over repeats as in `time` or `time_together`.
+
+        The call is given a function, with which it marks where a part ends; the last one ends with
+        a mark, too.
+        """
         ...
 
     def timing_of(self, seconds: Sequence[float]) -> Timing:

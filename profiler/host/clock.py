@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING, Protocol, cast
@@ -33,6 +34,8 @@ counter does (0.1 us), and some times the launch of the first kernel of a block.
 """
 MOST_CALLS = 1000
 POLL_SECONDS = 50e-6
+Mark = Callable[[], None]
+"""Says that a part of a call ends here."""
 
 
 class Event(Protocol):
@@ -94,6 +97,29 @@ class DeviceClock:
         ranks = [r.slowest_rank for r in repeats if r.slowest_rank is not None]
         return self.book.timing_of([r.seconds for r in repeats], ranks)
 
+    def laps(
+        self, call: Callable[[Mark], object], *, together: bool = False
+    ) -> Sequence[Sequence[float]]:
+        """Seconds of the parts of a call that marks where they end; of several ranks the slowest's.
+
+        Nothing waits for the device between parts, so launches run ahead of it as in training.
+        """
+        for _ in range(2):  # the first one compiles, allocates and connects
+            self._laps(call)
+        found: list[Sequence[float]] = []
+        begin = self.now()
+
+        def repeat() -> Repeat:
+            if together:
+                self._barrier()
+            laps = (*self._laps(call), self.now() - begin)
+            *parts, elapsed = self._slowest_of(laps) if together else laps
+            found.append(parts)
+            return Repeat(sum(parts), elapsed)
+
+        repeat_until_known(repeat, self._effort(TOGETHER_FRACTION if together else ALONE_FRACTION))
+        return found
+
     def timing_of(self, seconds: Sequence[float]) -> Timing:
         """As `time`, of calls that a task timed by itself."""
         return self.book.timing_of(seconds)
@@ -129,12 +155,35 @@ class DeviceClock:
         for _ in range(calls):
             call()
         end.record()
+        self._await(end)
+        return begin.elapsed_time(end) / 1000 / calls
+
+    def _await(self, end: Event) -> None:
+        """Wait until the GPU has come to a mark."""
         given_up = self.now() + self.give_up_seconds
         while not end.query():
             if self.now() > given_up:
                 raise TimeoutError(f"timed out: the GPU was not done in {self.give_up_seconds} s")
             sleep(POLL_SECONDS)
-        return begin.elapsed_time(end) / 1000 / calls
+
+    def _laps(self, call: Callable[[Mark], object]) -> tuple[float, ...]:
+        """Seconds between the marks of one call."""
+        if self.place.device == "cpu":
+            times = [self.now()]
+            call(lambda: times.append(self.now()))
+            return tuple(after - before for before, after in pairwise(times))
+        event = cast("Callable[..., Event]", torch.cuda.Event)
+        marks = [event(enable_timing=True)]
+        torch.cuda.synchronize()
+        marks[0].record()
+
+        def mark() -> None:
+            marks.append(event(enable_timing=True))
+            marks[-1].record()
+
+        call(mark)
+        self._await(marks[-1])
+        return tuple(before.elapsed_time(after) / 1000 for before, after in pairwise(marks))
 
     def _barrier(self) -> None:
         if self.control is not None:
@@ -149,3 +198,11 @@ class DeviceClock:
         dist.all_gather_into_tensor(every, mine, group=self.control)
         slowest = int(every[:, 0].argmax())
         return Repeat(float(every[slowest, 0]), float(every[:, 1].max()), slowest)
+
+    def _slowest_of(self, numbers: Sequence[float]) -> tuple[float, ...]:
+        """Of each number the largest of all ranks."""
+        if self.control is None:
+            return tuple(numbers)
+        most = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self.control)
+        return tuple(most.tolist())

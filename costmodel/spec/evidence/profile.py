@@ -14,7 +14,7 @@ from trainplan.costmodel.spec.model import ModelSpec
 
 SCHEMA = "trainplan/profile/v1"
 MEASURED_RUNTIME = "torch-eager"
-"""What `plan profile` times layers and their ends in."""
+"""What `plan profile` times layers and their ends in, whatever else is installed."""
 
 Count = Annotated[int, Field(gt=0, le=1 << 40)]
 """A size or a number; what is larger is a slip."""
@@ -78,14 +78,18 @@ class AttentionPoint(Spec):
 
 
 class LayerPoint(Spec):
-    """One whole transformer layer on one rank, nothing recomputed."""
+    """One whole transformer layer on one rank, nothing recomputed.
+
+    Its times are those of a step, where `depth` layers run forward, then backward; where it is 1,
+    those of one pass in a loop.
+    """
 
     kind: Literal["layer"] = "layer"
     model: ModelSpec
     """The model it is a layer of; `moe` tells which sort."""
     moe: bool = False
     runtime: str
-    """What ran it: `torch-eager` is what `plan profile` times."""
+    """What ran it."""
     kernels: Literal["fused", "legacy", "eager"] = "eager"
     """As in the traits of runtimes: one kernel for what belongs together, those of 2021 to 2023, or
     one for every operation."""
@@ -95,11 +99,20 @@ class LayerPoint(Spec):
     micro_batch_size: Count
     seq_length: Count
     precision: Precision = "bf16"
+    sequence_parallel: bool = False
+    """The residual stream is cut over the tensor-parallel ranks, too."""
+    depth: Count = 1
+    """Layers, each with weights of its own, that ran forward one after another, then backward, and
+    added their weight gradients to fp32 ones; the times are of one of them."""
     collectives_inside: bool = False
     """The times include those of the tensor-parallel collectives."""
     forward: Timing | None = None
     backward: Timing | None = None
     """Input and weight gradients; null where only both passes together are known."""
+    forward_alone: Timing | None = None
+    """In a loop by itself, where `depth` is more than 1; informs only."""
+    backward_alone: Timing | None = None
+    """As `forward_alone`."""
     both: Timing | None = None
     """Forward and backward together, where they were not told apart."""
     weight: Timing | None = None

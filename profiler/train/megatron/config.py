@@ -29,13 +29,32 @@ NOT_FUSED = {
 """Kernels of Apex, Transformer Engine or a compiler; what they compute is the same."""
 
 
-def config_of(request: TrainingRequest) -> Any:  # noqa: ANN401 (a TransformerConfig)
-    """The configuration of the model and of everything that runs it."""
+FUSED: Mapping[str, object] = {
+    **dict.fromkeys(NOT_FUSED, True),
+    # without it the engine multiplies one expert after the other
+    "moe_grouped_gemm": True,
+    "moe_permute_fusion": True,
+}
+"""With Transformer Engine, as Megatron-LM starts where no option says otherwise.
+
+Source: NVIDIA/Megatron-LM core_v0.16.1 `megatron/training/arguments.py`, --no-bias-swiglu-fusion,
+--no-bias-dropout-fusion, --no-masked-softmax-fusion, --no-gradient-accumulation-fusion,
+--no-rope-fusion, --no-persist-layer-norm; the two of experts as an exported plan sets them.
+"""
+
+
+def config_of(request: TrainingRequest, *, engine: bool = False, balanced: bool = False) -> Any:  # noqa: ANN401 (a TransformerConfig)
+    """The configuration of the model and of everything that runs it.
+
+    `engine` is Transformer Engine with its kernels; `balanced` spreads tokens over experts at
+    random, whatever the router says.
+    """
     from megatron.core.transformer import TransformerConfig  # noqa: PLC0415 (optional)
 
     job, layout = request.job, request.layout
-    told: dict[str, object] = {**NOT_FUSED, **_model(job.model), **_degrees(job, layout)}
-    told |= _recompute(layout)
+    told: dict[str, object] = {**(FUSED if engine else NOT_FUSED)}
+    told |= {**_model(job.model), **_degrees(job, layout), **_recompute(layout)}
+    told |= {"moe_router_force_load_balancing": True} if balanced and job.model.moe else {}
     if job.model.moe:
         told |= _experts(job.model, job.model.moe)
     dtype = dtype_of(job)
