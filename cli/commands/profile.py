@@ -19,7 +19,7 @@ from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus
 from trainplan.profiler.launch.requests import Device, device_of, request_for
 from trainplan.profiler.launch.script import LauncherKind, launch_script
-from trainplan.profiler.task import Request
+from trainplan.profiler.task import LayerRuntime, Request
 
 LAUNCH_OPTIONS = frozenset(
     {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}
@@ -38,6 +38,7 @@ class MeasureOptions:
     only: tuple[str, ...]
     all_links: bool
     scratch: Path | None
+    runtime: tuple[LayerRuntime, ...]
 
     def request(self, device: Device, nproc: int) -> Request:
         """The same on every node."""
@@ -45,6 +46,7 @@ class MeasureOptions:
         stated |= {"seq_length": self.seq_length} if self.seq_length else {}
         stated |= {"precision": self.precision} if self.precision else {}
         stated |= {"scratch": str(self.scratch)} if self.scratch else {}
+        stated |= {"runtimes": self.runtime} if self.runtime else {}
         model = load_model(self.model) if self.model else None
         return request_for(model, device, nproc, quick=self.quick, stated=stated)
 

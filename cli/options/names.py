@@ -154,6 +154,9 @@ MEASUREMENTS = _names("""
 memory layer gemm attention embedding head optimizer stream collectives p2p overlap links copies
 cpu_adam drive offloaded_step power
 """)
+LAYER_RUNTIMES = _names("""
+torch-eager megatron-lm
+""")
 LAUNCH_KINDS = _names("""
 slurm torchrun
 """)

@@ -8,7 +8,7 @@ import click
 
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.names import LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
+from trainplan.cli.options.names import LAUNCH_KINDS, LAYER_RUNTIMES, MEASUREMENTS, PRECISIONS
 from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
 
@@ -27,6 +27,13 @@ WANTED = (
         "--precision",
         type=OneOf("precision", PRECISIONS),
         help="Number format of the products. [default: bf16, on a CPU fp32]",
+    ),
+    click.option(
+        "--runtime",
+        multiple=True,
+        type=OneOf("runtime", LAYER_RUNTIMES),
+        help="Measure whole layers as this runtime trains them; may be repeated. [default: plain "
+        "PyTorch, and Megatron-LM where megatron-core is installed]",
     ),
     click.option("--quick", is_flag=True, help="One minute: fewer sizes, fewer repeats."),
     click.option(

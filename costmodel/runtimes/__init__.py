@@ -13,7 +13,7 @@ from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes.accelerate import ACCELERATE
 from trainplan.costmodel.runtimes.adapters import refuse_training
 from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING
-from trainplan.costmodel.runtimes.attention import attention_on
+from trainplan.costmodel.runtimes.attention import architectures_of, kernels_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
 from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
@@ -123,7 +123,7 @@ def _traits_of(key: Identical[Job]) -> RuntimeTraits:
     if footprint.low_precision == "primary":
         gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
         sharding = replace(sharding, weight_message_bytes=gathered)
-    kernels = replace(traits.kernels, attention=attention_on(job, traits.kernels.attention))
+    kernels = kernels_on(architectures_of(job), traits.kernels)
     experts = traits.experts
     if experts.dispatcher_across == "deepep" and domain_gpus(job) > DEEPEP_PEERS:
         experts = replace(experts, dispatcher_across="alltoall")

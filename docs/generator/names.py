@@ -36,6 +36,7 @@ from trainplan.planner.space.settings import Level
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.launch.script import LauncherKind
+from trainplan.profiler.task import LayerRuntime
 
 WIDTH = 100
 """Columns of a line."""
@@ -98,6 +99,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "LAUNCHERS": LAUNCHERS,
     "TRIAL_LAUNCHERS": TRIAL_LAUNCHERS,
     "MEASUREMENTS": ITEMS,
+    "LAYER_RUNTIMES": get_args(LayerRuntime),
     "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,
     "DOCUMENTS": DOCUMENTS,

@@ -18,7 +18,7 @@ from trainplan.profiler.bench.inputs.tensors import (
 )
 from trainplan.profiler.bench.layers.case import Case, expert_ranks, fits, measured_model
 from trainplan.profiler.bench.layers.decoder import Layer
-from trainplan.profiler.bench.layers.in_step import Stack, depth_of, per_layer
+from trainplan.profiler.bench.layers.in_step import Stack, depth_of, timed
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.bench.megatron_layer import megatron_tasks
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
@@ -61,9 +61,7 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
         check_finite(run.backward_alone(result)[0], f"input gradient of layer {case.text}")
         forward_alone = clock.time(run.forward_alone)
         backward_alone = clock.time(partial(run.backward_alone, result))
-        forward, backward = per_layer(clock, clock.laps(run.micro_batch), depth)
-        run.freeze()
-        _, inputs = per_layer(clock, clock.laps(run.micro_batch), depth)
+        parts = timed(clock, run, ("forward", "backward"), depth)
     yield LayerPoint(
         model=case.model,
         moe=case.moe,
@@ -73,10 +71,10 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
         micro_batch_size=case.micro_batch_size,
         seq_length=case.seq_length,
         precision=precision,
-        depth=depth,
-        forward=forward,
-        backward=backward,
-        weight=difference(backward, inputs),
+        in_step=True,
+        forward=parts["forward"],
+        backward=parts["backward"],
+        weight=difference(parts["backward"], parts["inputs"]),
         forward_alone=forward_alone,
         backward_alone=backward_alone,
         saved_bytes=saved,

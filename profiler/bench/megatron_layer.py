@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from typing import Literal
 
 from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Point, Timing
+from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Point
 from trainplan.profiler.bench.embedding_and_head import head_tokens
 from trainplan.profiler.bench.inputs.shapes import caps, padded_rows
 from trainplan.profiler.bench.inputs.tensors import difference, task, working_precision
 from trainplan.profiler.bench.layers.case import Case, expert_ranks, fits, measured_model
-from trainplan.profiler.bench.layers.in_step import depth_of, per_layer
+from trainplan.profiler.bench.layers.in_step import depth_of, timed
 from trainplan.profiler.bench.layers.megatron import (
     PARTS,
     RUNTIME,
@@ -24,8 +24,6 @@ from trainplan.profiler.bench.layers.megatron import (
 )
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.task import Clock, MeasurementTask, Place, Request
-
-Parts = Mapping[str, Timing]
 
 
 def megatron_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
@@ -81,10 +79,8 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
     ends = tp == 1 and head_tokens(case.model, tp, case.tokens, limit) == case.tokens
     wanted = asked(case, place, depth, precision, whole_vocabulary=ends)
     with micro_batch(wanted, place) as run:
-        parts = _timed(clock, clock.laps(run, together=True), depth)
+        parts = timed(clock, run, PARTS, depth, together=True)
         saved = run.saved_bytes() / depth
-        run.freeze()
-        inputs = _timed(clock, clock.laps(run, together=True), depth)["backward"]
     kernels: Literal["fused", "eager"] = "fused" if has_engine(place) else "eager"
     yield LayerPoint(
         model=case.model,
@@ -98,11 +94,11 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
         seq_length=case.seq_length,
         precision=precision,
         sequence_parallel=tp > 1,
-        depth=depth,
+        in_step=True,
         collectives_inside=tp > 1,
         forward=parts["forward"],
         backward=parts["backward"],
-        weight=difference(parts["backward"], inputs),
+        weight=difference(parts["backward"], parts["inputs"]),
         saved_bytes=saved,
     )
     kinds: tuple[Literal["embedding", "head"], ...] = ("embedding", "head")
@@ -115,15 +111,7 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
             runtime=RUNTIME,
             kernels=kernels,
             precision=precision,
+            in_step=True,
             forward=parts[kind],
             backward=parts[f"{kind}_backward"],
         )
-
-
-def _timed(clock: Clock, laps: Sequence[Sequence[float]], depth: int) -> Parts:
-    """Each of `PARTS`; those of layers of one of them."""
-    layers = ("forward", "backward")
-    return {
-        name: per_layer(clock, [(lap[number],) for lap in laps], depth if name in layers else 1)[0]
-        for number, name in enumerate(PARTS)
-    }

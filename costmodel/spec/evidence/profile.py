@@ -78,11 +78,7 @@ class AttentionPoint(Spec):
 
 
 class LayerPoint(Spec):
-    """One whole transformer layer on one rank, nothing recomputed.
-
-    Its times are those of a step, where `depth` layers run forward, then backward; where it is 1,
-    those of one pass in a loop.
-    """
+    """One whole transformer layer on one rank, nothing recomputed."""
 
     kind: Literal["layer"] = "layer"
     model: ModelSpec
@@ -101,16 +97,16 @@ class LayerPoint(Spec):
     precision: Precision = "bf16"
     sequence_parallel: bool = False
     """The residual stream is cut over the tensor-parallel ranks, too."""
-    depth: Count = 1
-    """Layers, each with weights of its own, that ran forward one after another, then backward, and
-    added their weight gradients to fp32 ones; the times are of one of them."""
+    in_step: bool = False
+    """Timed in the order of a step: several layers, each with weights of its own, forward one after
+    another, then backward, weight gradients added to fp32 ones. Else each pass in a loop."""
     collectives_inside: bool = False
     """The times include those of the tensor-parallel collectives."""
     forward: Timing | None = None
     backward: Timing | None = None
     """Input and weight gradients; null where only both passes together are known."""
     forward_alone: Timing | None = None
-    """In a loop by itself, where `depth` is more than 1; informs only."""
+    """In a loop by itself, beside the time in a step; informs only."""
     backward_alone: Timing | None = None
     """As `forward_alone`."""
     both: Timing | None = None
@@ -133,6 +129,8 @@ class EndPoint(Spec):
     kernels: Literal["fused", "legacy", "eager"] = "eager"
     """As in `LayerPoint`."""
     precision: Precision = "bf16"
+    in_step: bool = False
+    """As in `LayerPoint`, before and behind the layers."""
     forward: Timing
     backward: Timing
 

@@ -6,8 +6,8 @@ what training finds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from trainplan.costmodel.spec.evidence.profile import Timing
 from trainplan.profiler.bench.inputs.tensors import Tensors, device_of
@@ -31,6 +31,9 @@ ROOM_FRACTION = 1 / 3
 CPU_ROOM_BYTES = 2**31
 WEIGHT_BYTES = 12
 """Of one weight with its gradient and the fp32 sum of gradients, at most: all are fp32."""
+
+LAYERS = ("forward", "backward", "inputs")
+"""Parts of a micro batch that are of layers."""
 
 
 def depth_of(weights: float, place: Place) -> int:
@@ -75,10 +78,10 @@ class Stack:
         result.backward(self.gradient)
         mark()
 
-    def freeze(self) -> None:
-        """From now on only gradients of inputs are computed."""
+    def train(self, *, weights: bool) -> None:
+        """From now on gradients of weights are computed, or only those of inputs."""
         for weight in self.weights:
-            weight.requires_grad_(False)
+            weight.requires_grad_(weights)
 
     def forward_alone(self) -> Tensor:
         """The first layer's output, with its graph."""
@@ -98,9 +101,39 @@ class Stack:
         return kept_bytes(self.forward_alone, owned)
 
 
-def per_layer(clock: Clock, laps: Sequence[Sequence[float]], depth: int) -> tuple[Timing, ...]:
-    """Timing of each part of some calls, of one of the layers that each part is of."""
-    return tuple(clock.timing_of([one / depth for one in part]) for part in zip(*laps, strict=True))
+class Trained(Protocol):
+    """Runs micro batches."""
+
+    def train(self, *, weights: bool) -> None:
+        """Are gradients of weights computed, too?"""
+
+    def micro_batch(self, mark: Callable[[], None]) -> None:
+        """Forward and backward, with marks."""
+
+
+def timed(
+    clock: Clock, run: Trained, parts: Sequence[str], depth: int, *, together: bool = False
+) -> Mapping[str, Timing]:
+    """Timing of every part of a micro batch, of a layer's passes for one of `depth` layers.
+
+    `inputs` is its backward pass without gradients of weights: of micro batches in between, so that
+    both see the same machine.
+    """
+
+    def both(mark: Callable[[], None]) -> None:
+        run.micro_batch(mark)
+        run.train(weights=False)
+        run.micro_batch(mark)
+        run.train(weights=True)
+
+    laps = clock.laps(both, together=together)
+    names = (*parts, *(f"frozen {name}" for name in parts))
+    samples = {name: [lap[number] for lap in laps] for number, name in enumerate(names)}
+    samples["inputs"] = samples["frozen backward"]
+    return {
+        name: clock.timing_of([one / (depth if name in LAYERS else 1) for one in samples[name]])
+        for name in (*parts, "inputs")
+    }
 
 
 def kept_bytes(run: Callable[[], Tensor], owned: Iterable[Tensor]) -> tuple[Tensor, int]:

@@ -18,13 +18,13 @@ from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.bench.layers.case import Case
-from trainplan.profiler.task import Place
+from trainplan.profiler.task import LayerRuntime, Place
 from trainplan.profiler.torch_on_use import torch
 from trainplan.profiler.train.megatron.refused import refusal
 from trainplan.profiler.train.request import TrainingRequest
 from trainplan.profiler.train.trainers import TRAINERS
 
-RUNTIME = "megatron-lm"
+RUNTIME: LayerRuntime = "megatron-lm"
 MOST_RANKS = 64
 """Source: derived; the library makes every group of all ranks on every rank, some dozens for each,
 and has to be done long before a task's time is up."""
@@ -89,17 +89,21 @@ PARTS = ("embedding", "forward", "head", "head_backward", "backward", "embedding
 """Between the marks of a micro batch."""
 
 
+def nothing() -> None:
+    """Marks no part."""
+
+
 @dataclass(slots=True)
 class MicroBatch:
     """A model of some layers with its data: one micro batch, forward and backward."""
 
-    stage: Any
+    stage: Any  # of the library, which is optional
     """Its DistributedDataParallel."""
     arguments: tuple[Any, ...]
     labels: Any
-    mark: Callable[[], None] = lambda: None  # noqa: E731
+    mark: Callable[[], None] = nothing
 
-    def __call__(self, mark: Callable[[], None]) -> None:
+    def micro_batch(self, mark: Callable[[], None]) -> None:
         """Run, and mark the end of each of `PARTS`."""
         self.mark = mark
         output = self.stage(*self.arguments, labels=self.labels)
@@ -125,10 +129,10 @@ class MicroBatch:
         self.mark()
         hidden.register_hook(lambda _: self.mark())
 
-    def freeze(self) -> None:
-        """From now on layers compute only gradients of inputs."""
+    def train(self, *, weights: bool) -> None:
+        """From now on layers compute gradients of weights, or only those of inputs."""
         for weight in self.model.decoder.layers.parameters():
-            weight.requires_grad_(False)
+            weight.requires_grad_(weights)
 
     def saved_bytes(self) -> int:
         """Kept by all layers for the backward pass."""
@@ -137,7 +141,7 @@ class MicroBatch:
 
         with saving(self.model.parameters()) as saved:
             watch_layers(self.model, saved)
-            self(lambda: None)
+            self.micro_batch(nothing)
         return saved.most
 
 
