@@ -15,7 +15,7 @@ from trainplan.costmodel.machine.hardware import (
 )
 from trainplan.costmodel.measured.host import DRIVE_WAYS
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.runtimes.attention import kernels_on
+from trainplan.costmodel.runtimes.attention import CPU
 from trainplan.costmodel.runtimes.traits import Kernels
 from trainplan.costmodel.spec.evidence.profile import (
     HOST_COPIES,
@@ -73,8 +73,8 @@ def _layers(profile: Profile) -> bool:
 
 def _kernels(profile: Profile) -> Kernels:
     """Of the priced runtime on the device of the profile."""
-    device = profile.device or catalog.gpu(profile.gpu)
-    return kernels_on({device.architecture}, RUNTIMES[DEFAULT_RUNTIME].kernels)
+    device, traits = profile.device or catalog.gpu(profile.gpu), RUNTIMES[DEFAULT_RUNTIME]
+    return (traits.without_engine(traits) if device.architecture == CPU else traits).kernels
 
 
 def _ends(profile: Profile) -> bool:

@@ -10,7 +10,7 @@ from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
 from trainplan.profiler.bench.inputs.shapes import caps, model_shapes, products
-from trainplan.profiler.bench.layer import LAYER, layer_tasks
+from trainplan.profiler.bench.layer import LAYER, torch_tasks
 from trainplan.profiler.bench.layers.megatron import RUNTIME as MEGATRON
 from trainplan.profiler.bench.layers.megatron import is_installed as megatron_is_installed
 from trainplan.profiler.bench.megatron_layer import megatron_notes
@@ -106,7 +106,7 @@ def notes(request: Request, place: Place) -> Iterator[str]:
         )
     if MEGATRON in request.runtimes and wants_layers:
         yield from megatron_notes(request, place)
-    if wants_layers and not any(True for _ in layer_tasks(request, place)):
+    if wants_layers and not any(True for _ in torch_tasks(request, place)):
         yield f"a layer of {name} is too much work for this device and was not measured whole"
     if not any(model_shapes(request, limit)):
         yield f"no product of {name} was measured: choose a smaller model or a shorter sequence"

@@ -8,6 +8,7 @@ Engine where it is installed.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -173,19 +174,21 @@ def micro_batch(request: TrainingRequest, place: Place) -> Iterator[MicroBatch]:
 @contextmanager
 def _environment(place: Place, *, engine: bool) -> Iterator[None]:
     """What megatron-core needs where CUDA or Transformer Engine is absent."""
-    if place.device == "cpu":
+    on_cpu = place.device == "cpu"
+    if on_cpu:
         # nothing is compiled, as where `profiler.train` trains; read when the library is imported
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-    from trainplan.profiler.train.megatron.stand_ins import standing_in_for_cuda  # noqa: PLC0415
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of libraries that are absent, once for each of them
+        from trainplan.profiler.train.megatron import stand_ins  # noqa: PLC0415
+        from trainplan.profiler.train.megatron.engine import (  # noqa: PLC0415
+            stand_in_for_engine,
+        )
 
-    with standing_in_for_cuda() if place.device == "cpu" else nullcontext():
-        if not engine:
-            from trainplan.profiler.train.megatron.engine import (  # noqa: PLC0415
-                stand_in_for_engine,
-            )
-
-            stand_in_for_engine()
-        yield
+        with stand_ins.standing_in_for_cuda() if on_cpu else nullcontext():
+            if not engine:
+                stand_in_for_engine()
+            yield
 
 
 def _data(request: TrainingRequest, *, masked: bool) -> tuple[tuple[Any, ...], Any]:
