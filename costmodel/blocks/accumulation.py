@@ -58,7 +58,7 @@ def always_added_bytes(candidates: Candidates) -> FloatColumn:
     """As `added_bytes`, of a micro batch that is not the first of its step. Source: as that."""
     gradient = candidates.job.training.storage_bytes
     accumulated = max(candidates.traits.gradients.accumulated_bytes, gradient)
-    return (2 * accumulated + gradient) * adds_whole(candidates.traits, candidates.table)
+    return (2.0 * accumulated + gradient) * adds_whole(candidates.traits, candidates.table)
 
 
 def table_added_bytes(job: Job, traits: RuntimeTraits) -> int:
