@@ -20,10 +20,15 @@ from trainplan.profiler.bench.layers.megatron import (
     asked,
     has_engine,
     micro_batch,
+    versions,
     why_not,
 )
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.task import Clock, MeasurementTask, Place, Request
+
+PLAIN_ON_A_GPU = (
+    "only jobs without it (--option attention=unfused --option compile=false) take their times"
+)
 
 
 def megatron_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
@@ -44,11 +49,10 @@ def megatron_notes(request: Request, place: Place) -> Iterator[str]:
     name = request.model.name
     for reason in reasons if cases else ("they are too much work for this device",):
         yield f"layers of {name} were not measured in {RUNTIME}: {reason}"
-    if cases and not reasons and place.device == "cuda" and not has_engine(place):
-        yield (
-            f"layers of {RUNTIME} ran without Transformer Engine, which is not installed: only "
-            "jobs without it (--option attention=unfused --option compile=false) take their times"
-        )
+    if cases and not reasons:
+        engine = has_engine(place)
+        plain = "" if engine or place.device == "cpu" else f": {PLAIN_ON_A_GPU}"
+        yield f"layers of {name} in {RUNTIME} ran on {versions(engine=engine)}{plain}"
 
 
 def tensor_ranks(model: ModelSpec, place: Place, *, quick: bool) -> tuple[int, ...]:

@@ -343,6 +343,11 @@ def test_a_micro_batch_adds_the_gradient_of_every_weight_of_every_layer(name):
         for weight, gradient in zip(run.weights, expected, strict=True):
             assert gradient.abs().max() > 0
             torch.testing.assert_close(run.totals[weight], times * gradient)
+    before = {weight: total.clone() for weight, total in run.totals.items()}
+    run.backward_alone(run.forward_alone())
+    changed_ones = [not run.totals[weight].equal(before[weight]) for weight in run.weights]
+    own = len(run.layers[0].parameters)
+    assert changed_ones == [True] * own + [False] * own
 
 
 def test_scatter_of_a_difference_is_that_of_both():

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
@@ -43,6 +44,16 @@ def is_installed() -> bool:
 def has_engine(place: Place) -> bool:
     """Does Transformer Engine run its layers?"""
     return place.device == "cuda" and find_spec("transformer_engine") is not None
+
+
+def versions(*, engine: bool) -> str:
+    """What runs its layers, for the user."""
+    core = f"megatron-core {version('megatron-core')}"
+    return (
+        f"{core} with Transformer Engine {version('transformer-engine')}"
+        if engine
+        else (f"{core} without Transformer Engine")
+    )
 
 
 def why_not(case: Case, place: Place, precision: Precision) -> str | None:
@@ -151,24 +162,18 @@ def micro_batch(request: TrainingRequest, place: Place) -> Iterator[MicroBatch]:
     """The model of this rank, connected to the others until the block ends."""
     engine = has_engine(place)
     with _environment(place, engine=engine):
-        from megatron.core import parallel_state  # noqa: PLC0415 (optional)
-
+        from trainplan.profiler.train.megatron import model  # noqa: PLC0415 (optional library)
         from trainplan.profiler.train.megatron.config import config_of  # noqa: PLC0415
-        from trainplan.profiler.train.megatron.model import (  # noqa: PLC0415
-            connect,
-            replicas,
-            stages_of,
-        )
 
-        connect(request, gloo=False)
-        try:
-            config = config_of(request, engine=engine, balanced=True)
-            (stage,) = replicas(request, config, stages_of(request, config, engine=engine))
-            made = MicroBatch(stage, *_data(request, masked=not engine))
-            made.watch()
-            yield made
-        finally:
-            parallel_state.destroy_model_parallel()
+        model.forget()  # of a micro batch that failed
+        model.connect(request, gloo=False)
+        config = config_of(request, engine=engine, balanced=True)
+        stages = model.stages_of(request, config, engine=engine)
+        (stage,) = model.replicas(request, config, stages)
+        made = MicroBatch(stage, *_data(request, masked=not engine))
+        made.watch()
+        yield made
+        model.disconnect()
 
 
 @contextmanager

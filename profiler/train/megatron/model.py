@@ -18,7 +18,7 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
 from trainplan.costmodel.spec import Job
-from trainplan.profiler.torch_on_use import torch
+from trainplan.profiler.torch_on_use import dist, torch
 from trainplan.profiler.train.megatron.config import (
     NORMS,
     POSITIONS,
@@ -64,6 +64,21 @@ def connect(request: TrainingRequest, *, gloo: bool = True) -> None:
         create_gloo_process_groups=gloo,
     )
     tensor_parallel.model_parallel_cuda_manual_seed(request.seed + 1)
+
+
+def disconnect() -> None:
+    """Give up the groups of `connect`, and the memory of their communicators; all ranks do it."""
+    listed = getattr(groups, "_global_process_group_list", None) or ()
+    made = [one for one in listed if one is not None]
+    dist.barrier()  # nobody is in a collective of them any more
+    forget()
+    for group in made:
+        dist.destroy_process_group(group)
+
+
+def forget() -> None:
+    """Let `connect` make groups again, where some are."""
+    groups.destroy_model_parallel()
 
 
 def build(request: TrainingRequest) -> Trained:

@@ -19,10 +19,16 @@ from trainplan.profiler.bench.layers import megatron
 from trainplan.profiler.bench.layers.case import Case
 from trainplan.profiler.bench.layers.in_step import MOST_LAYERS
 from trainplan.profiler.bench.layers.modules import Sharding
-from trainplan.profiler.bench.megatron_layer import megatron_notes, megatron_tasks, tensor_ranks
+from trainplan.profiler.bench.megatron_layer import (
+    PLAIN_ON_A_GPU,
+    megatron_notes,
+    megatron_tasks,
+    tensor_ranks,
+)
 from trainplan.profiler.journal.timing import timing_of
 from trainplan.profiler.launch.requests import installed, notes
 from trainplan.profiler.task import Place, Request
+from trainplan.profiler.train.megatron.config import fused
 
 CPU = Place("cpu", 0, 1, 0, 1)
 EXPERTS = MoeSpec(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96)
@@ -210,11 +216,43 @@ def test_without_megatron_core_plain_layers_are_measured_and_asking_for_its_own_
     assert list(notes(asked(DENSE, only=("gemm",)), CPU)) == []
 
 
-def test_layers_without_transformer_engine_on_a_gpu_are_said_to_be_of_jobs_without_it(monkeypatch):
+@pytest.mark.parametrize(
+    ("device", "engine", "said"),
+    [
+        ("cuda", True, "ran on megatron-core 1.2 with Transformer Engine 1.2"),
+        ("cuda", False, f"ran on megatron-core 1.2 without Transformer Engine: {PLAIN_ON_A_GPU}"),
+        ("cpu", False, "ran on megatron-core 1.2 without Transformer Engine"),
+    ],
+)
+def test_a_note_says_what_ran_the_layers_and_which_jobs_take_their_times(
+    monkeypatch, device, engine, said
+):
     monkeypatch.setattr(megatron, "is_installed", lambda: True)
-    place = Place("cuda", 0, 1, 0, 1)
-    monkeypatch.setattr(megatron_layer, "has_engine", lambda _: False)
-    (note,) = megatron_notes(asked(DENSE), place)
-    assert "--option attention=unfused --option compile=false" in note
-    monkeypatch.setattr(megatron_layer, "has_engine", lambda _: True)
-    assert list(megatron_notes(asked(DENSE), place)) == []
+    monkeypatch.setattr(megatron, "version", lambda _: "1.2")
+    monkeypatch.setattr(megatron_layer, "has_engine", lambda _: engine)
+    (note,) = megatron_notes(asked(DENSE), Place(device, 0, 1, 0, 1))
+    assert note == f"layers of tiny in megatron-lm {said}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "fusion"),
+    [
+        ({}, True),
+        ({"activation": "relu2", "gated_mlp": False}, False),
+        ({"activation": "gelu", "gated_mlp": False}, False),
+        (
+            {
+                "activation": "gelu",
+                "gated_mlp": False,
+                **dict.fromkeys(("qkv_bias", "mlp_bias", "attention_output_bias"), True),
+            },
+            True,
+        ),
+    ],
+)
+def test_fused_activations_are_asked_for_where_megatron_core_takes_them(fields, fusion):
+    told = fused(changed(**fields))
+    assert told["bias_activation_fusion"] == fusion
+    assert not told["gradient_accumulation_fusion"]  # needs an extension of Apex
+    assert not told["moe_grouped_gemm"]
+    assert fused(changed(moe=EXPERTS))["moe_grouped_gemm"]
