@@ -55,10 +55,11 @@ def added_bytes(candidates: Candidates) -> FloatColumn:
 
 
 def always_added_bytes(candidates: Candidates) -> FloatColumn:
-    """As `added_bytes`, of a micro batch that is not the first of its step. Source: as that."""
+    """As `added_bytes`, of a micro batch that is not the first of its step. Source: `added_bytes`."""
     gradient = candidates.job.training.storage_bytes
     accumulated = max(candidates.traits.gradients.accumulated_bytes, gradient)
-    return (2.0 * accumulated + gradient) * adds_whole(candidates.traits, candidates.table)
+    whole = adds_whole(candidates.traits, candidates.table).astype(np.float64)
+    return (2 * accumulated + gradient) * whole
 
 
 def table_added_bytes(job: Job, traits: RuntimeTraits) -> int:
