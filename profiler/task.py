@@ -8,11 +8,8 @@ from typing import Literal, Protocol
 
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.evidence.profile import Point, Timing
+from trainplan.costmodel.spec.evidence.profile import MEASURED_RUNTIME, Point, Timing
 from trainplan.costmodel.spec.job import Precision
-
-LayerRuntime = Literal["torch-eager", "megatron-lm"]
-"""Runtimes whose layers can be run here."""
 
 
 class Request(Spec):
@@ -31,8 +28,8 @@ class Request(Spec):
     """Names of items; none: all."""
     all_links: bool = False
     """Time all pairs of nodes and GPUs, not some rounds of random ones."""
-    runtimes: tuple[LayerRuntime, ...] = ("torch-eager",)
-    """Whose whole layers are measured."""
+    runtimes: tuple[str, ...] = (MEASURED_RUNTIME,)
+    """Whose whole layers are measured, of `profiler.bench.layer.RUNTIMES`."""
     scratch: str | None = None
     """Folder on the drive whose speed is wanted."""
 

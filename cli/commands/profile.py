@@ -19,7 +19,7 @@ from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus
 from trainplan.profiler.launch.requests import Device, device_of, request_for
 from trainplan.profiler.launch.script import LauncherKind, launch_script
-from trainplan.profiler.task import LayerRuntime, Request
+from trainplan.profiler.task import Request
 
 LAUNCH_OPTIONS = frozenset(
     {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}
@@ -38,7 +38,7 @@ class MeasureOptions:
     only: tuple[str, ...]
     all_links: bool
     scratch: Path | None
-    runtime: tuple[LayerRuntime, ...]
+    runtime: tuple[str, ...]
 
     def request(self, device: Device, nproc: int) -> Request:
         """The same on every node."""

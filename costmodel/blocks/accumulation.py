@@ -55,7 +55,7 @@ def added_bytes(candidates: Candidates) -> FloatColumn:
 
 
 def always_added_bytes(candidates: Candidates) -> FloatColumn:
-    """As `added_bytes`, of a micro batch that is not the first of its step. Source: `added_bytes`."""
+    """As `added_bytes`, of a micro batch that is not the first. Source: `added_bytes`."""
     gradient = candidates.job.training.storage_bytes
     accumulated = max(candidates.traits.gradients.accumulated_bytes, gradient)
     whole = adds_whole(candidates.traits, candidates.table).astype(np.float64)

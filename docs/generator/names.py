@@ -34,9 +34,9 @@ from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.changes.parameters import KNOBS
 from trainplan.planner.space.settings import Level
 from trainplan.profiler.bench import ITEMS
+from trainplan.profiler.bench.layer import RUNTIMES as LAYER_RUNTIMES
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.launch.script import LauncherKind
-from trainplan.profiler.task import LayerRuntime
 
 WIDTH = 100
 """Columns of a line."""
@@ -99,7 +99,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "LAUNCHERS": LAUNCHERS,
     "TRIAL_LAUNCHERS": TRIAL_LAUNCHERS,
     "MEASUREMENTS": ITEMS,
-    "LAYER_RUNTIMES": get_args(LayerRuntime),
+    "LAYER_RUNTIMES": LAYER_RUNTIMES,
     "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,
     "DOCUMENTS": DOCUMENTS,

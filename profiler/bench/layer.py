@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 
@@ -19,6 +19,7 @@ from trainplan.profiler.bench.inputs.tensors import (
 from trainplan.profiler.bench.layers.case import Case, expert_ranks, fits, measured_model
 from trainplan.profiler.bench.layers.decoder import Layer
 from trainplan.profiler.bench.layers.in_step import Stack, depth_of, timed
+from trainplan.profiler.bench.layers.megatron import RUNTIME as MEGATRON
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.bench.megatron_layer import megatron_tasks
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
@@ -29,10 +30,8 @@ EAGER_KERNELS = ("flash", "efficient", MATH)
 
 def layer_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """One task for each runtime, micro batch, cut and sort of layer, as far as devices allow."""
-    if "torch-eager" in request.runtimes:
-        yield from torch_tasks(request, place)
-    if "megatron-lm" in request.runtimes:
-        yield from megatron_tasks(request, place)
+    for name in request.runtimes:
+        yield from RUNTIMES[name](request, place)
 
 
 def torch_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
@@ -81,4 +80,9 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
     )
 
 
+RUNTIMES: Mapping[str, Callable[[Request, Place], Iterator[MeasurementTask]]] = {
+    MEASURED_RUNTIME: torch_tasks,
+    MEGATRON: megatron_tasks,
+}
+"""Runtimes whose layers can be run here, and the tasks that do."""
 LAYER = Item("layer", "whole layers: forward, backward, bytes kept", layer_tasks)

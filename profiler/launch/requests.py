@@ -8,13 +8,14 @@ from typing import Literal
 
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.evidence.profile import MEASURED_RUNTIME
 from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
 from trainplan.profiler.bench.inputs.shapes import caps, model_shapes, products
 from trainplan.profiler.bench.layer import LAYER, torch_tasks
 from trainplan.profiler.bench.layers.megatron import RUNTIME as MEGATRON
 from trainplan.profiler.bench.layers.megatron import is_installed as megatron_is_installed
 from trainplan.profiler.bench.megatron_layer import megatron_notes
-from trainplan.profiler.task import LayerRuntime, Place, Request
+from trainplan.profiler.task import Place, Request
 
 Device = Literal["cuda", "cpu"]
 TINY_LLAMA = ModelSpec(
@@ -77,9 +78,9 @@ def request_for(
     return Request.model_validate({**defaults, **stated})
 
 
-def installed() -> tuple[LayerRuntime, ...]:
+def installed() -> tuple[str, ...]:
     """Runtimes whose layers can be run here: plain PyTorch, and Megatron-LM's where it is there."""
-    return ("torch-eager", *((MEGATRON,) if megatron_is_installed() else ()))
+    return (MEASURED_RUNTIME, *((MEGATRON,) if megatron_is_installed() else ()))
 
 
 def tensor_parallel_degrees(model: ModelSpec, largest: int, *, quick: bool) -> tuple[int, ...]:

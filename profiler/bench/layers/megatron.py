@@ -16,17 +16,18 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.bench.layers.case import Case
-from trainplan.profiler.task import LayerRuntime, Place
+from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import torch
 from trainplan.profiler.train.megatron.refused import refusal
 from trainplan.profiler.train.request import TrainingRequest
 from trainplan.profiler.train.trainers import TRAINERS
 
-RUNTIME: LayerRuntime = "megatron-lm"
+RUNTIME = MEGATRON_LM.name
 MOST_RANKS = 64
 """Source: derived; the library makes every group of all ranks on every rank, some dozens for each,
 and has to be done long before a task's time is up."""
