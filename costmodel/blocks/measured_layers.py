@@ -54,11 +54,11 @@ def levels(context: Context, parts: Parts, *, moe: bool) -> Levels | None:
 
     A layer of other kernels tells nothing that its products and its attention did not tell: how
     much slower they are in place than alone is not carried over. Of several runtimes with the same
-    kernels those of the job's library tell.
+    kernels those of the job's library tell, and of these those that ran in the order of a step.
     """
     layers = context.machine.layers
     alike = [p for p in layers if _tells(p, moe=moe) and _alike(p, context.traits)]
-    mine = _of_library(alike, context.traits)
+    mine = _most_telling(alike, context.traits)
     found: list[tuple[Sizes, float, float]] = []
 
     def together(point: LayerPoint) -> tuple[ModelSpec, int, bool]:
@@ -78,7 +78,7 @@ def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
     kind = "head" if head else "embedding"
     kernels = context.traits.kernels.elementwise
     alike = [p for p in context.machine.ends if p.kind == kind and p.kernels == kernels]
-    mine = _of_library(alike, context.traits)
+    mine = _most_telling(alike, context.traits)
     found: list[tuple[Sizes, float, float]] = []
 
     def together(point: EndPoint) -> tuple[int, int, bool]:
@@ -178,10 +178,11 @@ def _alike(point: LayerPoint, traits: RuntimeTraits) -> bool:
     return point.kernels == traits.kernels.elementwise and unfused[0] == unfused[1]
 
 
-def _of_library(points: Sequence[PointT], traits: RuntimeTraits) -> Sequence[PointT]:
-    """Those of the runtime's own library where there are any, else all."""
+def _most_telling(points: Sequence[PointT], traits: RuntimeTraits) -> Sequence[PointT]:
+    """Those of the runtime's own library where there are any, and of these those in a step."""
     own = [one for one in points if _library(one.runtime) == (traits.library or traits.name)]
-    return own or points
+    found = own or points
+    return [one for one in found if one.in_step] or found
 
 
 def _library(name: str) -> str:

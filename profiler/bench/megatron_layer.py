@@ -80,7 +80,8 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
     precision = working_precision(request, place)
     limit, tp = caps(place.device, quick=request.quick), case.sharding.tp
     depth = depth_of(case.weights, place)
-    ends = tp == 1 and head_tokens(case.model, tp, case.tokens, limit) == case.tokens
+    first = tp == 1 and case.moe == min(case.model.moe_layers)  # ends are those of all sorts
+    ends = first and head_tokens(case.model, tp, case.tokens, limit) == case.tokens
     wanted = asked(case, place, depth, precision, whole_vocabulary=ends)
     with micro_batch(wanted, place) as run:
         parts = timed(clock, run, PARTS, depth, together=True)

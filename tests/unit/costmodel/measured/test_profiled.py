@@ -294,6 +294,11 @@ def test_of_layers_with_the_same_kernels_those_of_the_library_tell(job):
     assert dense(bridge, profile(other)) == pytest.approx([0.5, 1.0], rel=1e-9)
 
 
+def test_layers_in_the_order_of_a_step_tell_more_than_those_alone(eager):
+    alone, in_step = layer(eager, 0.5, 1.0), layer(eager, 0.02, 0.04, in_step=True)
+    assert dense(eager, profile(alone, in_step)) == dense(eager, profile(in_step))
+
+
 def test_ends_of_the_library_tell_too(job):
     end = {"tokens": 2048, "hidden_size": job.model.hidden_size, "kernels": "fused"}
     own, other = (
