@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.evidence.profile import Point, Timing
+from trainplan.costmodel.spec.evidence.profile import MEASURED_RUNTIME, Point, Timing
 from trainplan.costmodel.spec.job import Precision
 
 
@@ -30,6 +30,8 @@ class Request(Spec):
     """Time all pairs of nodes and GPUs, not some rounds of random ones."""
     optimizers: tuple[str, ...] = ()
     """Names of those to measure beside AdamW."""
+    runtimes: tuple[str, ...] = (MEASURED_RUNTIME,)
+    """Whose whole layers are measured, of `profiler.bench.layer.RUNTIMES`."""
     scratch: str | None = None
     """Folder on the drive whose speed is wanted."""
 
@@ -63,6 +65,16 @@ class Clock(Protocol):
 
     def time_together(self, call: Callable[[], object], *, on_host: bool = False) -> Timing:
         """As `time` for a call all ranks make at once: of every repeat the slowest rank counts."""
+        ...
+
+    def laps(
+        self, call: Callable[[Callable[[], None]], object], *, together: bool = False
+    ) -> Sequence[Sequence[float]]:
+        """Seconds of the parts of a call, over repeats as in `time` or `time_together`.
+
+        The call is given a function, with which it marks where a part ends; the last one ends with
+        a mark, too.
+        """
         ...
 
     def timing_of(self, seconds: Sequence[float]) -> Timing:

@@ -39,6 +39,7 @@ class MeasureOptions:
     optimizer: tuple[str, ...]
     all_links: bool
     scratch: Path | None
+    runtime: tuple[str, ...]
 
     def request(self, device: Device, nproc: int) -> Request:
         """The same on every node."""
@@ -47,6 +48,7 @@ class MeasureOptions:
         stated |= {"seq_length": self.seq_length} if self.seq_length else {}
         stated |= {"precision": self.precision} if self.precision else {}
         stated |= {"scratch": str(self.scratch)} if self.scratch else {}
+        stated |= {"runtimes": self.runtime} if self.runtime else {}
         model = load_model(self.model) if self.model else None
         return request_for(model, device, nproc, quick=self.quick, stated=stated)
 

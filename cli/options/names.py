@@ -157,6 +157,9 @@ cpu_adam drive offloaded_step power
 MEASURED_OPTIMIZERS = _names("""
 adamw adamw8bit adafactor lion sgd muon
 """)
+LAYER_RUNTIMES = _names("""
+torch-eager megatron-lm
+""")
 LAUNCH_KINDS = _names("""
 slurm torchrun
 """)

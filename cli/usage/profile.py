@@ -10,6 +10,7 @@ from trainplan.cli.options import completions
 from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import (
     LAUNCH_KINDS,
+    LAYER_RUNTIMES,
     MEASURED_OPTIMIZERS,
     MEASUREMENTS,
     PRECISIONS,
@@ -32,6 +33,13 @@ WANTED = (
         "--precision",
         type=OneOf("precision", PRECISIONS),
         help="Number format of the products. [default: bf16, on a CPU fp32]",
+    ),
+    click.option(
+        "--runtime",
+        multiple=True,
+        type=OneOf("runtime", LAYER_RUNTIMES),
+        help="Measure whole layers as this runtime trains them; may be repeated. [default: plain "
+        "PyTorch, and Megatron-LM where megatron-core is installed]",
     ),
     click.option("--quick", is_flag=True, help="One minute: fewer sizes, fewer repeats."),
     click.option(

@@ -16,6 +16,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.accumulation import (
     adds_whole,
+    always_added_bytes,
     counted_microbatches,
     layer_weights,
 )
@@ -169,8 +170,8 @@ def _layer_at_level(columns: Shapes) -> Block:
     if not columns.machine.layers or not _measured(columns.job.model):
         return block
 
-    def parts(keys: Candidates) -> Passes:
-        layer = _layer_of_kind(_measured_shapes(_of_sort(keys, moe=moe)))
+    def parts(keys: Candidates, in_step: bool) -> Passes:  # noqa: FBT001 (of a callable type)
+        layer = _layer_of_kind(_measured_shapes(_of_sort(keys, moe=moe), in_step=in_step))
         return Passes(layer.forward, layer.backward)
 
     found = levels(columns, parts, moe=moe)
@@ -206,8 +207,8 @@ def _end_at_level(columns: Shapes, *, head: bool) -> Block:
     if not columns.machine.ends:
         return block
 
-    def parts(keys: Candidates) -> Passes:
-        forward, backward, _ = passes(_measured_shapes(keys))
+    def parts(keys: Candidates, in_step: bool) -> Passes:  # noqa: FBT001 (of a callable type)
+        forward, backward, _ = passes(_measured_shapes(keys, in_step=in_step))
         return Passes(forward, backward)
 
     found = end_levels(columns, parts, head=head)
@@ -216,11 +217,11 @@ def _end_at_level(columns: Shapes, *, head: bool) -> Block:
     return _scaled(block, found, sizes) if found else block
 
 
-def _measured_shapes(
-    keys: Candidates,
-) -> Shapes:
-    """Blocks as they are measured: one backward pass, whose gradients meet no others."""
+def _measured_shapes(keys: Candidates, *, in_step: bool) -> Shapes:
+    """Blocks as they are measured: in a step all gradients meet others, alone none do."""
     columns = shapes(keys)
+    if in_step:
+        return replace(columns, added_bytes=always_added_bytes(keys))
     return replace(columns, added_bytes=np.zeros(columns.size), table_added_bytes=0)
 
 

@@ -50,9 +50,16 @@ def added_bytes(candidates: Candidates) -> FloatColumn:
     """
     gradient = candidates.job.training.storage_bytes
     accumulated = max(candidates.traits.gradients.accumulated_bytes, gradient)
-    moved = (2 * accumulated + gradient) * adds_whole(candidates.traits, candidates.table)
     first = np.maximum(1, counted_microbatches(candidates))
-    return moved * (1 - (accumulated == gradient) / first)
+    return always_added_bytes(candidates) * (1 - (accumulated == gradient) / first)
+
+
+def always_added_bytes(candidates: Candidates) -> FloatColumn:
+    """As `added_bytes`, of a micro batch that is not the first. Source: `added_bytes`."""
+    gradient = candidates.job.training.storage_bytes
+    accumulated = max(candidates.traits.gradients.accumulated_bytes, gradient)
+    whole = adds_whole(candidates.traits, candidates.table).astype(np.float64)
+    return (2 * accumulated + gradient) * whole
 
 
 def table_added_bytes(job: Job, traits: RuntimeTraits) -> int:

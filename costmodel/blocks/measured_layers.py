@@ -12,11 +12,12 @@ from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.blocks.parts import Module, PassSeconds
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.machine.residuals import Residuals, residuals
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
-from trainplan.costmodel.spec.evidence.profile import LayerPoint, Timing
+from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Timing
 
-PointT = TypeVar("PointT")
+PointT = TypeVar("PointT", LayerPoint, EndPoint)
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
@@ -28,8 +29,9 @@ class Passes:
     backward: PassSeconds
 
 
-Parts = Callable[[Candidates], Passes]
-"""Prices one kind of block from its parts, for each key."""
+Parts = Callable[[Candidates, bool], Passes]
+"""Prices one kind of block from its parts, for each key; true: in the order of a step, where weight
+gradients are added to those of other micro batches."""
 Sizes = tuple[float, float, float]
 
 
@@ -50,14 +52,21 @@ class Levels:
 def levels(context: Context, parts: Parts, *, moe: bool) -> Levels | None:
     """Levels that measured layers of kernels like the job's give; null where there is none.
 
-    A layer of other kernels tells nothing that its products and its attention did not tell.
+    A layer of other kernels tells nothing that its products and its attention did not tell: how
+    much slower they are in place than alone is not carried over. Of several runtimes with the same
+    kernels those of the job's library tell, and of these those that ran in the order of a step.
     """
     layers = context.machine.layers
-    mine = [p for p in layers if _tells(p, moe=moe) and _alike(p, context.traits)]
+    alike = [p for p in layers if _tells(p, moe=moe) and _alike(p, context.traits)]
+    mine = _most_telling(alike, context.traits)
     found: list[tuple[Sizes, float, float]] = []
-    for (model, seq_length), points in _grouped(mine, lambda p: (p.model, p.seq_length)).items():
+
+    def together(point: LayerPoint) -> tuple[ModelSpec, int, bool]:
+        return point.model, point.seq_length, point.in_step
+
+    for (model, seq_length, in_step), points in _grouped(mine, together).items():
         keys = LayoutTable.of([_layout(point) for point in points])
-        layer = parts(_keys(context, model, seq_length, keys))
+        layer = parts(_keys(context, model, seq_length, keys), in_step)
         sizes = np.stack(layer_sizes(model, seq_length, keys, moe=moe), axis=-1).tolist()
         for row, point in enumerate(points):
             found.append((tuple(sizes[row]), *_ratios(point, layer, row)))
@@ -68,13 +77,18 @@ def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
     """As `levels`, of the embedding or of the head with the loss."""
     kind = "head" if head else "embedding"
     kernels = context.traits.kernels.elementwise
-    mine = [p for p in context.machine.ends if p.kind == kind and p.kernels == kernels]
+    alike = [p for p in context.machine.ends if p.kind == kind and p.kernels == kernels]
+    mine = _most_telling(alike, context.traits)
     found: list[tuple[Sizes, float, float]] = []
-    for (hidden, vocab), points in _grouped(mine, lambda p: (p.hidden_size, p.vocab_size)).items():
+
+    def together(point: EndPoint) -> tuple[int, int, bool]:
+        return point.hidden_size, point.vocab_size, point.in_step
+
+    for (hidden, vocab, in_step), points in _grouped(mine, together).items():
         sizes = {"hidden_size": hidden, "vocab_size": vocab, "trained": None}
         model = context.job.model.model_copy(update=sizes)
         keys = LayoutTable.of([Layout(micro_batch_size=point.tokens) for point in points])
-        end = parts(_keys(context, model, 1, keys))
+        end = parts(_keys(context, model, 1, keys), in_step)
         for row, point in enumerate(points):
             forward = point.forward.in_a_row / float(end.forward.total[row])
             backward = point.backward.in_a_row / float(end.backward.total[row])
@@ -164,9 +178,22 @@ def _alike(point: LayerPoint, traits: RuntimeTraits) -> bool:
     return point.kernels == traits.kernels.elementwise and unfused[0] == unfused[1]
 
 
+def _most_telling(points: Sequence[PointT], traits: RuntimeTraits) -> Sequence[PointT]:
+    """Those of the runtime's own library where there are any, and of these those in a step."""
+    own = [one for one in points if _library(one.runtime) == (traits.library or traits.name)]
+    found = own or points
+    return [one for one in found if one.in_step] or found
+
+
+def _library(name: str) -> str:
+    """Whose layers a runtime trains."""
+    return (name in RUNTIMES and RUNTIMES[name].library) or name
+
+
 def _layout(point: LayerPoint) -> Layout:
     return Layout(
         tp=point.tp,
+        sequence_parallel=point.sequence_parallel,
         ep=point.ep,
         dp=max(1, point.ep // point.tp),
         micro_batch_size=point.micro_batch_size,

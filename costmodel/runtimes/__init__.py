@@ -13,7 +13,7 @@ from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes.accelerate import ACCELERATE
 from trainplan.costmodel.runtimes.adapters import refuse_training
 from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING
-from trainplan.costmodel.runtimes.attention import attention_on
+from trainplan.costmodel.runtimes.attention import attention_on, runs_on_cpus
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
 from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
@@ -101,8 +101,8 @@ def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...
 def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 
-    A GPU too old for a fused attention core has none, and on racks of NVLink no runtime takes
-    DeepEP by itself.
+    A GPU too old for a fused attention core has none, a CPU no kernel of an engine, and on racks of
+    NVLink no runtime takes DeepEP by itself.
 
     Source: `costmodel.runtimes.megatron.dispatchers.deepep_leaves_racks_out`.
 
@@ -118,6 +118,8 @@ def traits_of(job: Job) -> RuntimeTraits:
 def _traits_of(key: Identical[Job]) -> RuntimeTraits:
     job = key.of
     traits = runtime(job.runtime)
+    if runs_on_cpus(job):
+        traits = traits.without_engine(traits)
     refuse_training(job, traits, {name: one.adapting.methods for name, one in RUNTIMES.items()})
     sharding, footprint = traits.sharding, traits.footprint.with_options(job.options)
     if footprint.low_precision == "primary":

@@ -6,12 +6,19 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.runtimes.traits import AttentionKernel, attention_with
 from trainplan.costmodel.spec import Job
 
-UNFUSED_ARCHITECTURES = frozenset({"volta", "turing"})
-"""NVIDIA's before tensor cores of bf16, on which no fused core of Transformer Engine runs.
+CPU = "cpu"
+"""Architecture of a device that is none of a GPU."""
+UNFUSED_ARCHITECTURES = frozenset({"volta", "turing", CPU})
+"""NVIDIA's before tensor cores of bf16, and CPUs: no fused core of Transformer Engine runs there.
 
 Source: NVIDIA/TransformerEngine `pytorch/attention/dot_product_attention/utils.py`,
 get_attention_backend: FlashAttention and FusedAttention are disabled below sm80.
 """
+
+
+def runs_on_cpus(job: Job) -> bool:
+    """Has it no GPU?"""
+    return any(catalog.device(one).architecture == CPU for one in job.cluster.groups)
 
 
 def attention_on(job: Job, default: AttentionKernel) -> AttentionKernel:

@@ -32,6 +32,11 @@ def nothing(model: ModelSpec) -> str | None:
     return None
 
 
+def the_same(traits: RuntimeTraits) -> RuntimeTraits:
+    """A runtime without an engine of kernels."""
+    return traits
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeTraits:
     """Behaviour of one training runtime, with the options a run sets or its defaults.
@@ -81,6 +86,8 @@ class RuntimeTraits:
     """What a measured run does where its record is silent."""
     changes: str = ""
     """What it changes of the training by itself, by its name in `semantics`; empty: nothing."""
+    without_engine: Callable[[RuntimeTraits], RuntimeTraits] = the_same
+    """The runtime on a CPU, where kernels of the library that it takes them from do not run."""
     method: str = ""
     """What a published method does that no runtime has: priced, and never exported; empty: it is a
     runtime."""

@@ -34,6 +34,7 @@ from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.changes.parameters import KNOBS
 from trainplan.planner.space.settings import Level
 from trainplan.profiler.bench import ITEMS
+from trainplan.profiler.bench.layer import RUNTIMES as LAYER_RUNTIMES
 from trainplan.profiler.bench.optimizer import OTHERS as OTHER_OPTIMIZERS
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.launch.script import LauncherKind
@@ -100,6 +101,7 @@ NAMES: Mapping[str, Iterable[str]] = {
     "TRIAL_LAUNCHERS": TRIAL_LAUNCHERS,
     "MEASUREMENTS": ITEMS,
     "MEASURED_OPTIMIZERS": ("adamw", *OTHER_OPTIMIZERS),
+    "LAYER_RUNTIMES": LAYER_RUNTIMES,
     "LAUNCH_KINDS": get_args(LauncherKind),
     "PROFILE_FORMATS": IMPORTERS,
     "DOCUMENTS": DOCUMENTS,

@@ -23,7 +23,7 @@ PARTS: Sequence[tuple[str, str, type]] = (
     ("failures[]", "What was asked for and not measured.", profile.Failure),
     ("a timing", "Every time of a point.", profile.Timing),
 )
-SAME_KERNELS = "runtimes with the same kernels, here `torch-eager`"
+SAME_KERNELS = "runtimes of the same library, else with the same kernels"
 FEEDS = {
     "memory": "memory outside the allocator; the reserve fraction informs only",
     "layer": f"layers of {SAME_KERNELS}; the bytes kept inform only",

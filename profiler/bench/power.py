@@ -17,7 +17,8 @@ from trainplan.costmodel.spec.evidence.profile import Point, PowerPoint
 from trainplan.profiler.bench.attention import DEFAULT, core_of, kernels
 from trainplan.profiler.bench.inputs.shapes import caps
 from trainplan.profiler.bench.inputs.tensors import device_of, task, tensors, working_precision
-from trainplan.profiler.bench.layer import EAGER_KERNELS, expert_ranks, measured_model
+from trainplan.profiler.bench.layer import EAGER_KERNELS
+from trainplan.profiler.bench.layers.case import expert_ranks, measured_model
 from trainplan.profiler.bench.layers.decoder import Layer, rotation
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.host.meter import Meter, Reading, meter

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from trainplan.costmodel import catalog
 from trainplan.costmodel.machine.hardware import (
     MESSAGES,
     STRIDED,
@@ -14,6 +15,8 @@ from trainplan.costmodel.machine.hardware import (
 )
 from trainplan.costmodel.measured.host import DRIVE_WAYS
 from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.attention import CPU
+from trainplan.costmodel.runtimes.traits import Kernels
 from trainplan.costmodel.spec.evidence.profile import (
     HOST_COPIES,
     MEASURED_RUNTIME,
@@ -59,18 +62,24 @@ def _layers(profile: Profile) -> bool:
 
     Source: `costmodel.blocks.measured_layers`.
     """
-    traits = RUNTIMES[DEFAULT_RUNTIME]
-    unfused = traits.kernels.attention == "unfused"
+    kernels = _kernels(profile)
+    unfused = kernels.attention == "unfused"
     return any(
-        p.kernels == traits.kernels.elementwise and (p.attention == "unfused") == unfused
+        p.kernels == kernels.elementwise and (p.attention == "unfused") == unfused
         for p in profile.points
         if isinstance(p, LayerPoint)
     )
 
 
+def _kernels(profile: Profile) -> Kernels:
+    """Of the priced runtime on the device of the profile."""
+    device, traits = profile.device or catalog.gpu(profile.gpu), RUNTIMES[DEFAULT_RUNTIME]
+    return (traits.without_engine(traits) if device.architecture == CPU else traits).kernels
+
+
 def _ends(profile: Profile) -> bool:
     """As `_layers`, of embedding and head."""
-    kernels = RUNTIMES[DEFAULT_RUNTIME].kernels.elementwise
+    kernels = _kernels(profile).elementwise
     return any(p.kernels == kernels for p in profile.points if isinstance(p, EndPoint))
 
 

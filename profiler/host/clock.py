@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import ceil
 from time import perf_counter, sleep
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ MOST_CALLS = {"cuda": 200, "cpu": 1000}
 """Source: derived; a stream holds some 1,000 kernels, collectives and their events take a handful;
 200 kernels of 2 us are 800 times what events resolve."""
 POLL_SECONDS = 50e-6
+Mark = Callable[[], None]
+"""Says that a part of a call ends here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,29 @@ class DeviceClock:
         repeats = self._repeats(call, TOGETHER_FRACTION, on_host=on_host, together=True)
         ranks = [r.slowest_rank for r in repeats if r.slowest_rank is not None]
         return self._written(repeats, ranks, on_host=on_host)
+
+    def laps(
+        self, call: Callable[[Mark], object], *, together: bool = False
+    ) -> Sequence[Sequence[float]]:
+        """Seconds of the parts of a call that marks where they end; of several ranks the slowest's.
+
+        Nothing waits for the device between parts, so launches run ahead of it as in training.
+        """
+        for _ in range(2):  # the first one compiles, allocates and connects
+            self._laps(call)
+        found: list[Sequence[float]] = []
+        begin = self.now()
+
+        def repeat() -> Repeat:
+            if together:
+                self._barrier()
+            laps = (*self._laps(call), self.now() - begin)
+            *parts, elapsed = self._slowest_of(laps) if together else laps
+            found.append(parts)
+            return Repeat(sum(parts), elapsed)
+
+        repeat_until_known(repeat, self._effort(TOGETHER_FRACTION if together else ALONE_FRACTION))
+        return found
 
     def timing_of(self, seconds: Sequence[float]) -> Timing:
         """As `time`, of calls that a task timed by itself."""
@@ -164,6 +190,24 @@ class DeviceClock:
                 raise TimeoutError(f"timed out: the GPU was not done in {self.give_up_seconds} s")
             sleep(POLL_SECONDS)
 
+    def _laps(self, call: Callable[[Mark], object]) -> tuple[float, ...]:
+        """Seconds between the marks of one call."""
+        if self.place.device == "cpu":
+            times = [self.now()]
+            call(lambda: times.append(self.now()))
+            return tuple(after - before for before, after in pairwise(times))
+        marks = [event()]
+        torch.cuda.synchronize()
+        marks[0].record()
+
+        def mark() -> None:
+            marks.append(event())
+            marks[-1].record()
+
+        call(mark)
+        self._await(marks[-1])
+        return tuple(before.elapsed_time(after) / 1000 for before, after in pairwise(marks))
+
     def _barrier(self) -> None:
         if self.control is not None:
             dist.barrier(group=self.control)
@@ -178,3 +222,11 @@ class DeviceClock:
         dist.all_gather_into_tensor(every, row, group=self.control)
         seconds, elapsed, host, early = (float(most) for most in every.amax(dim=0))
         return Repeat(seconds, elapsed, int(every[:, 0].argmax()), host, not early)
+
+    def _slowest_of(self, numbers: Sequence[float]) -> tuple[float, ...]:
+        """Of each number the largest of all ranks."""
+        if self.control is None:
+            return tuple(numbers)
+        most = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self.control)
+        return tuple(most.tolist())

@@ -8,9 +8,13 @@ from typing import Literal
 
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.evidence.profile import MEASURED_RUNTIME
 from trainplan.costmodel.spec.job import LOW_PRECISION
 from trainplan.profiler.bench.inputs.shapes import caps, model_shapes, products
-from trainplan.profiler.bench.layer import layer_tasks
+from trainplan.profiler.bench.layer import LAYER, torch_tasks
+from trainplan.profiler.bench.layers.megatron import RUNTIME as MEGATRON
+from trainplan.profiler.bench.layers.megatron import is_installed as megatron_is_installed
+from trainplan.profiler.bench.megatron_layer import megatron_notes
 from trainplan.profiler.task import Place, Request
 
 Device = Literal["cuda", "cpu"]
@@ -67,8 +71,14 @@ def request_for(
         "seq_length": min(length, chosen.max_position_embeddings),
         "precision": "fp32" if device == "cpu" else "bf16",
         "quick": quick,
+        "runtimes": installed(),
     }
     return Request.model_validate({**defaults, **stated})
+
+
+def installed() -> tuple[str, ...]:
+    """Runtimes whose layers can be run here: plain PyTorch, and Megatron-LM's where it is there."""
+    return (MEASURED_RUNTIME, *((MEGATRON,) if megatron_is_installed() else ()))
 
 
 def tensor_parallel_degrees(model: ModelSpec, largest: int, *, quick: bool) -> tuple[int, ...]:
@@ -84,6 +94,7 @@ def tensor_parallel_degrees(model: ModelSpec, largest: int, *, quick: bool) -> t
 def notes(request: Request, place: Place) -> Iterator[str]:
     """What of the request is not measured, for the user: one sentence each."""
     limit = caps(place.device, quick=request.quick)
+    wants_layers = not request.only or LAYER.name in request.only
     name, longest = request.model.name, request.seq_length * min(request.micro_batch_sizes)
     wanted = set(products(request.model, longest, min(request.tensor_parallel)))
     left = sum(not shape.fits(limit) for shape in wanted)
@@ -92,7 +103,9 @@ def notes(request: Request, place: Place) -> Iterator[str]:
             f"{left} of {len(wanted)} products of {name} are too much work for a CPU and were left "
             "out: the fitted surface extrapolates to them"
         )
-    if not any(True for _ in layer_tasks(request, place)):
+    if MEGATRON in request.runtimes and wants_layers:
+        yield from megatron_notes(request, place)
+    if wants_layers and not any(True for _ in torch_tasks(request, place)):
         yield f"a layer of {name} is too much work for this device and was not measured whole"
     if not any(model_shapes(request, limit)):
         yield f"no product of {name} was measured: choose a smaller model or a shorter sequence"

@@ -1,8 +1,9 @@
-"""A session of collectives, messages and links on tiny tensors."""
+"""A session of collectives, messages, links and layers on tiny tensors."""
 
 import sys
 
 from trainplan.profiler.bench import collectives, links
+from trainplan.profiler.bench.layer import LAYER
 from trainplan.profiler.host import clock
 from trainplan.profiler.launch.session import main
 
@@ -10,5 +11,5 @@ if __name__ == "__main__":
     collectives.CPU_SIZES = (2**12,)
     clock.CAP_SECONDS = 0.02
     links.SIZE = {"cpu": 2**14}
-    items = (collectives.COLLECTIVES, collectives.P2P, links.LINKS)
+    items = (collectives.COLLECTIVES, collectives.P2P, links.LINKS, LAYER)
     sys.exit(main(items={item.name: item for item in items}))

@@ -18,6 +18,7 @@ from trainplan.profiler import torch_on_use
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.journal.timing import timing_of
 from trainplan.profiler.task import Place, Request
 
 torch = pytest.importorskip("torch", reason="the measurements need torch")
@@ -31,8 +32,10 @@ from trainplan.profiler.bench.inputs.groups import Shape as GroupShape  # noqa: 
 from trainplan.profiler.bench.inputs.scaled import SPLIT  # noqa: E402
 from trainplan.profiler.bench.inputs.shapes import Shape, caps  # noqa: E402
 from trainplan.profiler.bench.inputs.tensors import difference, tensors  # noqa: E402
+from trainplan.profiler.bench.layers.case import Case  # noqa: E402
 from trainplan.profiler.bench.layers.decoder import Layer  # noqa: E402
 from trainplan.profiler.bench.layers.experts import balanced  # noqa: E402
+from trainplan.profiler.bench.layers.in_step import MOST_LAYERS, Stack  # noqa: E402
 from trainplan.profiler.bench.layers.norm import rms_norm  # noqa: E402
 
 CPU = Place("cpu", 0, 1, 0, 1)
@@ -97,6 +100,14 @@ class OnceClock:
         return Timing(seconds=1e-3 * self.calls, spread_fraction=0.01, repeats=5)
 
     time_together = time
+
+    def laps(self, call, *, together=False):
+        parts = []
+        call(lambda: parts.append(1e-3 * (20 - len(parts))))
+        return [parts] * 5
+
+    def timing_of(self, seconds):
+        return timing_of(seconds)
 
 
 def asked(model, **fields):
@@ -343,8 +354,35 @@ def test_a_rank_of_two_holds_half_of_every_projection(name):
 
 def test_weight_gradients_are_the_backward_pass_without_input_gradients():
     (point,) = points("layer", asked(DENSE, tensor_parallel=(1,)))
-    assert point.backward.seconds == pytest.approx(2e-3)
-    assert point.weight.seconds > 0
+    forward, backward, _, inputs = (one / MOST_LAYERS for one in (20e-3, 19e-3, 18e-3, 17e-3))
+    assert point.in_step
+    assert (point.forward.seconds, point.backward.seconds) == pytest.approx((forward, backward))
+    assert point.weight.seconds == pytest.approx(backward - inputs)
+    assert (point.forward_alone.seconds, point.backward_alone.seconds) == (1e-3, 2e-3)
+
+
+@pytest.mark.parametrize("name", ["dense", "experts"])
+def test_a_micro_batch_adds_the_gradient_of_every_weight_of_every_layer(name):
+    """Once more with each, as much as autograd says, and nothing where weights are frozen."""
+    model = MODELS[name]
+    case = Case(model, name == "experts", Sharding(), 1, 32)
+    make = tensors(CPU, "fp32")
+    run = Stack(make, [Layer(make, model, Sharding(), moe=case.moe) for _ in range(2)], case)
+    result = run.x
+    for layer in run.layers:
+        result = layer(result, run.table)
+    expected = torch.autograd.grad(result, run.weights, run.gradient)
+    for times, trained in ((1, True), (2, True), (2, False), (3, True)):
+        run.train(weights=trained)
+        run.micro_batch(lambda: None)
+        for weight, gradient in zip(run.weights, expected, strict=True):
+            assert gradient.abs().max() > 0
+            torch.testing.assert_close(run.totals[weight], times * gradient)
+    before = {weight: total.clone() for weight, total in run.totals.items()}
+    run.backward_alone(run.forward_alone())
+    changed_ones = [not run.totals[weight].equal(before[weight]) for weight in run.weights]
+    own = len(run.layers[0].parameters)
+    assert changed_ones == [True] * own + [False] * own
 
 
 def test_scatter_of_a_difference_is_that_of_both():

@@ -25,7 +25,7 @@ from tests.oracles.live_bytes import saved_bytes  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 REPEATS = number(3, by_night=5)
-MEASURED = ("memory", "gemm", "attention", "embedding", "head", "optimizer", "stream")
+MEASURED = ("memory", "layer", "gemm", "attention", "embedding", "head", "optimizer", "stream")
 """What a step of one process consists of."""
 FAR = 10.0
 """A shared machine is several times slower at times; what is further off is a fault."""

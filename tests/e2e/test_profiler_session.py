@@ -10,6 +10,7 @@ import pytest
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import Host
+from trainplan.profiler.bench.layers.megatron import is_installed
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
 from trainplan.profiler.journal.file import only_run
@@ -39,7 +40,7 @@ def measure(tmp_path, monkeypatch):
     paths = [str(HERE.parents[1] / ".editable"), str(HERE), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
 
-    def request(*only, seq_length=128, quick=True):
+    def request(*only, seq_length=128, quick=True, runtimes=("torch-eager",)):
         return Request(
             model=MODEL,
             tensor_parallel=(1,),
@@ -48,6 +49,7 @@ def measure(tmp_path, monkeypatch):
             precision="fp32",
             quick=quick,
             only=only,
+            runtimes=runtimes,
             scratch=str(tmp_path),
         )
 
@@ -196,9 +198,17 @@ def test_an_unknown_item_is_refused_by_name(measure):
         measure("nothing", processes=1)
 
 
-def test_four_ranks_measure_collectives_messages_and_links(measure):
-    content = measure(processes=4, module="profiler_collectives", quick=False)
+def test_four_ranks_measure_collectives_messages_links_and_layers_beside_them(measure):
+    runtimes = ("megatron-lm",) if is_installed() else ()
+    content = measure(processes=4, module="profiler_collectives", quick=False, runtimes=runtimes)
     assert content.failures == ()
+    layers = [p for p in content.points if p.kind == "layer"]
+    assert [(p.tp, p.sequence_parallel, p.collectives_inside) for p in layers] == (
+        [(1, False, False), (2, True, True), (4, True, True)] if runtimes else []
+    )
+    assert [p.saved_bytes for p in layers] == sorted(
+        {p.saved_bytes for p in layers}, reverse=True
+    )  # each rank keeps its part
     shapes = {(p.operation, p.ranks, p.stride) for p in content.points if p.kind == "collective"}
     operations = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
     groups = {(o, *shape) for o in operations for shape in ((2, 1), (4, 1), (2, 2))}

@@ -23,6 +23,7 @@ from trainplan.costmodel.runtimes.megatron.dispatchers import DISPATCHER_RULES
 from trainplan.costmodel.runtimes.megatron.features import LAYERS, unsupported_feature
 from trainplan.costmodel.runtimes.megatron.offload import OFFLOAD_RULES, offloads
 from trainplan.costmodel.runtimes.megatron.options import OPTION_RULES
+from trainplan.costmodel.runtimes.megatron.plain import plain
 from trainplan.costmodel.runtimes.megatron.settings import CORE_SETTINGS
 from trainplan.costmodel.runtimes.megatron.state_rules import STATE_RULES
 from trainplan.costmodel.runtimes.traits import (
@@ -166,6 +167,7 @@ MEGATRON_CORE = RuntimeTraits(
     name="Megatron Core",
     family="Megatron Core",
     library="megatron-core",
+    without_engine=plain,
     version=VERSION,
     kernels=Kernels(
         attention="flash",

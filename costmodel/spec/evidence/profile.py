@@ -14,7 +14,7 @@ from trainplan.costmodel.spec.model import ModelSpec
 
 SCHEMA = "trainplan/profile/v1"
 MEASURED_RUNTIME = "torch-eager"
-"""What `plan profile` times layers and their ends in."""
+"""What `plan profile` times layers and their ends in, whatever else is installed."""
 
 Count = Annotated[int, Field(gt=0, le=1 << 40)]
 """A size or a number; what is larger is a slip."""
@@ -101,7 +101,7 @@ class LayerPoint(Spec):
     """The model it is a layer of; `moe` tells which sort."""
     moe: bool = False
     runtime: str
-    """What ran it: `torch-eager` is what `plan profile` times."""
+    """What ran it."""
     kernels: Literal["fused", "legacy", "eager"] = "eager"
     """As in the traits of runtimes: one kernel for what belongs together, those of 2021 to 2023, or
     one for every operation."""
@@ -111,11 +111,20 @@ class LayerPoint(Spec):
     micro_batch_size: Count
     seq_length: Count
     precision: Precision = "bf16"
+    sequence_parallel: bool = False
+    """The residual stream is cut over the tensor-parallel ranks, too."""
+    in_step: bool = False
+    """Timed in the order of a step: several layers, each with weights of its own, forward one after
+    another, then backward, weight gradients added to fp32 ones. Else each pass in a loop."""
     collectives_inside: bool = False
     """The times include those of the tensor-parallel collectives."""
     forward: Timing | None = None
     backward: Timing | None = None
     """Input and weight gradients; null where only both passes together are known."""
+    forward_alone: Timing | None = None
+    """In a loop by itself, beside the time in a step; informs only."""
+    backward_alone: Timing | None = None
+    """As `forward_alone`."""
     both: Timing | None = None
     """Forward and backward together, where they were not told apart."""
     weight: Timing | None = None
@@ -136,6 +145,8 @@ class EndPoint(Spec):
     kernels: Literal["fused", "legacy", "eager"] = "eager"
     """As in `LayerPoint`."""
     precision: Precision = "bf16"
+    in_step: bool = False
+    """As in `LayerPoint`, before and behind the layers."""
     forward: Timing
     backward: Timing
 

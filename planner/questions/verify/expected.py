@@ -11,7 +11,8 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline.ranks import ranks_of
-from trainplan.costmodel.runtimes.megatron.plain import MEGATRON_PLAIN
+from trainplan.costmodel.runtimes.megatron.plain import plain
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.sent import sent_bytes, stages_of
@@ -76,6 +77,6 @@ def _saved(job: Job, table: LayoutTable) -> list[float]:
     wide = job.model_copy(
         update={"training": job.training.model_copy(update={"precision": "tf32"})}
     )
-    context = Context(wide, machine_of(wide.cluster, "tf32"), MEGATRON_PLAIN)
+    context = Context(wide, machine_of(wide.cluster, "tf32"), plain(MEGATRON_LM))
     memory = price(context.with_table(table), merged=False).memory
     return [float(one) for one in memory.activations[:, 0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
@@ -29,13 +30,18 @@ NOT_FUSED = {
 """Kernels of Apex, Transformer Engine or a compiler; what they compute is the same."""
 
 
-def config_of(request: TrainingRequest) -> Any:  # noqa: ANN401 (a TransformerConfig)
-    """The configuration of the model and of everything that runs it."""
+def config_of(request: TrainingRequest, *, engine: bool = False, balanced: bool = False) -> Any:  # noqa: ANN401 (a TransformerConfig)
+    """The configuration of the model and of everything that runs it.
+
+    `engine` is Transformer Engine with its kernels; `balanced` spreads tokens over experts at
+    random, whatever the router says.
+    """
     from megatron.core.transformer import TransformerConfig  # noqa: PLC0415 (optional)
 
     job, layout = request.job, request.layout
-    told: dict[str, object] = {**NOT_FUSED, **_model(job.model), **_degrees(job, layout)}
-    told |= _recompute(layout)
+    told: dict[str, object] = {**(fused(job.model) if engine else NOT_FUSED)}
+    told |= {**_model(job.model), **_degrees(job, layout), **_recompute(layout)}
+    told |= {"moe_router_force_load_balancing": True} if balanced and job.model.moe else {}
     if job.model.moe:
         told |= _experts(job.model, job.model.moe)
     dtype = dtype_of(job)
@@ -49,6 +55,26 @@ def config_of(request: TrainingRequest) -> Any:  # noqa: ANN401 (a TransformerCo
         # gloo's isend still reads what this would free
         deallocate_pipeline_outputs=False,
     )
+
+
+def fused(model: ModelSpec) -> Mapping[str, object]:
+    """Kernels that run with Transformer Engine, as Megatron-LM and an exported plan ask for them.
+
+    Source: NVIDIA/Megatron-LM core_v0.16.1 `megatron/core/transformer/transformer_config.py`, what
+    `bias_activation_fusion` takes; `megatron/core/tensor_parallel/layers.py`, the extension of Apex
+    without which the output layer refuses `gradient_accumulation_fusion`.
+    """
+    gated = model.gated_mlp and model.activation in {"silu", "gelu"}
+    biased = model.activation == "gelu" and all_linear_biased(model)
+    return {
+        **dict.fromkeys(NOT_FUSED, True),
+        "bias_activation_fusion": gated or biased,
+        "gradient_accumulation_fusion": find_spec("fused_weight_gradient_mlp_cuda") is not None,
+        "apply_rope_fusion": model.position_embedding == "rope",
+        # else the engine multiplies one expert after the other
+        "moe_grouped_gemm": model.moe is not None,
+        "moe_permute_fusion": model.moe is not None,
+    }
 
 
 def dtype_of(job: Job) -> Any:  # noqa: ANN401 (a torch.dtype)

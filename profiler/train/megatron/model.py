@@ -18,7 +18,7 @@ from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
 from trainplan.costmodel.spec import Job
-from trainplan.profiler.torch_on_use import torch
+from trainplan.profiler.torch_on_use import dist, torch
 from trainplan.profiler.train.megatron.config import (
     NORMS,
     POSITIONS,
@@ -49,8 +49,8 @@ class Trained:
         return sum(p.numel() for stage in self.stages for p in stage.parameters())
 
 
-def connect(request: TrainingRequest) -> None:
-    """Make the groups of ranks, on the process group that is there."""
+def connect(request: TrainingRequest, *, gloo: bool = True) -> None:
+    """Make the groups of ranks, on the process group that is there; `gloo`: on the host as well."""
     from megatron.core import tensor_parallel  # noqa: PLC0415 (beside its use)
 
     job, layout = request.job, request.layout
@@ -61,21 +61,33 @@ def connect(request: TrainingRequest) -> None:
         expert_model_parallel_size=layout.ep,
         expert_tensor_parallel_size=expert_tensor_ranks(job, layout),
         num_distributed_optimizer_instances=layout.dp_replicate,
-        create_gloo_process_groups=True,
+        create_gloo_process_groups=gloo,
     )
     tensor_parallel.model_parallel_cuda_manual_seed(request.seed + 1)
+
+
+def disconnect() -> None:
+    """Give up the groups of `connect`, and the memory of their communicators; all ranks do it."""
+    listed = getattr(groups, "_global_process_group_list", None) or ()
+    made = [one for one in listed if one is not None]
+    dist.barrier()  # nobody is in a collective of them any more
+    forget()
+    for group in made:
+        dist.destroy_process_group(group)
+
+
+def forget() -> None:
+    """Let `connect` make groups again, where some are."""
+    groups.destroy_model_parallel()
 
 
 def build(request: TrainingRequest) -> Trained:
     """The stages of this rank, with the weights that their names and the seed give."""
     config = config_of(request)
-    stages = [_stage(config, request, one) for one in range(request.layout.vpp)]
+    stages = stages_of(request, config)
     for stage in stages:
         fill(stage, _place(request), request.seed)
-    copies = [
-        DistributedDataParallel(config, _replicas(request), stage, disable_bucketing=number > 0)
-        for number, stage in enumerate(stages)
-    ]
+    copies = replicas(request, config, stages)
     optimizer = get_megatron_optimizer(_optimizer(request), copies)
     config.finalize_model_grads_func = finalize_model_grads
     config.grad_scale_func = optimizer.scale_loss
@@ -85,7 +97,20 @@ def build(request: TrainingRequest) -> Trained:
     return Trained(config, copies, optimizer)
 
 
-def _stage(config: Any, request: TrainingRequest, number: int) -> Any:  # noqa: ANN401
+def stages_of(request: TrainingRequest, config: Any, *, engine: bool = False) -> list[Any]:  # noqa: ANN401
+    """The virtual stages of this rank, with the library's own weights."""
+    return [_stage(config, request, one, engine=engine) for one in range(request.layout.vpp)]
+
+
+def replicas(request: TrainingRequest, config: Any, stages: Sequence[Any]) -> list[Any]:  # noqa: ANN401
+    """The stages with the buffers in which their gradients are added."""
+    return [
+        DistributedDataParallel(config, _replicas(request), stage, disable_bucketing=number > 0)
+        for number, stage in enumerate(stages)
+    ]
+
+
+def _stage(config: Any, request: TrainingRequest, number: int, *, engine: bool) -> Any:  # noqa: ANN401
     job, layout = request.job, request.layout
     model, virtual = job.model, number if layout.vpp > 1 else None
     ends = {"ignore_virtual": virtual is None, "vp_stage": virtual}
@@ -93,7 +118,7 @@ def _stage(config: Any, request: TrainingRequest, number: int) -> Any:  # noqa: 
         config,
         get_gpt_decoder_block_spec(
             config,
-            use_transformer_engine=False,
+            use_transformer_engine=engine,
             normalization=NORMS[model.norm],
             vp_stage=virtual,
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -63,6 +63,23 @@ class Event:
         return True
 
 
+_replaced: list[tuple[object, str, object]] = []
+"""What was there before: owner, name, value; in order."""
+
+
+@contextlib.contextmanager
+def standing_in_for_cuda() -> Iterator[None]:
+    """Put them in place, in this process, until the block ends."""
+    before = len(_replaced)
+    stand_in_for_cuda()
+    try:
+        yield
+    finally:
+        while len(_replaced) > before:
+            owner, name, value = _replaced.pop()
+            setattr(owner, name, value)
+
+
 def stand_in_for_cuda() -> None:
     """Put them in place, in this process, for good."""
     _devices()
@@ -89,7 +106,7 @@ def _devices() -> None:
     """Tensors of the current device are the CPU's; dtypes are told by CUDA's names of types."""
     cpu = torch.device("cpu")
     for name in MAKERS:
-        setattr(torch, name, _maker(getattr(torch, name)))
+        _replace(torch, **{name: _maker(getattr(torch, name))})
     moved, typed = torch.Tensor.to, torch.Tensor.type
 
     def to(tensor: Any, *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's own)
@@ -200,4 +217,5 @@ def scatter_unequal(output: Any, input_list: list[Any], group: Any = None) -> No
 
 def _replace(owner: object, **functions: object) -> None:
     for name, function in functions.items():
+        _replaced.append((owner, name, getattr(owner, name)))
         setattr(owner, name, function)

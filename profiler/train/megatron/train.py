@@ -67,7 +67,7 @@ def _counted_step(
     parameters = [one for stage in trained.stages for one in stage.parameters()]
     with counting(group_names()) as sent, saving(parameters) as saved:
         for stage in trained.stages:
-            _watch_layers(stage.module, saved)
+            watch_layers(stage.module, saved)
         losses = _step(request, trained, step, seen)
     return losses, {
         "num_parameters": trained.num_parameters,
@@ -77,7 +77,7 @@ def _counted_step(
     }
 
 
-def _watch_layers(model: Any, saved: SavedBytes) -> None:  # noqa: ANN401 (a GPTModel)
+def watch_layers(model: Any, saved: SavedBytes) -> None:  # noqa: ANN401 (a GPTModel)
     """Tell when the layers of a stage begin and end; the final norm is one of the head."""
     model.decoder.register_forward_pre_hook(saved.enter, with_kwargs=True)
     model.decoder.register_forward_hook(saved.leave)

@@ -22,7 +22,7 @@ from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.host import cpu_adam_params_per_second
 from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
 from trainplan.costmodel.runtimes import runtime_with
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec import Layout, TrainingSpec
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import (
@@ -371,6 +371,68 @@ def test_layers_of_other_kernels_change_nothing(job, runtime):
     assert job.runtime == "megatron-lm"
     other = layer(job, 1.0, 2.0, runtime=runtime)
     assert steps(job, LAYOUT, other) == estimate(job, LAYOUT).step_time_s
+
+
+def test_of_layers_with_the_same_kernels_those_of_the_library_tell(job):
+    """Megatron-Bridge trains Megatron Core's layers; of torchtitan's both know nothing better."""
+    bridge = job.model_copy(update={"runtime": "megatron-bridge"})
+    own, other = (
+        layer(job, seconds, 2 * seconds, runtime=runtime, kernels="fused")
+        for seconds, runtime in ((0.02, "megatron-lm"), (0.5, "another"))
+    )
+    assert dense(bridge, profile(own, other)) == pytest.approx([0.02, 0.04], rel=1e-9)
+    assert dense(bridge, profile(other)) == pytest.approx([0.5, 1.0], rel=1e-9)
+
+
+def test_layers_in_the_order_of_a_step_tell_more_than_those_alone(eager):
+    alone, in_step = layer(eager, 0.5, 1.0), layer(eager, 0.02, 0.04, in_step=True)
+    assert dense(eager, profile(alone, in_step)) == dense(eager, profile(in_step))
+
+
+def test_ends_of_the_library_tell_too(job):
+    end = {"tokens": 2048, "hidden_size": job.model.hidden_size, "kernels": "fused"}
+    own, other = (
+        EndPoint(
+            kind="head",
+            vocab_size=job.model.vocab_size,
+            runtime=runtime,
+            forward=timing(seconds),
+            backward=timing(seconds),
+            **end,
+        )
+        for seconds, runtime in ((0.02, "megatron-lm"), (0.5, "another"))
+    )
+    assert steps(job, LAYOUT, own, other) == steps(job, LAYOUT, own)
+    assert steps(job, LAYOUT, other) > 2 * steps(job, LAYOUT, own)
+
+
+def test_in_a_step_the_sums_of_gradients_are_in_the_measured_time_and_alone_are_not(eager):
+    """A job of many micro batches adds them in all but the first; what was measured holds that."""
+    many = TrainingSpec(
+        **eager.training.model_dump(exclude={"global_batch_size"}), global_batch_size=8 * 10**6
+    )
+    eager = eager.model_copy(update={"training": many})
+    busy = Layout(micro_batch_size=8)  # so that nothing waits for the host
+    bare = dense(eager, profile(), busy)
+    in_step = layer(eager, *bare, in_step=True, micro_batch_size=8)
+    assert dense(eager, profile(in_step), busy) == pytest.approx(bare, rel=1e-6)
+    alone = dense(eager, profile(layer(eager, *bare, micro_batch_size=8)), busy)
+    assert alone[0] == pytest.approx(bare[0])
+    assert alone[1] > 1.001 * bare[1]
+
+
+def test_a_layer_measured_under_sequence_parallelism_sets_the_level_of_such_layers(make_job):
+    job = make_job("small-dense", NODE)
+    table = LayoutTable.of([Layout(tp=4, micro_batch_size=1, sequence_parallel=True)])
+
+    def total(measured):
+        machine = machine_for(job, Measured(profile=measured))
+        one = blocks(context_of(job, machine).with_table(table)).layers[0].backward
+        return float(one.total[0])
+
+    alike = {"runtime": "megatron-lm", "kernels": "fused", "tp": 4, "collectives_inside": True}
+    point = layer(job, 0.01, 3 * total(None), sequence_parallel=True, **alike)
+    assert total(profile(point)) == pytest.approx(3 * total(None))
 
 
 def test_layers_of_another_precision_or_sort_change_nothing(eager):

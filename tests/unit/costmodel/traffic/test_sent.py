@@ -10,7 +10,8 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline.ranks import ranks_of
-from trainplan.costmodel.runtimes.megatron.plain import MEGATRON_PLAIN
+from trainplan.costmodel.runtimes.megatron.plain import plain
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step.estimate import price
@@ -27,7 +28,7 @@ def job(make_job):
 
 
 def priced(job, layout):
-    context = Context(job, machine_of(job.cluster, "tf32"), MEGATRON_PLAIN)
+    context = Context(job, machine_of(job.cluster, "tf32"), plain(MEGATRON_LM))
     return price(context.with_table(LayoutTable.of([layout])), merged=False)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.conftest import SMALL_DENSE
+from trainplan.costmodel import catalog
 from trainplan.costmodel.machine.hardware import Provenance
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import (
@@ -223,3 +224,28 @@ def test_a_quantity_of_no_share_is_never_next():
 def test_doubt_is_share_times_error_beyond_that_of_a_measurement():
     one = known(profile(), tp_comm=0.5)["collectives in a node"]
     assert one.doubt == pytest.approx(0.5 * (ERRORS["assumed"] - ERRORS["measured"]))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kernels", "attention", "kind"),
+    [
+        ("hopper", "fused", "flash", "measured"),
+        ("hopper", "eager", "unfused", "other kernels only"),
+        ("cpu", "eager", "unfused", "measured"),
+    ],
+)
+def test_layers_of_megatron_are_measured_where_its_kernels_ran(
+    architecture, kernels, attention, kind
+):
+    """On a CPU those without Transformer Engine are what it trains."""
+    point = LayerPoint(
+        model=SMALL_DENSE,
+        runtime="megatron-lm",
+        kernels=kernels,
+        attention=attention,
+        micro_batch_size=1,
+        seq_length=512,
+        both=SECOND,
+    )
+    device = catalog.gpu("h100-sxm").model_copy(update={"architecture": architecture})
+    assert known(profile(point, device=device))["whole layers"].kind == kind

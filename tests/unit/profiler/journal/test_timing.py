@@ -157,3 +157,59 @@ def test_a_sample_is_an_outlier_from_five_deviations_on(deviations, flags):
     timing = timing_of([100 + offset for offset in offsets])
     assert timing.flags == flags
     assert timing.spread_fraction == pytest.approx(0.014826)
+
+
+@pytest.fixture
+def two_parts():
+    """A clock, and a call of 3 and 5 ms that is slower the first two times."""
+    fake, calls = FakeTime(), iter([1.0, 1.0])
+
+    def call(mark):
+        fake.seconds += next(calls, 0.0) + 0.003
+        mark()
+        fake.seconds += 0.005
+        mark()
+
+    return fake, call
+
+
+def test_laps_are_the_parts_of_a_warm_call(two_parts):
+    fake, call = two_parts
+    laps = DeviceClock(ONE_CORE, quick=True, now=fake.now).laps(call)
+    assert len(laps) == 5
+    assert all(lap == pytest.approx([0.003, 0.005]) for lap in laps)
+
+
+def test_laps_of_all_ranks_are_those_of_the_slowest(monkeypatch, two_parts):
+    fake, call = two_parts
+    clock = DeviceClock(ONE_CORE, quick=True, now=fake.now)
+    monkeypatch.setattr(DeviceClock, "_slowest_of", lambda _, laps: [2 * one for one in laps])
+    assert all(lap == pytest.approx([0.006, 0.01]) for lap in clock.laps(call, together=True))
+    assert all(lap == pytest.approx([0.003, 0.005]) for lap in clock.laps(call))
+
+
+def test_laps_of_a_gpu_are_between_events_and_nothing_waits_before_the_last(monkeypatch, two_parts):
+    torch = pytest.importorskip("torch")
+    fake, call = two_parts
+    waited = []
+
+    class Event:
+        def __init__(self, *, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.at = fake.seconds
+
+        def query(self):
+            waited.append(self.at)
+            return True
+
+        def elapsed_time(self, end):
+            return 1000 * (end.at - self.at)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    place = Place(device="cuda", rank=0, world_size=1, local_rank=0, local_world_size=1)
+    laps = DeviceClock(place, quick=True, now=fake.now).laps(call)
+    assert all(lap == pytest.approx([0.003, 0.005]) for lap in laps)
+    assert len(waited) == len(laps) + 2
