@@ -31,14 +31,14 @@ def power_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """Idle, products, copies and attention; nothing without the vendor's library."""
     if place.device == "cpu" or not any(find_spec(name) for name in LIBRARIES):
         return
-    yield task(place, "idle", partial(_idle, place))
+    yield task(place, "idle", partial(_idle, place), together=False)
     loads: tuple[tuple[str, Load], ...] = (
         ("product", _product),
         ("copy", _copy),
         ("attention", partial(_attention, request)),
     )
     for state, load in loads[: 1 if request.quick else None]:
-        yield task(place, state, partial(_loaded, state, load, place))
+        yield task(place, state, partial(_loaded, state, load, place), together=False)
 
 
 def _idle(place: Place, clock: Clock) -> Iterator[Point]:
