@@ -147,7 +147,7 @@ class StateGroups:
 
     @property
     def ranks(self) -> FloatColumn:
-        """That sum one gradient."""
+        """That sum one gradient. Source: derived; replicas of a shard, and all its shards."""
         return self.shards * self.replica.size
 
     def reduction(self, machine: Machine, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
