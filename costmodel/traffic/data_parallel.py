@@ -235,10 +235,10 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     some = candidates if len(table) == 1 else candidates.take(one)
     held = ((params.shared, _dense_rates), (params.expert, _expert_rates))
     for count, rates in held if params.has_experts else held[:1]:
-        reduction, gathering, copies = (one.take(key) for one in rates(some))
-        reduce = reduce + reduction.seconds(gradient_message_bytes(machine, traits) * count)
-        reduce = reduce + copies.reduce * count
-        gather = gather + gathering.seconds(weight_bytes * count) + copies.gather * count
+        reduction, gathering, made = rates(some)
+        width, copies = gradient_message_bytes(machine, traits), made.take(key)
+        reduce = reduce + reduction.take(key).seconds(width * count) + copies.reduce * count
+        gather = gather + gathering.take(key).seconds(weight_bytes * count) + copies.gather * count
     return StepTraffic(reduce, gather)
 
 

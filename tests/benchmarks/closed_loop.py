@@ -83,6 +83,11 @@ WAYS = (
 )
 
 
+def say(text):
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def run(*words, **environment):
     done = subprocess.run(
         [*map(str, words)],
@@ -149,19 +154,19 @@ def main():
                     begin = time.perf_counter()
                     profiles[way.processes] = profiled(folder, way.processes, quick=asked.quick)
                     took = time.perf_counter() - begin
-                    print(f"round {number + 1}: {way.processes} profiled in {took:.0f} s")
+                    say(f"round {number + 1}: {way.processes} profiled in {took:.0f} s")
                 said, took = both(folder, model, way, profiles[way.processes])
                 ratio = said["step_time_s"] / took
                 found[model.name, way.name].append(ratio)
                 line = f"{way.name:12} {model.name:6} {said['step_time_s']:7.3f} s {took:7.3f} s"
-                print(f"{line} {ratio - 1:+7.1%}", flush=True)
+                say(f"{line} {ratio - 1:+7.1%}")
                 if asked.terms:
-                    print({k: round(v, 4) for k, v in said["terms"].items() if v > 1e-6})
-    print(f"\n{'median of rounds':20} error")
+                    say({k: round(v, 4) for k, v in said["terms"].items() if v > 1e-6})
+    say(f"\n{'median of rounds':20} error")
     for (model, way), ratios in found.items():
-        print(f"{way:12} {model:7} {statistics.median(ratios) - 1:+7.1%}")
+        say(f"{way:12} {model:7} {statistics.median(ratios) - 1:+7.1%}")
     errors = [abs(statistics.median(ratios) - 1) for ratios in found.values()]
-    print(f"{len(errors)} cases: median {statistics.median(errors):.1%}, most {max(errors):.1%}")
+    say(f"{len(errors)} cases: median {statistics.median(errors):.1%}, most {max(errors):.1%}")
 
 
 if __name__ == "__main__":
