@@ -78,7 +78,7 @@ def attention_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]
     """
     precision = working_precision(request, place)
     length = request.seq_length
-    others = (length // 2, 2 * length, *((4 * length,) if place.device == "cpu" else ()))
+    others, on_cpu = (length // 2, 2 * length), place.device == "cpu"
     limit = caps(place.device, quick=request.quick)
     sizes, degrees = request.micro_batch_sizes, request.tensor_parallel
     cases = [*product((length,), sizes, degrees)]
@@ -87,6 +87,7 @@ def attention_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]
         if request.quick
         else product(others, sizes, degrees)
     )
+    cases += [(4 * length, sizes[0], degrees[-1])] if on_cpu else []  # few heads: little work
     cores = [core_of(request.model, tp, size, tokens) for tokens, size, tp in cases if tokens]
     for core in dict.fromkeys(cores):
         if core.flop <= limit.flop:
