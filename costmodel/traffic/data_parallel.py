@@ -145,11 +145,6 @@ class StateGroups:
     """Ranks that hold the same shard under HSDP; one rank without it."""
     shards: FloatColumn
 
-    @property
-    def ranks(self) -> FloatColumn:
-        """That sum one gradient. Source: derived; replicas of a shard, and all its shards."""
-        return self.shards * self.replica.size
-
     def reduction(self, machine: Machine, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
         """Price of reducing a gradient: scattered and then summed over replicas, or summed whole.
 
@@ -282,7 +277,7 @@ def _step_rates(candidates: Candidates, links: StateGroups) -> tuple[Rate, Rate,
     gathering = only(gathers, collective_rate(machine, "all_gather", links.shard))
     calls = np.where(traits.sharding.whole_stages, table.vpp, 1)
     shards = np.where(replicated, 1.0, links.shards)
-    copies = copies_of(candidates, shards, links.ranks)
+    copies = copies_of(candidates, shards, links.shards * links.replica.size)
     once = Copies(gather=gathers * copies.gather, reduce=(replicated | sharded) * copies.reduce)
     return reduction.in_calls(calls), gathering.in_calls(calls), once
 

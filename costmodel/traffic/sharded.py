@@ -67,7 +67,7 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
         (
             only(either, collective_rate(machine, "all_gather", links.shard)),
             links.reduction(machine, sharded=either, whole=whole),
-            copies_of(candidates, links.shards, links.ranks).where(either),
+            copies_of(candidates, links.shards, links.shards * links.replica.size).where(either),
         )
         for links in state_groups(machine, some)
     ]
