@@ -28,7 +28,7 @@ from trainplan.planner.plan.apart import NO_EXPORT
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.written import with_candidate, written
 from trainplan.planner.questions.placement import node_order
-from trainplan.planner.questions.search import check, no_files
+from trainplan.planner.questions.search import check, no_cpu, no_files
 
 PLAN_FILE = "plan.json"
 
@@ -76,7 +76,7 @@ def _write_trials(
     ranks = tuple(range(1, min(trials, len(written(text).candidates)) + 1))
     for rank in ranks:  # what cannot be exported is said before anything is written
         _, own, layout, _ = _read(plan, rank)
-        _exporter(runtime or own.runtime)(own, layout)
+        _config(runtime, own, layout)
     array = array_job(job.cluster, ranks, LAUNCHERS["slurm"].file)
     files = [NewFile(array.name, array.text), NewFile(PLAN_FILE, text)]
     write_folder(output_dir, files, force=force)
@@ -100,7 +100,7 @@ def _written(
 ) -> tuple[RenderableType, ...]:
     """Write the launch of one layout; what to say of it."""
     text, job, layout, order = _read(plan, candidate)
-    config, start = _exporter(runtime or job.runtime)(job, layout), launcher_named(launcher)
+    config, start = _config(runtime, job, layout), launcher_named(launcher)
     script, hosts = start(config, job.cluster, order), hostfile(job.cluster, order)
     own = (script, hosts) if order else (script,)
     files = [NewFile(file.name, file.text, executable=file.executable) for file in own]
@@ -120,7 +120,7 @@ def _of_one_rank(
 ) -> tuple[RenderableType, ...]:
     """Write what runs one rank alone; what to say of it."""
     text, job, layout, _ = _read(plan, candidate)
-    config = _exporter(runtime or job.runtime)(job, layout)
+    config = _config(runtime, job, layout)
     config, file = script_of_one_rank(config, job.cluster, rank)
     script = NewFile(file.name, file.text, executable=file.executable)
     write_folder(folder, [script, NewFile(PLAN_FILE, text)], force=force)
@@ -132,6 +132,15 @@ def _show_keys(told: KeyLines) -> None:
     echo("\n".join((f"# {told.target} @{told.commit[:8]}", *told.lines)))
     lacking = (section(f"{told.target} has no key for", *told.lacking),) if told.lacking else ()
     show("", *lacking, notes_part(told.notes))
+
+
+def _config(runtime: str | None, job: Job, layout: Layout) -> LaunchConfig:
+    """The launch of a layout by the runtime that is named, else by that of its job."""
+    name = runtime or job.runtime
+    export = _exporter(name)
+    if job.cluster.on_cpu and not RUNTIMES[name].trains_on_cpu:
+        raise UnsupportedError(f"{no_cpu(name)}: search with one of these")
+    return export(job, layout)
 
 
 def _exporter(runtime: str) -> Callable[[Job, Layout], LaunchConfig]:

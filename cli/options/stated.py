@@ -25,6 +25,7 @@ from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.measured.on_cpu import precision_note, usual_precision
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import ClusterSpec, Job, RuntimeOptions, TrainingSpec
@@ -33,6 +34,7 @@ from trainplan.costmodel.spec.lengths import Packing
 from trainplan.costmodel.spec.optimizer import parse_optimizer
 from trainplan.costmodel.spec.routing import FORMS, RoutingSpec, is_routing
 from trainplan.costmodel.step.footprint import WORLD_KG_CO2_PER_KWH
+from trainplan.planner.questions.search import no_cpu
 
 PLAN_FILE = "plan.json"
 """What commands of a page call a plan that was not written."""
@@ -61,7 +63,7 @@ def question(
     seq_length: int | None,
     lengths: str | None,
     packing: Packing | None,
-    precision: Precision,
+    precision: Precision | None,
     optimizer: str,
     state_precision: StatePrecision,
     tokens: int | None,
@@ -93,16 +95,17 @@ def question(
     training = TrainingSpec(
         seq_length=seq_length or 1,
         global_batch_size=global_batch_size,
-        precision=precision,
+        precision=precision or usual_precision(machines),
         loss_tokens=loss_tokens,
         tokens=tokens,
         optimizer=parse_optimizer(optimizer),
         state_precision=state_precision,
     )
     training = with_lengths(training, lengths, packing)
-    chosen = runtime or runtime_with(training)
+    trained = with_trained(with_tower(load_model(model), tower), train)
+    chosen = runtime or runtime_with(training, trained if machines.on_cpu else None)
     job = Job(
-        model=with_trained(with_tower(load_model(model), tower), train),
+        model=trained,
         training=training,
         cluster=_with_power(machines, kg_co2_per_kwh, pue),
         runtime=chosen,
@@ -111,6 +114,8 @@ def question(
         reserve_host_bytes=reserve_host_bytes,
     )
     notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
+    if precision is None and machines.on_cpu:
+        notes = (precision_note(machines, whole), *notes)
     return Question(job, notes, whole)
 
 
@@ -122,8 +127,12 @@ def _with_power(cluster: ClusterSpec, carbon: float | str | None, pue: float | N
 
 
 def _chosen_notes(stated: str | None, job: Job) -> tuple[str, ...]:
+    if job.cluster.on_cpu and not traits_named(job.runtime).trains_on_cpu:
+        return (f"{no_cpu(job.runtime)}: the figures are those of its layers on this one",)
     if stated is not None or job.runtime == DEFAULT_RUNTIME:
         return ()
+    if job.cluster.on_cpu:
+        return (f"runtime {job.runtime}: {no_cpu(DEFAULT_RUNTIME)}",)
     return (
         f"runtime {job.runtime}: the first that has the optimizer {job.training.optimizer.name}, "
         f"which {DEFAULT_RUNTIME} has not; `plan catalog optimizers` lists all that have it",

@@ -84,10 +84,11 @@ class OfJob(Request):
         description="How sequences of `lengths` fill rows.",
         json_schema_extra=one_of(*PACKINGS, None),
     )
-    precision: str = Field(
-        "bf16",
-        description="Number format of the matrix products.",
-        json_schema_extra=one_of(*PRECISIONS),
+    precision: str | None = Field(
+        None,
+        description="Number format of the matrix products; null: bf16, on a CPU the faster of "
+        "fp32 and bf16.",
+        json_schema_extra=one_of(*PRECISIONS, None),
     )
     optimizer: str = Field(
         "adamw",
@@ -116,7 +117,7 @@ class OfJob(Request):
     runtime: str | None = Field(
         None,
         description=f"Training runtime the layout is for; null: {DEFAULT_RUNTIME}, or the first "
-        "that has the optimizer.",
+        "that has the optimizer; on a CPU fsdp2.",
         json_schema_extra=one_of(*RUNTIMES, None),
     )
     runtime_version: str | None = Field(None, description="Version of it that runs.")

@@ -32,7 +32,7 @@ from trainplan.costmodel.runtimes.stored_states import with_states
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.runtimes.traits.footprint import PRIMARY_MESSAGE_BYTES
-from trainplan.costmodel.spec import Job, TrainingSpec
+from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
 
 RUNTIMES: Mapping[str, RuntimeTraits] = Registry(
@@ -73,8 +73,10 @@ def runtime(name: str) -> RuntimeTraits:
     return RUNTIMES[name]
 
 
-def runtime_with(training: TrainingSpec) -> str:
+def runtime_with(training: TrainingSpec, on_cpu: ModelSpec | None = None) -> str:
     """The runtime of a job that names none: the usual one, or the first that has the optimizer.
+
+    `on_cpu` is the model where there are no GPUs: then the first that builds it and trains there.
 
     Raises:
         PlanError: No such optimizer, or its settings are wrong.
@@ -86,6 +88,9 @@ def runtime_with(training: TrainingSpec) -> str:
         if training.optimizer.name in dict(one.optimizers)
         and training.state_precision in one.state_precisions
     ]
+    if on_cpu is not None:
+        there = [RUNTIMES[name] for name in has if RUNTIMES[name].trains_on_cpu]
+        has = [one.name for one in there if not one.refuses(on_cpu)] or has
     return DEFAULT_RUNTIME if DEFAULT_RUNTIME in has or not has else has[0]
 
 
@@ -101,8 +106,9 @@ def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...
 def traits_of(job: Job) -> RuntimeTraits:
     """Traits of the job's runtime with the options of the job.
 
-    A GPU too old for a fused attention core has none, a CPU no kernel of an engine, and on racks of
-    NVLink no runtime takes DeepEP by itself.
+    A GPU too old for a fused attention core has none, a CPU no kernel of an engine and nothing that
+    runs beside collectives that need a stream, and on racks of NVLink no runtime takes DeepEP by
+    itself.
 
     Source: `costmodel.runtimes.megatron.dispatchers.deepep_leaves_racks_out`.
 
@@ -130,4 +136,7 @@ def _traits_of(key: Identical[Job]) -> RuntimeTraits:
     if experts.dispatcher_across == "deepep" and domain_gpus(job) > DEEPEP_PEERS:
         experts = replace(experts, dispatcher_across="alltoall")
     on_job = replace(traits, kernels=kernels, sharding=sharding, experts=experts)
-    return with_states(on_job.with_options(job.options), job, RUNTIMES.values())
+    on_job = on_job.with_options(job.options)
+    if job.cluster.on_cpu:
+        on_job = replace(on_job, sharding=on_job.sharding.on_cpu())
+    return with_states(on_job, job, RUNTIMES.values())

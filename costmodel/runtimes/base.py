@@ -79,6 +79,8 @@ class RuntimeTraits:
     """Levels of FP8-LM it can store its states at."""
     settings: tuple[Setting, ...] = ()
     """Values of options that a search may choose, and of which it can be asked what each buys."""
+    trains_on_cpu: bool = False
+    """It runs on the cores of a machine without GPUs, over gloo."""
     rules: tuple[Rule, ...] = ()
     refuses: Callable[[ModelSpec], str | None] = nothing
     """What of a model no option of the runtime expresses, as a noun phrase; null: nothing."""

@@ -53,6 +53,7 @@ FSDP2 = RuntimeTraits(
         overlaps_parameters=True,
         gathers_every_pass=True,
         whole_under_pipeline=True,
+        overlaps_on_streams=True,
     ),
     recompute=Recompute(stops_early=True),  # checkpoints are not reentrant
     footprint=Footprint(low_precision="cast", sharded_weights_are_master=True),

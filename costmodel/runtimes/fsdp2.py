@@ -76,6 +76,7 @@ FSDP2_MODULE = replace(
     recompute=replace(FSDP2.recompute, layers="some"),  # RECOMPUTED_LAYERS
     autograd=replace(TORCH_EAGER.autograd, weight_gradients=False),  # those of a layer are FSDP's
     footprint=replace(FSDP2.footprint, keeps_gathered_inputs=True),
+    trains_on_cpu=True,
     rules=(cuts_batches_and_matrices, cuts_evenly, compiles_without_tp),
     refuses=unsupported_feature,
 )

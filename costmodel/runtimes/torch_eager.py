@@ -1,10 +1,11 @@
-"""Plain PyTorch without a compiler on one GPU: what autograd keeps is known to the byte.
+"""Plain PyTorch without a compiler, on one rank or as replicas: autograd's bytes are known.
 
 The decoder is the textbook one: separate linear layers, rotation of queries and keys as products
 with cosines and sines, flash attention (`_scaled_dot_product_flash_attention`), fused
 `torch.nn.functional.rms_norm`, cross entropy on fp32 logits. Weights are bf16; every gradient is
 added to an fp32 buffer as soon as it exists; a fused Adam updates fp32 weights. Recomputation is
-`torch.utils.checkpoint`, not reentrant.
+`torch.utils.checkpoint`, not reentrant. Replicas are those of `DistributedDataParallel`: each has
+all states, and the buffers are its buckets (`gradient_as_bucket_view`).
 
 Source of what is kept: pytorch/pytorch v2.13.0 tools/autograd/derivatives.yaml, the arguments each
 backward formula names: `_fused_rms_norm` input and rstd; `native_layer_norm` input, mean and rstd;
@@ -38,14 +39,18 @@ def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
 
 
 @rule(
-    "one_rank",
-    "tp pp cp dp zero_stage",
-    "plain PyTorch runs on one GPU: use tp=pp=cp=dp=1, zero_stage=0",
-    "derived: the model has no collective",
+    "whole_replicas",
+    "tp pp cp zero_stage",
+    "plain PyTorch cuts no model: use tp=pp=cp=1, zero_stage=0",
+    "torch.nn.parallel.DistributedDataParallel: every rank has a whole copy",
 )
-def one_rank(job: Job, table: LayoutTable) -> BoolColumn:
-    """One process holds everything."""
-    return np.asarray((table.tp * table.pp * table.cp * table.dp > 1) | (table.zero_stage > 0))
+def whole_replicas(job: Job, table: LayoutTable) -> BoolColumn:
+    """Every rank holds everything."""
+    return np.asarray((table.tp * table.pp * table.cp > 1) | (table.zero_stage > 0))
+
+
+BUCKET_BYTES = 25 * 2**20
+"""Source: PyTorch v2.13.0 `torch/nn/parallel/distributed.py`, bucket_cap_mb of 25."""
 
 
 TORCH_EAGER = RuntimeTraits(
@@ -54,7 +59,7 @@ TORCH_EAGER = RuntimeTraits(
     kernels=Kernels(attention="flash2", elementwise="eager", head_bytes_per_logit=EAGER_HEAD_BYTES),
     host=Host(layer="legacy"),
     gradients=Gradients(accumulated_bytes=4, message_bytes=4, added_apart=True),
-    sharding=Sharding(zero_stages=(0,)),
+    sharding=Sharding(zero_stages=(0,), overlaps_gradients=True, bucket_bytes=BUCKET_BYTES),
     pipeline=Pipeline(schedules=("1f1b",), cuts_layers=False),
     optimizers=(  # any torch.optim.Optimizer runs
         ("adamw", "torch.optim.AdamW"),
@@ -71,7 +76,8 @@ TORCH_EAGER = RuntimeTraits(
         ("apollo-mini", "apollo_torch.APOLLOAdamW"),
     ),
     recompute=Recompute(stops_early=True, subsets=recompute_subsets),
-    rules=(one_rank,),
+    trains_on_cpu=True,
+    rules=(whole_replicas,),
     adapting=Adapting(methods=("lora", "frozen")),
     autograd=Autograd(
         norm_statistics=True,

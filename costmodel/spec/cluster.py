@@ -15,7 +15,7 @@ from pydantic import (
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.gpu import CPU, GpuSpec
 from trainplan.costmodel.spec.host import HostSpec
 from trainplan.costmodel.spec.links import LinkSpec
 
@@ -122,6 +122,11 @@ class ClusterSpec(Spec):
     def num_gpus(self) -> int:
         """GPUs of the whole cluster: the world size of the job."""
         return sum(group.num_gpus for group in self.groups)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Are its ranks processes on the cores of machines without GPUs, as a profile says?"""
+        return all(group.device and group.device.vendor == CPU for group in self.groups)
 
 
 SHORT_FORM = re.compile(

@@ -8,6 +8,9 @@ from pydantic import Field, PositiveInt
 
 from trainplan.costmodel.spec.base import Sourced, Spec
 
+CPU = "cpu"
+"""Vendor and architecture of what a profile measured on a machine without GPUs."""
+
 
 class GpuSpec(Spec):
     """Datasheet of one GPU as it is mounted in its usual node. Unknown numbers are null."""

@@ -54,7 +54,13 @@ from trainplan.costmodel.traffic.data_parallel import (
     step_traffic_seconds,
 )
 from trainplan.costmodel.traffic.offload import offload_seconds
-from trainplan.costmodel.traffic.sharded import Unit, free_window, overlapped_layer, sharded_traffic
+from trainplan.costmodel.traffic.sharded import (
+    Unit,
+    contention_of,
+    free_window,
+    overlapped_layer,
+    sharded_traffic,
+)
 from trainplan.costmodel.traffic.update import rank_update_seconds
 
 
@@ -223,7 +229,7 @@ def row_seconds(
         for end, layer in ((-3, order[0]), (-2, order[-1])):
             alone = layer_seconds(kinds.layers[layer], key, nothing)
             windows[end] = free_window(alone, traffic[layer])
-        contention = machine.constants.fsdp_contention
+        contention = contention_of(candidates)
         every = [
             overlapped_layer(contention, *one) for one in zip(every, traffic, windows, strict=True)
         ]

@@ -13,7 +13,13 @@ from trainplan.costmodel.layouts.table import FULL
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.pipeline.bound import COLUMNS, LayerSeconds, layer_seconds
-from trainplan.costmodel.traffic.sharded import PassTraffic, Unit, overlapped_layer, sharded_traffic
+from trainplan.costmodel.traffic.sharded import (
+    PassTraffic,
+    Unit,
+    contention_of,
+    overlapped_layer,
+    sharded_traffic,
+)
 
 
 def beside_embedding(
@@ -63,8 +69,7 @@ def _sharded(candidates: Candidates, own: LayerSeconds, params: TowerParams) -> 
         recompute_forward=nothing,
     )
     each = _times(own, 1 / layers)
-    contention = candidates.machine.constants.fsdp_contention
-    found = _times(overlapped_layer(contention, each, traffic, each), layers)
+    found = _times(overlapped_layer(contention_of(candidates), each, traffic, each), layers)
     return replace(found, recompute_forward=nothing)
 
 

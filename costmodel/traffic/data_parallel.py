@@ -25,8 +25,10 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
     sums_whole,
 )
+from trainplan.costmodel.model.params import embedding_params, num_parameters
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules.bounds import RankSeconds
+from trainplan.costmodel.traffic.copies import Copies, copies_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,27 @@ def _overlap(candidates: Candidates, overlapped: BoolColumn) -> Overlap:
         candidates.machine.constants,
         (table.vpp > 1) & candidates.traits.sharding.whole_stages,
     )
-    least = np.where(whole, 1 / table.vpp, constants.first_bucket)
+    least = np.where(whole, 1 / table.vpp, last_bucket(candidates))
     window = np.where(whole, table.pp * (1 - 1 / table.vpp), constants.overlap_window)
     slowed = constants.overlap_contention
     least, window = least + slowed * (1 - least), (1 - slowed) * window
     return Overlap(np.where(overlapped, least, 1.0), np.where(overlapped, window, 0.0))
+
+
+def last_bucket(candidates: Candidates) -> float:
+    """Share of the gradients in the bucket that is full when the backward pass has ended.
+
+    Source: `first_bucket`, as fitted; of buckets that are known, the gradient of the token table is
+    the last to be made, and before it half a bucket waits in the mean. PyTorch v2.13.0
+    `torch/csrc/distributed/c10d/reducer.cpp`, compute_bucket_assignment_by_size.
+    """
+    bucket = candidates.traits.sharding.bucket_bytes
+    if bucket is None:
+        return candidates.machine.constants.first_bucket
+    model = candidates.job.model
+    width = gradient_message_bytes(candidates.machine, candidates.traits)
+    waiting = width * embedding_params(model) + bucket / 2
+    return min(1.0, waiting / (width * num_parameters(model)))
 
 
 ZERO_GRADIENT_BYTES = 4
@@ -212,9 +230,10 @@ def step_traffic(candidates: Candidates, params: RankParams) -> StepTraffic:
     some = candidates if len(table) == 1 else candidates.take(one)
     held = ((params.shared, _dense_rates), (params.expert, _expert_rates))
     for count, rates in held if params.has_experts else held[:1]:
-        reduction, gathering = (rate.take(key) for rate in rates(some))
-        reduce = reduce + reduction.seconds(gradient_message_bytes(machine, traits) * count)
-        gather = gather + gathering.seconds(weight_bytes * count)
+        reduction, gathering, made = rates(some)
+        width, copies = gradient_message_bytes(machine, traits), made.take(key)
+        reduce = reduce + reduction.take(key).seconds(width * count) + copies.reduce * count
+        gather = gather + gathering.take(key).seconds(weight_bytes * count) + copies.gather * count
     return StepTraffic(reduce, gather)
 
 
@@ -234,17 +253,19 @@ RATE_COLUMNS = "tp cp dp ep etp dp_replicate zero_stage vpp"
 
 
 @remembered(RATE_COLUMNS)
-def _dense_rates(candidates: Candidates) -> tuple[Rate, Rate]:
+def _dense_rates(candidates: Candidates) -> tuple[Rate, Rate, Copies]:
     return _step_rates(candidates, state_groups(candidates.machine, candidates.table)[0])
 
 
 @remembered(RATE_COLUMNS)
-def _expert_rates(candidates: Candidates) -> tuple[Rate, Rate]:
+def _expert_rates(candidates: Candidates) -> tuple[Rate, Rate, Copies]:
     return _step_rates(candidates, state_groups(candidates.machine, candidates.table)[1])
 
 
-def _step_rates(candidates: Candidates, links: StateGroups) -> tuple[Rate, Rate]:
+def _step_rates(candidates: Candidates, links: StateGroups) -> tuple[Rate, Rate, Copies]:
     """Price of the gradient reduction and of the parameter gather that each row's stage pays.
+
+    With the copies around them.
 
     Source: `Sharding.whole_stages`; each virtual stage of a rank is one call of either.
     """
@@ -255,7 +276,10 @@ def _step_rates(candidates: Candidates, links: StateGroups) -> tuple[Rate, Rate]
     reduction = links.reduction(machine, sharded=sharded, whole=whole)
     gathering = only(gathers, collective_rate(machine, "all_gather", links.shard))
     calls = np.where(traits.sharding.whole_stages, table.vpp, 1)
-    return reduction.in_calls(calls), gathering.in_calls(calls)
+    shards = np.where(replicated, 1.0, links.shards)
+    copies = copies_of(candidates, shards, links.shards * links.replica.size)
+    once = Copies(gather=gathers * copies.gather, reduce=(replicated | sharded) * copies.reduce)
+    return reduction.in_calls(calls), gathering.in_calls(calls), once
 
 
 def rank_optimizer_seconds(

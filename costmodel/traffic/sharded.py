@@ -14,6 +14,7 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import LayerSeconds
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.traffic.copies import Copies, copies_of
 from trainplan.costmodel.traffic.data_parallel import gradient_message_bytes, state_groups
 
 
@@ -66,6 +67,7 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
         (
             only(either, collective_rate(machine, "all_gather", links.shard)),
             links.reduction(machine, sharded=either, whole=whole),
+            copies_of(candidates, links.shards, links.shards * links.replica.size).where(either),
         )
         for links in state_groups(machine, some)
     ]
@@ -92,24 +94,27 @@ def _wire_seconds(
     machine: Machine,
     traits: RuntimeTraits,
     matrices: int,
-    states: Iterable[tuple[FloatColumn, FloatColumn, tuple[Rate, Rate]]],
+    states: Iterable[tuple[FloatColumn, FloatColumn, tuple[Rate, Rate, Copies]]],
 ) -> FloatColumn:
     """Gathering a block once, gathering it again for recomputation, and reducing its gradients.
 
     `states` are parameters of each sort, those of them that are trained, and the rates of both
-    collectives. Source: `Fetches`.
+    collectives with the copies around them. Source: `Fetches`.
     """
     fetches, message_bytes = traits.sharding.fetches, gradient_message_bytes(machine, traits)
     seconds = []
-    for params, trained, (gather, reduction) in states:
+    for params, trained, (gather, reduction, copies) in states:
         freed = fetches.freed(params)
         calls = [fetches.calls(n, fetches.gathered_params, matrices) for n in (params, freed)]
         reductions = fetches.calls(trained, fetches.reduced_params, matrices)
         seconds.append(
             (
-                gather.in_calls(calls[0]).seconds(machine.storage_bytes * params),
-                gather.in_calls(calls[1]).seconds(machine.storage_bytes * freed),
-                reduction.in_calls(reductions).seconds(message_bytes * trained),
+                gather.in_calls(calls[0]).seconds(machine.storage_bytes * params)
+                + copies.gather * params,
+                gather.in_calls(calls[1]).seconds(machine.storage_bytes * freed)
+                + copies.gather * freed,
+                reduction.in_calls(reductions).seconds(message_bytes * trained)
+                + copies.reduce * trained,
             )
         )
     return np.asarray(np.sum(seconds, axis=0))
@@ -136,6 +141,15 @@ def overlapped_layer(
         traffic=forward + backward,
         waiting=layer.waiting,
     )
+
+
+def contention_of(candidates: Candidates) -> float:
+    """Seconds that a second of traffic beside compute adds: all of it where nothing runs beside.
+
+    Source: `fsdp_contention`; `Sharding.waits`.
+    """
+    waits = candidates.traits.sharding.waits
+    return 1.0 if waits else candidates.machine.constants.fsdp_contention
 
 
 def free_window(layer: LayerSeconds, traffic: PassTraffic) -> LayerSeconds:

@@ -12,7 +12,7 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
-from trainplan.costmodel.runtimes import runtime, traits_of
+from trainplan.costmodel.runtimes import RUNTIMES, runtime, traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
@@ -237,6 +237,12 @@ def no_files(name: str) -> str:
     method = runtime(name).method
     what = f", priced as a method that no runtime has ({method})" if method else ""
     return f"{NO_FILES} {name}{what}: `plan export` knows {' and '.join(EXPORTERS)}"
+
+
+def no_cpu(name: str) -> str:
+    """That a runtime does not train without GPUs, and which ones do."""
+    there = [one.name for one in RUNTIMES.values() if one.trains_on_cpu]
+    return f"{name} trains on no CPU, as {' and '.join(there)} do"
 
 
 def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def drive_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
         cases += [Access(way, cached=False, requests=1) for way in WAYS]
     for case in cases:
         measure = partial(_measure, case, size, request.scratch)
-        yield task(place, f"{case.key} bytes={size}", measure)
+        yield task(place, f"{case.key} bytes={size}", measure, together=False)
 
 
 @dataclass(frozen=True, slots=True)

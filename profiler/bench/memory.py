@@ -34,10 +34,10 @@ def memory_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """Context, communicator and allocator; a CPU has none of them."""
     if place.device == "cpu":
         return
-    yield task(place, "context_bytes", partial(_context, place))
+    yield task(place, "context_bytes", partial(_context, place), together=False)
     if place.world_size > 1:
         yield task(place, "communicator_bytes", partial(_communicator, place), together=True)
-    yield task(place, "reserve_fraction", partial(_reserve, place))
+    yield task(place, "reserve_fraction", partial(_reserve, place), together=False)
 
 
 def _outside_bytes(place: Place) -> int:

@@ -46,7 +46,7 @@ def step_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     dtype = dtype_of(working_precision(request, place))
     sizes = Sizes(layers, width, tokens, dtype.itemsize, on_gpu=place.device == "cuda")
     measure = partial(measure_step, sizes, request, place)
-    yield task(place, f"layers={layers} width={width} tokens={tokens}", measure)
+    yield task(place, f"layers={layers} width={width} tokens={tokens}", measure, together=False)
 
 
 def measure_step(sizes: Sizes, request: Request, place: Place, clock: Clock) -> Iterator[Point]:

@@ -26,7 +26,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     StreamPoint,
 )
-from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.spec.gpu import CPU, GpuSpec
 from trainplan.profiler.fit.heat import heat_notes
 from trainplan.profiler.fit.merge import MISSING_DEVICE, has_spec, spec_of
 from trainplan.profiler.fit.points import TINY, fitted
@@ -34,7 +34,6 @@ from trainplan.profiler.fit.stragglers import slow_notes
 from trainplan.profiler.host.canary import NOISE
 from trainplan.profiler.journal.records import JournalContent
 
-CPU = "cpu"
 SHOWN_NOISE = 2
 WITHOUT_GPU = {
     "power_exponent": "the clock of a CPU is not limited by the share of products",

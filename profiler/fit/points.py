@@ -32,6 +32,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
 )
 from trainplan.costmodel.spec.gpu import (
+    CPU,
     AttentionFit,
     CollectiveFit,
     FittedConstants,
@@ -65,6 +66,8 @@ FITTED = frozenset(
         "fsdp_contention",
         "inter_node_alpha",
         "launch_seconds",
+        "overlap_contention",
+        "overlap_window",
         "p2p_alpha",
     }
 )
@@ -292,11 +295,20 @@ def _streams(found: _FitResult, points: Sequence[StreamPoint]) -> None:
 def _overlaps(found: _FitResult, points: Sequence[OverlapPoint]) -> None:
     """Seconds that compute loses for every second of traffic hidden behind it.
 
+    Buckets of replicas lose as much on a CPU, whose collectives take cores and not some of many
+    multiprocessors, and no more of them is hidden than goes on in that time.
     Source: derived; compute of C seconds takes s C, in which traffic does s C / r of its seconds,
     so it loses (s - 1) r / s for each.
     """
-    if points:
-        lost = [
-            (p.compute_slowdown - 1) * p.communication_slowdown / p.compute_slowdown for p in points
-        ]
-        found.constant("fsdp_contention", float(np.median(lost)), len(points), "overlaps")
+    if not points:
+        return
+    lost = [
+        (p.compute_slowdown - 1) * p.communication_slowdown / p.compute_slowdown for p in points
+    ]
+    found.constant("fsdp_contention", float(np.median(lost)), len(points), "overlaps")
+    if found.spec.vendor == CPU:
+        hidden = [p.compute_slowdown / p.communication_slowdown for p in points]
+        share = min(1.0, max(TINY, float(np.median(lost))))
+        found.constant("overlap_contention", share, len(points), "overlaps")
+        window = min(1.0, float(np.median(hidden)))
+        found.constant("overlap_window", window, len(points), "overlaps")

@@ -21,6 +21,9 @@ from trainplan.profiler.host.nvml import Driver, driver
 from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import torch
 
+BF16_UNITS = frozenset({"amx_bf16", "avx512_bf16", "bf16", "svebf16"})
+"""Source: Linux `arch/x86/include/asm/cpufeatures.h`; `arch/arm64/kernel/cpuinfo.c`."""
+CPU_FLAGS = re.compile(r"^(?:flags|Features)\s*:\s*(.+)$", re.MULTILINE)
 CPU_NAME = re.compile(r"^(?:model name|Hardware|cpu model)\s*:\s*(.+)$", re.MULTILINE)
 
 
@@ -38,6 +41,7 @@ def this_host(place: Place, system: Path = Path("/"), scratch: str | None = None
         gpu_memory_bytes=_gpu_memory_bytes(place),
         cpu=_cpu(system),
         num_cores=usable_cores(),
+        bf16_units=_bf16_units(system),
         memory_bytes=_memory_bytes(),
         drive_bytes=total,
         drive_free_bytes=free,
@@ -80,6 +84,12 @@ def _gpu_memory_bytes(place: Place) -> int | None:
 def _cpu(system: Path) -> str:
     found = CPU_NAME.search(_text(system / "proc/cpuinfo"))
     return found[1].strip() if found else platform.processor()
+
+
+def _bf16_units(system: Path) -> tuple[str, ...]:
+    """Of the first core; x86 lists `flags`, Arm `Features`."""
+    found = CPU_FLAGS.search(_text(system / "proc/cpuinfo"))
+    return tuple(sorted(BF16_UNITS & set(found[1].split()))) if found else ()
 
 
 def _memory_bytes() -> int | None:

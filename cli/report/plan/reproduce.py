@@ -57,13 +57,14 @@ def search_command(plan: Plan, name: str) -> str:
     settings = plan.certificate.settings
     chosen = settings.chosen if settings else ()
     stated = [text for text in job.options.arguments().values() if text not in chosen]
+    named = job.runtime != DEFAULT_RUNTIME or job.cluster.on_cpu
     words = [
         *_model_words(job.model),
         ("--cluster", short_form(job.cluster) or CLUSTER_FILE),
         ("--global-batch-size", str(training.global_batch_size)),
         ("--seq-length", str(training.seq_length)),
         *_training_words(training),
-        *([("--runtime", job.runtime)] if job.runtime != DEFAULT_RUNTIME else []),
+        *([("--runtime", job.runtime)] if named else []),
         *(("--option", text) for text in stated),
         *_reserved(job),
         *(_choice(text) for text in plan.choices),

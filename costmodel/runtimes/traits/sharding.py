@@ -116,6 +116,15 @@ class Sharding:
     from its first backward pass to its last, beside those that are sharded by then."""
     fetches: Fetches = WHOLE_LAYERS
     """In what pieces ZeRO-3 gathers weights and reduces their gradients."""
+    overlaps_on_streams: bool = False
+    """What it overlaps runs on streams of the device. A CPU has none: there each collective is
+    waited for."""
+    waits: bool = False
+    """On the device of the job nothing runs beside its collectives, nor beside the copies into
+    their buffers and out of them."""
+    bucket_bytes: float | None = None
+    """Gradients are reduced in buckets of about so many bytes as the backward pass makes them, and
+    the last one has the token table; null: in buckets by which `first_bucket` was fitted."""
 
     def with_options(self, options: RuntimeOptions) -> Sharding:
         """That of a run that may state what is overlapped."""
@@ -126,3 +135,9 @@ class Sharding:
             overlaps_parameters=stated_or(gathers, self.overlaps_parameters),
             gathers_apart=self.gathers_apart and gathers is None,
         )
+
+    def on_cpu(self) -> Sharding:
+        """That on the cores of a machine without GPUs, whatever a run states."""
+        if not self.overlaps_on_streams:
+            return self
+        return replace(self, waits=True, overlaps_gradients=False, overlaps_parameters=False)

@@ -321,6 +321,9 @@ class Host(Spec):
     """Of one GPU."""
     cpu: str = ""
     num_cores: PositiveInt | None = None
+    bf16_units: tuple[str, ...] = ()
+    """Instructions of the processor for products in bf16, `amx_bf16`; empty also where the system
+    does not say."""
     memory_bytes: NonNegativeInt | None = None
     drive_bytes: NonNegativeInt | None = None
     """Of the file system of --scratch, where one is given."""

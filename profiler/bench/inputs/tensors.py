@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -146,16 +146,50 @@ def difference(whole: Timing, part: Timing) -> Timing:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """A clock of calls that every rank makes by itself, all at the same time."""
+
+    clock: Clock
+
+    def time(self, call: Callable[[], object], *, on_host: bool = False) -> Timing:
+        """Seconds of a call while all ranks make it, on the slowest."""
+        return self.clock.time_together(call, on_host=on_host)
+
+    def time_together(self, call: Callable[[], object], *, on_host: bool = False) -> Timing:
+        """As `time`."""
+        return self.clock.time_together(call, on_host=on_host)
+
+    def laps(
+        self, call: Callable[[Callable[[], None]], object], *, together: bool = True
+    ) -> Sequence[Sequence[float]]:
+        """As `Clock.laps` while all ranks make the call, on the slowest."""
+        return self.clock.laps(call, together=True)
+
+    def timing_of(self, seconds: Sequence[float]) -> Timing:
+        """As `Clock.timing_of`."""
+        return self.clock.timing_of(seconds)
+
+
 def task(
-    place: Place, key: str, measure: Callable[[Clock], Iterable[Point]], *, together: bool = False
+    place: Place,
+    key: str,
+    measure: Callable[[Clock], Iterable[Point]],
+    *,
+    together: bool | None = None,
 ) -> MeasurementTask:
-    """A task that gives its memory back, also where it fails."""
+    """A task that gives its memory back, also where it fails.
+
+    `together` says whether all ranks take part. Where it is left out, a GPU is measured alone, and
+    processes of one CPU at once: in a step they share its memory, its caches and its clock.
+    """
+    shared = together is None and place.device == "cpu" and place.local_world_size > 1
 
     def measured(clock: Clock) -> Iterable[Point]:
         try:
-            return tuple(measure(clock))
+            return tuple(measure(AtOnce(clock) if shared else clock))
         finally:
             if place.device == "cuda":
                 torch.cuda.empty_cache()
 
-    return MeasurementTask(key, measured, together)
+    return MeasurementTask(key, measured, bool(together) or shared)

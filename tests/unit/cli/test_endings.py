@@ -20,6 +20,8 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.questions.search import search
 
+ROOT = Path(__file__).parents[3]
+CPU = ROOT / "tests/replay/cpu_two_processes.json"
 needs_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 
 
@@ -149,6 +151,21 @@ def test_a_runtime_without_launch_files_is_not_called_unknown(tmp_path: Path):
     assert plan("search", *TINY, "--runtime", "nemo", "--output", made).code == 0
     outcome = plan("export", made, "--output-dir", tmp_path / "launch")
     refused(outcome, "no launch files are written for nemo: `plan export` knows megatron-lm")
+
+
+def test_without_gpus_a_runtime_that_needs_them_has_no_launch_files(tmp_path: Path):
+    made, launch = tmp_path / "plan.json", ("--output-dir", tmp_path / "launch")
+    sizes = ("--model", ROOT / "examples/tiny.yaml", "--cluster", CPU)
+    asked = ("search", *sizes, "--global-batch-size", "4", "--seq-length", "128")
+    refused(plan(*asked, "--precision", "bf16"), "no bf16 speed of cpu-intel-xeon is known")
+    found = plan(*asked, "--output", made)
+    assert "precision fp32: no product was measured in bf16" in " ".join(found.out.split())
+    assert "runtime fsdp2: megatron-lm trains on no CPU" in " ".join(found.out.split())
+    assert plan("export", made, *launch).code == 0
+    refused(
+        plan("export", made, *launch, "--runtime", "megatron-lm", "--force"),
+        "megatron-lm trains on no CPU, as fsdp2 and torch-eager do",
+    )
 
 
 def test_a_missing_output_folder_is_refused_before_the_search(tmp_path: Path):

@@ -18,6 +18,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Host,
     OffloadedStepPoint,
     Origin,
+    OverlapPoint,
     ProductPoint,
     Profile,
     Software,
@@ -131,6 +132,22 @@ def test_a_cpu_brings_the_most_that_was_reached():
     for name in ("power_exponent", "overhead_fraction", "straggler_per_doubling"):
         assert found.constants[name].value == pytest.approx(0, abs=1e-9)
         assert found.constants[name].source.startswith("plan profile on a test: ")
+
+
+def test_what_hides_collectives_on_a_cpu_is_measured_beside_products():
+    """Of 4 seconds of products beside traffic 1 is lost; 4 / 8 of the traffic goes on in them."""
+    beside = OverlapPoint(
+        operation="all_reduce",
+        ranks=2,
+        num_bytes=2**20,
+        compute_slowdown=4 / 3,
+        communication_slowdown=8 / 3,
+    )
+    found = profile_of(content(CPU_HOST, points=(*POINTS, beside)), ORIGIN).constants
+    assert found["overlap_contention"].value == pytest.approx((1 / 4) * (8 / 3))
+    assert found["overlap_window"].value == pytest.approx(4 / 8)
+    gpu = profile_of(content(gpu_host("NVIDIA H100"), points=(*POINTS, beside)), ORIGIN).constants
+    assert gpu.keys().isdisjoint({"overlap_contention", "overlap_window"})
 
 
 def test_an_unknown_gpu_has_a_device_with_the_memory_the_driver_says():

@@ -157,9 +157,11 @@ def test_a_host_is_described_from_what_the_system_tells(tmp_path):
     (nic / "rate").write_text("400 Gb/sec (4X NDR)\n")
     (node / "cpulist").write_text("0-31\n")
     (node / "meminfo").write_text("Node 0 MemTotal:  1048576 kB\n")
-    (tmp_path / "proc/cpuinfo").write_text("processor : 0\nmodel name : Some CPU\n")
+    told = "processor : 0\nmodel name : Some CPU\nflags : fpu avx512_bf16 sse amx_bf16\n"
+    (tmp_path / "proc/cpuinfo").write_text(told)
     host = this_host(TWO_NODES, tmp_path)
     assert host.cpu == "Some CPU"
+    assert host.bf16_units == ("amx_bf16", "avx512_bf16")
     assert host.nics == ("mlx5_0 400 Gb/s",)
     assert host.topology == ("NUMA node 0: cores 0-31, 1 GiB",)
     assert host.num_gpus == 4
@@ -167,7 +169,7 @@ def test_a_host_is_described_from_what_the_system_tells(tmp_path):
 
 def test_a_system_that_tells_nothing_is_described_all_the_same(tmp_path):
     host = this_host(TWO_NODES, tmp_path)
-    assert (host.nics, host.topology, host.clocks) == ((), (), ())
+    assert (host.nics, host.topology, host.clocks, host.bf16_units) == ((), (), (), ())
 
 
 class SilentNvml:
