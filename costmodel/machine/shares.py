@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, hypot, inf, sqrt
+from math import exp, hypot, inf, log1p, sqrt
 from statistics import median
-from typing import TypeVar
 
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.spec.evidence.profile import Timing
 
 IN_PLACE = 0.1
@@ -25,9 +23,12 @@ Source: all-gather, reduce-scatter and all-reduce among 2 to 8 A100, the same ch
 Dazz993/Mist@d69e530a and ai-dynamo/aiconfigurator@095f58a5: bandwidths 0.54 to 1.07 of each other,
 0.32 in the mean square, which are two such errors.
 """
+TAIL = 12.0
+"""Degrees of freedom of what the catalog is off by. Source: `costmodel.measured.scalars`, TAIL."""
+ROUNDS = 50
+"""More than enough: a round moves a share towards a stationary point by a fifth or more."""
 MAD_OF_NORMAL = 1.4826
 """Standard deviation of a normal variable over its median absolute deviation."""
-T = TypeVar("T", float, FloatColumn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,12 @@ class Share:
     ratio: float = 1.0
     """Measured over known seconds that its points have in common."""
 
-    def mean(self, known: T, measured: T) -> T:
+    def mean(self, known: float, measured: float) -> float:
         """Seconds of what both say. Source: derived; the shape in seconds, the level in logs."""
         shape = (1 - self.shape) * known + self.shape * measured / self.ratio
-        return shape * self.ratio**self.level
+        return float(shape * self.ratio**self.level)
 
-    def rate(self, known: T, measured: T) -> T:
+    def rate(self, known: float, measured: float) -> float:
         """As `mean`, of speeds. Source: seconds are inverse to them."""
         return 1 / self.mean(1 / known, 1 / measured)
 
@@ -58,27 +59,50 @@ def share(log_ratio: float, spread: float, noise: float, in_place: float = IN_PL
     """How much points count that are exp(`log_ratio`) times as slow as the catalog says.
 
     The catalog is off by `spread`, infinite where it knows nothing; the ratio is known to `noise`.
-    Source: derived; the most probable value under a normal prior, where what a step adds to a
-    kernel alone is half-normal: none is faster in a step, so what is slower alone than the catalog
-    says is so but for its noise. Of one shape against others either may be.
+    Source: derived; the most probable value under a prior with the tails of TAIL, where what a step
+    adds to a kernel alone is half-normal: none is faster in a step, so what is slower alone than
+    the catalog says is so but for its noise. Of one shape against others either may be.
     """
     if spread == inf:
         return WHOLE
     if not spread:
         return Share(0.0, 0.0)
-    alone = spread**2 / (spread**2 + noise**2 + in_place**2)
-    level = spread**2 / (spread**2 + noise**2) if log_ratio > 0 else alone
-    return Share(level, alone, exp(log_ratio))
+    alone = hypot(noise, in_place)
+    level = _most_probable(log_ratio, spread, noise if log_ratio > 0 else alone)
+    wider = (TAIL * spread**2 + (level * log_ratio) ** 2) / (TAIL + 1)
+    return Share(level, wider / (wider + alone**2), exp(log_ratio))
 
 
-def noise_of(log_ratios: Sequence[float], times: Sequence[Timing]) -> float:
-    """Error of the median of ratios, each with an error of its own; more where a tool states them.
+def _most_probable(seen: float, spread: float, noise: float) -> float:
+    """Share of `seen` in the most probable value.
 
-    Source: the error of a median of n values is about their scatter over the root of n.
+    Source: derived; each stationary point of the posterior of a Student variable seen through
+    normal noise is a normal one whose variance is (TAIL spread^2 + value^2) / (TAIL + 1); there is
+    one near zero, one near what was seen, or one alone.
     """
-    middle = median(log_ratios)
-    scatter = MAD_OF_NORMAL * median(abs(one - middle) for one in log_ratios)
-    return hypot(scatter, stated_spread(times)) / sqrt(len(log_ratios))
+
+    def settled(share: float) -> float:
+        for _ in range(ROUNDS):
+            wider = (TAIL * spread**2 + (share * seen) ** 2) / (TAIL + 1)
+            share = wider / (wider + noise**2)
+        return share
+
+    def cost(share: float) -> float:
+        tail = (TAIL + 1) * log1p((share * seen / spread) ** 2 / TAIL)
+        return tail + ((1 - share) * seen / noise) ** 2
+
+    return min((settled(0.0), settled(1.0)), key=cost) if noise else 1.0
+
+
+def noise_of(times: Sequence[Timing], scatter_fraction: float = 0.0) -> float:
+    """Error of what many points have in common, in log units.
+
+    `scatter_fraction` is the median error of a point left out of their curve, where it is known.
+    Source: the error of a mean of n values is theirs over the root of n.
+    """
+    own = median(time.spread_fraction for time in times)
+    validated = MAD_OF_NORMAL * scatter_fraction
+    return hypot(own, validated, stated_spread(times)) / sqrt(len(times))
 
 
 def stated_spread(times: Sequence[Timing]) -> float:
@@ -95,7 +119,8 @@ class Shares:
     streams: Share = WHOLE
     """Kernels without reuse: norms, permutation, loss, optimizer."""
     collectives: Share = WHOLE
-    """Messages inside a domain, too."""
+    """Inside one domain; of all curves the one that counts least."""
+    messages: Share = WHOLE
     network: Share = WHOLE
     layers_spread: float = inf
     """How far the catalog may be off in layers and ends; 0: it has these very measurements."""
