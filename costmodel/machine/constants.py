@@ -113,6 +113,8 @@ class Machine:
 
     shares: Shares = ALONE
     """Of what was measured, beside the catalog."""
+    unvalidated: bool = False
+    """Priced from measured parts that no measured step was held against."""
 
     groups: tuple[Machine, ...] = ()
     """The machine of each node group alone, where there are several."""

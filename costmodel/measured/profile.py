@@ -17,6 +17,7 @@ from trainplan.costmodel.base import GB
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.machine.compute import ADAM_STEP_BYTES
 from trainplan.costmodel.machine.hardware import GemmRate
+from trainplan.costmodel.measured.counted import shares_note
 from trainplan.costmodel.measured.curve_residuals import (
     attention_residuals,
     collective_residuals,
@@ -110,6 +111,7 @@ def _as_measured(
         permute_bytes_per_second=_stream_speed(points, PERMUTES),
         loss_bytes_per_second=_stream_speed(points, LOSSES),
         outside_bytes=outside,
+        unvalidated=True,
         **measured_host(machine, profile, cluster),
     )
 
@@ -117,6 +119,9 @@ def _as_measured(
 def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
     """What was measured, and where the job asks for more than that."""
     found = [f"measured: {origin.source}" for origin in profile.origins]
+    if all(group.gpu == profile.gpu for group in job.cluster.groups):
+        machine = measured_machine(job.cluster, job.training.precision, profile)
+        found.extend(shares_note(machine, profile))
     nodes = sum(group.num_nodes for group in job.cluster.groups)
     across = any(isinstance(p, CollectivePoint) and p.ranks > p.per_node for p in profile.points)
     if nodes > profile.num_nodes and across:
