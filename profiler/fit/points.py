@@ -65,10 +65,13 @@ FITTED = frozenset(
         "fsdp_contention",
         "inter_node_alpha",
         "launch_seconds",
+        "overlap_contention",
         "p2p_alpha",
     }
 )
 """Constants that points give."""
+DATA_PARALLEL = ("all_gather", "reduce_scatter", "all_reduce")
+"""What weights and gradients move by."""
 TINY = 1e-12
 """Constants are positive: what a device does not have is a picosecond."""
 
@@ -289,13 +292,17 @@ def _streams(found: _FitResult, points: Sequence[StreamPoint]) -> None:
 
 
 def _overlaps(found: _FitResult, points: Sequence[OverlapPoint]) -> None:
-    """Seconds that compute loses for every second of traffic hidden behind it.
+    """Seconds that compute loses for every second of data-parallel traffic hidden behind it.
 
+    Gradients in buckets and gathered weights are the same kernels, so both constants are this one
+    number; no more is lost than the traffic takes.
     Source: derived; compute of C seconds takes s C, in which traffic does s C / r of its seconds,
     so it loses (s - 1) r / s for each.
     """
-    if points:
+    mine = [p for p in points if p.operation in DATA_PARALLEL]
+    if mine:
         lost = [
-            (p.compute_slowdown - 1) * p.communication_slowdown / p.compute_slowdown for p in points
+            (p.compute_slowdown - 1) * p.communication_slowdown / p.compute_slowdown for p in mine
         ]
-        found.constant("fsdp_contention", float(np.median(lost)), len(points), "overlaps")
+        for name in ("fsdp_contention", "overlap_contention"):
+            found.constant(name, min(1.0, float(np.median(lost))), len(mine), "overlaps")

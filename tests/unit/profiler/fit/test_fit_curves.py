@@ -188,8 +188,10 @@ def test_compute_beside_traffic_gives_its_slowdown():
         )
         for slowdown in (1.1, 1.2, 1.9)
     ]
-    constants = fitted(profile(*points), H100).constants
-    assert constants["fsdp_contention"].value == pytest.approx(0.2 * 1.3 / 1.2)
+    others = [p.model_copy(update={"operation": "alltoall", "compute_slowdown": 9}) for p in points]
+    constants = fitted(profile(*points, *others), H100).constants
+    for name in ("fsdp_contention", "overlap_contention"):
+        assert constants[name].value == pytest.approx(0.2 * 1.3 / 1.2)
 
 
 @pytest.mark.parametrize("factor", [0.5, 3.0, 100.0])
