@@ -43,12 +43,19 @@ class Share:
     """Measured over known seconds that its points have in common."""
 
     def mean(self, known: float, measured: float) -> float:
-        """Seconds of what both say. Source: derived; the shape in seconds, the level in logs."""
+        """Seconds of what both say.
+
+        Source: derived; with both shares 1 it is `measured`, with both 0 `known`: shapes at one
+        level are averaged in seconds, in which curves are linear, levels in their logarithms.
+        """
         shape = (1 - self.shape) * known + self.shape * measured / self.ratio
         return float(shape * self.ratio**self.level)
 
     def rate(self, known: float, measured: float) -> float:
-        """As `mean`, of speeds. Source: seconds are inverse to them."""
+        """As `mean`, of speeds.
+
+        Source: derived; seconds = work / speed, so the mean is that of the inverse speeds.
+        """
         return 1 / self.mean(1 / known, 1 / measured)
 
 

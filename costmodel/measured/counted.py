@@ -186,7 +186,10 @@ def share_of_links(known: Machine, profile: Profile, spread: float) -> Mapping[s
 
 
 def _known_seconds(known: Machine, points: Sequence[CollectivePoint]) -> FloatColumn:
-    """Seconds of one collective, or of messages, as the catalog has them."""
+    """Seconds of one collective, or of messages, as the catalog has them.
+
+    Source: as `collective_seconds_on`; of messages `costmodel.comm.collectives.message_seconds`.
+    """
     first, sent = points[0], np.array([float(p.num_bytes) for p in points])
     near = max(one for one in STRIDES if one <= first.stride)
     if first.operation not in OPERATIONS:

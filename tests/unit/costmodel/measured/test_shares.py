@@ -131,13 +131,13 @@ def level(job, point):
     """Seconds of a step with a layer measured, over those without."""
     origins = (Origin(source="a test"),)
     found = Profile(gpu="h100-sxm", gpus_per_node=8, origins=origins, points=(point,))
-    plain = estimate(job, Layout(dp=8)).terms
-    terms = estimate(job, Layout(dp=8), Measured(found)).terms
+    plain = estimate(job, Layout(zero_stage=0)).terms
+    terms = estimate(job, Layout(zero_stage=0), Measured(found)).terms
     return (terms.gemm + terms.attention) / (plain.gemm + plain.attention)
 
 
 def test_a_layer_of_the_runtime_of_the_job_counts_and_a_sum_of_operations_hardly(make_job):
-    job = make_job("small-dense", "1x8:h100-sxm").model_copy(update={"runtime": "torch-eager"})
+    job = make_job("small-dense", "1x1:h100-sxm").model_copy(update={"runtime": "torch-eager"})
     fast = layer(job, 1e-5, runtime="torch-eager")
     assert level(job, fast) < 0.3
     assert level(job, fast.model_copy(update={"alone": True})) > 1.5 * level(job, fast)
