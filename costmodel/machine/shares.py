@@ -14,7 +14,7 @@ IN_PLACE = 0.1
 
 Source: `sustained` of costmodel/catalog/fitted.toml, speed in training over that of products
 measured alone: 0.01 to 0.08 off for products in long loops (B200, A10G), 0.19 in the mean square of
-all GPUs, most of them bursts; single layers are up to twice as slow (AMD-AGI/Primus).
+all GPUs, most of them bursts.
 """
 STATED = 0.2
 """Spread of what another tool says of one collective or kernel, in log units.
