@@ -40,8 +40,8 @@ Unmeasured = Literal["unseen", "stand_in", "assumed"]
 UNMEASURED: tuple[Unmeasured, ...] = ("unseen", "stand_in", "assumed")
 """Regimes of what no published run measured: constants of the GPU are its own, those of another
 that stands in, or assumed. Each is at least as wide as the one before."""
-UNVALIDATED: Unmeasured = "unseen"
-"""At least how little is known of a profile that no measured step was held against."""
+UNVALIDATED = "unvalidated"
+"""Regime of a profile that no measured step was held against: as wide as `unseen`."""
 BY_EVIDENCE: dict[str, Unmeasured] = {
     "measured": "unseen",
     "stand-in": "stand_in",
@@ -82,8 +82,10 @@ def step_time_interval(job: Job, machine: Machine, step_seconds: float, kind: Ki
     are not known better than a machine that no run was on.
     """
     known = catalog.intervals().regimes
-    names = (*regimes(job, machine, kind), *((UNVALIDATED,) if machine.unvalidated else ()))
-    name = max(names, key=lambda one: known[one].width)
+    name = max(regimes(job, machine, kind), key=lambda one: known[one].width)
+    if machine.unvalidated and known[name].width < known["unseen"].width:
+        low, high = known["unseen"].factors
+        return Interval(LEVEL, UNVALIDATED, step_seconds * low, step_seconds * high)
     if machine.calibrated:
         name = min(name, calibrated_regime(job), key=lambda one: known[one].width)
     low, high = known[name].factors

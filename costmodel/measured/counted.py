@@ -230,10 +230,10 @@ def shares_note(machine: Machine, profile: Profile) -> tuple[str, ...]:
     }
     if not shares.layers_spread and kinds & {"layer", "embedding", "head"}:
         levels["whole layers"] = 0.0
-    less = [f"{name} by {1 - level:.0%}" for name, level in levels.items() if level < ALL]
+    less = [f"{name} by {100 * (1 - level):.0f} %" for name, level in levels.items() if level < ALL]
     if not less:
         return ()
     return (
-        f"measured, shrunk to the catalog: {', '.join(less)}; the catalog was fitted on training "
-        f"runs or on the same measurements, what is timed alone is faster than in a step",
+        f"measured, shrunk to the catalog: {', '.join(less)}; what is timed alone is "
+        "faster than in a step, of which the catalog knows more",
     )

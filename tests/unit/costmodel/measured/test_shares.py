@@ -4,6 +4,7 @@ from math import inf, log
 
 import pytest
 
+from trainplan.cli.render.parts.interval import interval_lines
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.measured_layers import library_of
 from trainplan.costmodel.machine import machine_of
@@ -161,6 +162,8 @@ def test_a_profile_that_no_step_was_held_against_widens_the_interval(make_job, p
     seconds = estimate(job, LAYOUT, Measured(parts)).step_time_s
     steps = calibrate([Observation("a-run", "a test", job, LAYOUT, seconds)], parts)
     assert width(Measured(parts)) > 1.01 * width(Measured())
+    (said,) = interval_lines(job, estimate(job, LAYOUT, Measured(parts)).uncertainty)
+    assert "no measured step was held against this profile" in said
     assert width(Measured(parts, steps)) < width(Measured(parts))
     assert not machine_for(job, Measured(parts, steps)).unvalidated
     refused = steps.model_copy(update={"refused": True})
