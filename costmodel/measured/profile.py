@@ -111,7 +111,7 @@ def _as_measured(
         permute_bytes_per_second=_stream_speed(points, PERMUTES),
         loss_bytes_per_second=_stream_speed(points, LOSSES),
         outside_bytes=outside,
-        unvalidated=True,
+        unvalidated=bool(points),
         **measured_host(machine, profile, cluster),
     )
 
