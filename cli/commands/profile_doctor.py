@@ -13,6 +13,7 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.measured.counted import shares_note
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, ProductPoint, Profile
 from trainplan.costmodel.spec.job import Precision
@@ -38,7 +39,7 @@ def show_findings(paths: Sequence[Path]) -> None:
     (estimate,) = explicit(context_of(job, machine).with_table(LayoutTable.of([layout])))
     known = coverage(profile, machine.provenance, estimate.terms, estimate.step_time_s)
     degrees = f"{job.model.name}, tp={layout.tp}, dp={layout.dp}"
-    show(*coverage_page(profile, known, degrees))
+    show(*coverage_page(profile, known, degrees), *shares_note(machine, profile))
 
 
 def _step(profile: Profile) -> tuple[Job, Layout]:

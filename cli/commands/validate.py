@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.files.runs import InvalidRun, read_runs
+from trainplan.cli.render.parts.text import percent, plural
 from trainplan.cli.render.validate import Shown, validate_document, validate_page
 from trainplan.cli.terminal.output import remark, show, show_json
 from trainplan.cli.terminal.progress import watched
@@ -16,7 +18,11 @@ from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
 from trainplan.costmodel.validate.scores import scores
+from trainplan.costmodel.validate.steps import timed_rows
 from trainplan.planner.evidence.evidence import is_inside
+
+SAME = 0.005
+"""Share of the mean error below which two are the same: half of what is printed of 10 %."""
 
 
 def command(
@@ -37,6 +43,7 @@ def command(
     measured = load_measured(profiles)
     predictions = tuple(_predictions(records, measured, memory_margin))
     if profiles:
+        remark(_helps(records, measured, predictions, strict=strict))
         remark(_corrected(measured, predictions))
     found = scores(
         predictions,
@@ -76,6 +83,33 @@ def _predictions(
             yield unreadable(record.name, record.detail)
         else:
             yield next(priced)
+
+
+def _helps(
+    records: Sequence[MeasuredRun | InvalidRun],
+    measured: Measured,
+    predictions: Sequence[Prediction],
+    *,
+    strict: bool,
+) -> str:
+    """Are the runs of its machine told better with the profile than without it?"""
+    mine = [one for one in records if isinstance(one, MeasuredRun) and measured.corrects(one)]
+    pairs = [
+        [abs(row.error_fraction) for row in timed_rows(found, everything=not strict)]
+        for found in (predict(mine), [one for one in predictions if measured.corrects(one.run)])
+    ]
+    if not pairs[0] or len(pairs[0]) != len(pairs[1]):
+        return f"--profile: no step time of {measured.gpu} to say whether it helps"
+    before, after = map(fmean, pairs)
+    runs = plural(len(pairs[0]), "run")
+    said = f"mean error of {runs} of {measured.gpu}, catalog -> with --profile: "
+    said += f"{percent(before)} -> {percent(after)}"
+    if after > before * (1 + SAME):
+        return (
+            f"{said}: it makes them worse. Leave it out, or fit these runs on top of it: "
+            "`plan calibrate --profile`"
+        )
+    return f"{said}: " + ("it helps" if after < before * (1 - SAME) else "it changes little")
 
 
 def _corrected(measured: Measured, predictions: Sequence[Prediction]) -> str:

@@ -1,9 +1,15 @@
-"""Whole layers that were measured: they set the level, the parts keep the shape."""
+"""Whole layers that were measured: they set the level, the parts keep the shape.
+
+A level counts beside that of the parts as its evidence merits (`costmodel.machine.shares`): alone
+where the job's own runtime ran the layer as a whole or the catalog knows nothing, else less.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log, sqrt
+from statistics import median
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +18,7 @@ from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.blocks.parts import Module, PassSeconds
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.machine.residuals import Residuals, residuals
+from trainplan.costmodel.machine.shares import IN_PLACE, Share, noise_of, share
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
@@ -33,6 +40,18 @@ Parts = Callable[[Candidates, bool], Passes]
 """Prices one kind of block from its parts, for each key; true: in the order of a step, where weight
 gradients are added to those of other micro batches."""
 Sizes = tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratios:
+    """Measured over added-up seconds of one point."""
+
+    sizes: Sizes
+    forward: float
+    backward: float
+    whole: float
+    """Of both passes together."""
+    point: LayerPoint | EndPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +78,7 @@ def levels(context: Context, parts: Parts, *, moe: bool) -> Levels | None:
     layers = context.machine.layers
     alike = [p for p in layers if _tells(p, moe=moe) and _alike(p, context.traits)]
     mine = _most_telling(alike, context.traits)
-    found: list[tuple[Sizes, float, float]] = []
+    found: list[Ratios] = []
 
     def together(point: LayerPoint) -> tuple[ModelSpec, int, bool]:
         return point.model, point.seq_length, point.in_step
@@ -69,8 +88,8 @@ def levels(context: Context, parts: Parts, *, moe: bool) -> Levels | None:
         layer = parts(_keys(context, model, seq_length, keys), in_step)
         sizes = np.stack(layer_sizes(model, seq_length, keys, moe=moe), axis=-1).tolist()
         for row, point in enumerate(points):
-            found.append((tuple(sizes[row]), *_ratios(point, layer, row)))
-    return _levels(found, inside=any(point.collectives_inside for point in mine))
+            found.append(Ratios(tuple(sizes[row]), *_ratios(point, layer, row), point))
+    return _levels(context, found)
 
 
 def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
@@ -79,7 +98,7 @@ def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
     kernels = context.traits.kernels.elementwise
     alike = [p for p in context.machine.ends if p.kind == kind and p.kernels == kernels]
     mine = _most_telling(alike, context.traits)
-    found: list[tuple[Sizes, float, float]] = []
+    found: list[Ratios] = []
 
     def together(point: EndPoint) -> tuple[int, int, bool]:
         return point.hidden_size, point.vocab_size, point.in_step
@@ -90,19 +109,61 @@ def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
         keys = LayoutTable.of([Layout(micro_batch_size=point.tokens) for point in points])
         end = parts(_keys(context, model, 1, keys), in_step)
         for row, point in enumerate(points):
-            forward = point.forward.in_a_row / float(end.forward.total[row])
-            backward = point.backward.in_a_row / float(end.backward.total[row])
-            found.append(((point.tokens, hidden, vocab), forward, backward))
-    return _levels(found, inside=False)
+            added = float(end.forward.total[row]), float(end.backward.total[row])
+            times = point.forward.in_a_row, point.backward.in_a_row
+            ratios = times[0] / added[0], times[1] / added[1], sum(times) / sum(added)
+            found.append(Ratios((point.tokens, hidden, vocab), *ratios, point))
+    return _levels(context, found)
 
 
-def _levels(found: Sequence[tuple[Sizes, float, float]], *, inside: bool) -> Levels | None:
-    if not found:
+def _levels(context: Context, found: Sequence[Ratios]) -> Levels | None:
+    """Levels of the points that tell most of the job: those in place, if there are any."""
+    library = library_of(context.job.runtime)
+    in_place = [one for one in found if _in_place(one.point, library)]
+    used = in_place or found
+    if not used:
         return None
-    sizes = np.array([one for one, _, _ in found], dtype=np.float64).T
-    forward = residuals(tuple(sizes), np.array([ratio for _, ratio, _ in found]))
-    backward = residuals(tuple(sizes), np.array([ratio for _, _, ratio in found]))
+    sizes = tuple(np.array([one.sizes for one in used], dtype=np.float64).T)
+    counted = _counted(context.machine.shares.layers_spread, used, in_place=bool(in_place))
+    inside = any(getattr(one.point, "collectives_inside", False) for one in used)
+    passes = ([one.forward for one in used], [one.backward for one in used])
+    forward, backward = (_beside(residuals(sizes, np.array(one)), counted) for one in passes)
     return Levels(forward, backward, inside)
+
+
+def library_of(runtime: str) -> str:
+    """Library whose layers a runtime trains, as `RuntimeTraits.library`; else its own name."""
+    known = RUNTIMES.get(runtime)
+    return (known.library if known else "") or runtime
+
+
+def _in_place(point: LayerPoint | EndPoint, library: str) -> bool:
+    """Did the library of the job run it, as a whole?"""
+    return not point.alone and library_of(point.runtime) == library
+
+
+def _counted(spread: float, used: Sequence[Ratios], *, in_place: bool) -> Share:
+    """Share of the level of layers. Source: `machine.shares`, over both passes together."""
+    logs = [log(one.whole) for one in used]
+    times = [taken for one in used for taken in _passes(one.point)]
+    noise = noise_of(times) * sqrt(len(times) / len(used))
+    return share(median(logs), spread, noise, 0.0 if in_place else IN_PLACE)
+
+
+def _passes(point: LayerPoint | EndPoint) -> list[Timing]:
+    """Times that the level is of."""
+    both = point.both if isinstance(point, LayerPoint) else None
+    return [taken for taken in (point.forward, point.backward, both) if taken]
+
+
+def _beside(found: Residuals, counted: Share) -> Residuals:
+    """Of what both passes have in common the share of the level, of all else that of the shape.
+
+    Source: derived; log factor = share of level times common + share of shape times the rest.
+    """
+    common = log(counted.ratio)
+    far = counted.level * common + counted.shape * (found.level - common)
+    return found.shrunk(counted.shape, far)
 
 
 def _grouped(
@@ -132,8 +193,8 @@ def scaled_module(module: Module, factor: FloatColumn) -> Module:
     return replace(module, seconds=module.seconds * factor)
 
 
-def _ratios(point: LayerPoint, layer: Passes, row: int) -> tuple[float, float]:
-    """Of both passes; one of which nothing is known has the level of the other."""
+def _ratios(point: LayerPoint, layer: Passes, row: int) -> tuple[float, float, float]:
+    """Of each pass and of both; one of which nothing is known has the level of the other."""
 
     def ratio(parts: PassSeconds, measured: Timing | None) -> float | None:
         """Measured over added-up seconds, with tensor-parallel traffic where it was inside."""
@@ -145,7 +206,10 @@ def _ratios(point: LayerPoint, layer: Passes, row: int) -> tuple[float, float]:
     backward = ratio(layer.backward, point.backward)
     known = ratio(layer.forward + layer.backward, point.both) or forward or backward
     assert known is not None
-    return forward or known, backward or known
+    if forward and backward and not point.both:
+        shares = float(layer.forward.total[row]), float(layer.backward.total[row])
+        known = (forward * shares[0] + backward * shares[1]) / sum(shares)
+    return forward or known, backward or known, known
 
 
 def layer_sizes(
@@ -180,14 +244,9 @@ def _alike(point: LayerPoint, traits: RuntimeTraits) -> bool:
 
 def _most_telling(points: Sequence[PointT], traits: RuntimeTraits) -> Sequence[PointT]:
     """Those of the runtime's own library where there are any, and of these those in a step."""
-    own = [one for one in points if _library(one.runtime) == (traits.library or traits.name)]
+    own = [one for one in points if library_of(one.runtime) == library_of(traits.name)]
     found = own or points
     return [one for one in found if one.in_step] or found
-
-
-def _library(name: str) -> str:
-    """Whose layers a runtime trains."""
-    return (name in RUNTIMES and RUNTIMES[name].library) or name
 
 
 def _layout(point: LayerPoint) -> Layout:

@@ -293,7 +293,8 @@ def clock_factor(machine: Machine, seconds: PassSeconds, idle: float) -> FloatCo
     """
     duty = (seconds.gemm + seconds.attention) / (seconds.total + idle)
     factor = (duty / REFERENCE_DUTY) ** machine.constants.power_exponent
-    fastest = FASTEST if machine.linear.residuals is None else 1.0
+    bursts = 0.0 if machine.linear.residuals is None else machine.shares.products.level
+    fastest = FASTEST ** (1 - bursts)
     return np.clip(factor, fastest, SLOWEST)
 
 

@@ -35,6 +35,7 @@ from trainplan.costmodel.machine.hosts import (
     least_host,
 )
 from trainplan.costmodel.machine.residuals import Residuals
+from trainplan.costmodel.machine.shares import ALONE, Shares
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.cluster import FabricTier
 from trainplan.costmodel.spec.evidence.constants import Constants
@@ -111,6 +112,11 @@ class Machine:
     """Of one node; null: none is known."""
     outside_bytes: float | None = None
     """Measured device memory outside the allocator; null: that of the runtime."""
+
+    shares: Shares = ALONE
+    """Of what was measured, beside the catalog."""
+    unvalidated: bool = False
+    """Priced from measured parts that no measured step was held against."""
 
     groups: tuple[Machine, ...] = ()
     """The machine of each node group alone, where there are several."""

@@ -279,7 +279,7 @@ def stride_column(stride: IntColumn) -> IntColumn:
 
 
 def nearest_stride(
-    fits: Mapping[str, CollectiveFit], operation: str, size: int, stride: int
+    fits: Mapping[str, object], operation: str, size: int, stride: int
 ) -> int | None:
     """The largest distance up to `stride` at which groups of that size have a fit."""
     known = (s for s in reversed(STRIDES) if s <= stride and curve_name(operation, size, s) in fits)

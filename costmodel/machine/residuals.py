@@ -33,6 +33,14 @@ class Residuals:
     weights: FloatColumn
     level: float
 
+    def shrunk(self, share: float, level: float | None = None) -> Residuals:
+        """The same with a share of every factor's logarithm, and another level if one is given.
+
+        Source: derived; the factor is the exponential of level and weights, so both scale.
+        """
+        far = share * self.level if level is None else level
+        return Residuals(self.positions, share * self.weights, far)
+
     def factor(self, *sizes: FloatColumn) -> FloatColumn:
         """Measured over fitted seconds expected at each row of `sizes`. Source: as the class."""
         columns = np.broadcast_arrays(*(np.log2(np.maximum(1.0, size)) for size in sizes))

@@ -40,6 +40,8 @@ Unmeasured = Literal["unseen", "stand_in", "assumed"]
 UNMEASURED: tuple[Unmeasured, ...] = ("unseen", "stand_in", "assumed")
 """Regimes of what no published run measured: constants of the GPU are its own, those of another
 that stands in, or assumed. Each is at least as wide as the one before."""
+UNVALIDATED = "unvalidated"
+"""Regime of a profile that no measured step was held against: as wide as `unseen`."""
 BY_EVIDENCE: dict[str, Unmeasured] = {
     "measured": "unseen",
     "stand-in": "stand_in",
@@ -76,10 +78,14 @@ def step_time_interval(job: Job, machine: Machine, step_seconds: float, kind: Ki
     """Interval around an estimate; a tenth of measured steps is below it, and a tenth above.
 
     That of the node group that is known least; measured steps that correct the machine never make
-    it wider.
+    it wider. Errors of published runs are those of the catalog: parts that no step was held against
+    are not known better than a machine that no run was on.
     """
     known = catalog.intervals().regimes
     name = max(regimes(job, machine, kind), key=lambda one: known[one].width)
+    if machine.unvalidated and known[name].width < known["unseen"].width:
+        low, high = known["unseen"].factors
+        return Interval(LEVEL, UNVALIDATED, step_seconds * low, step_seconds * high)
     if machine.calibrated:
         name = min(name, calibrated_regime(job), key=lambda one: known[one].width)
     low, high = known[name].factors

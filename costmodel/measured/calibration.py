@@ -121,7 +121,11 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
 
 
 def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:
-    """The machine with the scalars of a calibration, and their provenance."""
+    """The machine with the scalars of a calibration, and their provenance.
+
+    Steps that ask for no correction have validated the parts as well as those that do.
+    """
+    machine = replace(machine, unvalidated=False)
     if calibration.refused:
         return machine
     return replace(

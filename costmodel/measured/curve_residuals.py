@@ -108,7 +108,7 @@ def attention_residuals(
     machine: Machine, points: Sequence[AttentionPoint]
 ) -> tuple[Residuals | None, Residuals | None]:
     """What the curve of fused attention leaves of its points, forward and backward."""
-    fitted = [_fitted_attention(machine, point) for point in points]
+    fitted = [fitted_attention(machine, point) for point in points]
     sizes = [
         (p.seq_length, p.micro_batch_size * p.num_heads, p.head_dim + p.value_dim) for p in points
     ]
@@ -127,7 +127,7 @@ def attention_residuals(
     )
 
 
-def _fitted_attention(machine: Machine, point: AttentionPoint) -> tuple[float, float]:
+def fitted_attention(machine: Machine, point: AttentionPoint) -> tuple[float, float]:
     """Seconds of forward and backward by the curve. Source: `fused_attention_seconds`."""
     rows = np.array([float(point.micro_batch_size * point.num_heads)])
     seconds = fused_attention_seconds(

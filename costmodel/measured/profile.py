@@ -19,12 +19,14 @@ from trainplan.costmodel.base import BYTES_FP32, GB
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.machine.compute import ADAM_STEP_BYTES
 from trainplan.costmodel.machine.hardware import GemmRate
+from trainplan.costmodel.measured.counted import shares_note
 from trainplan.costmodel.measured.curve_residuals import (
     attention_residuals,
     collective_residuals,
     product_residuals,
 )
 from trainplan.costmodel.measured.host import measured_host
+from trainplan.costmodel.measured.shrink import shrunk
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.optimizers.adamw import ADAMW
 from trainplan.costmodel.spec import ClusterSpec, Job
@@ -44,6 +46,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     StreamPoint,
 )
+from trainplan.costmodel.spec.gpu import FittedConstants
 from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Precision
 from trainplan.costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
 from trainplan.costmodel.spec.optimizer import OptimizerSpec
@@ -60,7 +63,7 @@ def measured_machine(
     constants: Constants | None = None,
     optimizer: OptimizerSpec | None = None,
 ) -> Machine:
-    """The machine of a cluster, as a profile measured it where one is given.
+    """The machine of a cluster, as a profile measured it as far as that is worth, if one is given.
 
     An optimizer that is not named is AdamW.
 
@@ -70,6 +73,28 @@ def measured_machine(
     fixed = constants or catalog.constants()
     if profile is None:
         return machine_of(cluster, precision, fixed)
+    measured = _as_measured(cluster, precision, profile, fixed, optimizer)
+    if profile.device is not None or profile.gpu not in catalog.gpu_names():
+        return measured
+    known = machine_of(cluster, precision, fixed, _nic_alone(cluster, profile))
+    return shrunk(known, measured, profile, precision)
+
+
+def _nic_alone(cluster: ClusterSpec, profile: Profile) -> Profile:
+    """The profile without curves; its NIC is left where nobody else knows one."""
+    stated = catalog.gpu(profile.gpu).nic_gb_per_s or any(group.nic for group in cluster.groups)
+    nic = None if stated else profile.nic_gb_per_s
+    return profile.model_copy(update={"fitted": FittedConstants(), "nic_gb_per_s": nic})
+
+
+def _as_measured(
+    cluster: ClusterSpec,
+    precision: Precision,
+    profile: Profile,
+    fixed: Constants,
+    optimizer: OptimizerSpec | None,
+) -> Machine:
+    """The machine as its points say, whatever they are worth."""
     points = profile.points
     values = {name: one.value for name, one in profile.constants.items()}
     machine = machine_of(cluster, precision, fixed.model_copy(update=values), profile)
@@ -93,12 +118,13 @@ def measured_machine(
         collective_residuals=collective_residuals(
             machine, points_of(points, CollectivePoint), profile.fitted.collectives
         ),
-        layers=plausible([p for p in points_of(points, LayerPoint) if p.precision == precision]),
+        layers=_layers(profile, precision),
         ends=tuple(p for p in points_of(points, EndPoint) if p.precision == precision),
         optimizer_bytes_per_second=_optimizer_speed(updates),
         permute_bytes_per_second=_stream_speed(points, PERMUTES),
         loss_bytes_per_second=_stream_speed(points, LOSSES),
         outside_bytes=outside,
+        unvalidated=bool(points),
         **measured_host(machine, profile, cluster),
     )
     return replace(machine, optimizer_slowness=_optimizer_slowness(machine, optimizer, updates))
@@ -107,6 +133,9 @@ def measured_machine(
 def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
     """What was measured, and where the job asks for more than that."""
     found = [f"measured: {origin.source}" for origin in profile.origins]
+    if all(group.gpu == profile.gpu for group in job.cluster.groups):
+        machine = measured_machine(job.cluster, job.training.precision, profile)
+        found.extend(shares_note(machine, profile))
     nodes = sum(group.num_nodes for group in job.cluster.groups)
     across = any(isinstance(p, CollectivePoint) and p.ranks > p.per_node for p in profile.points)
     if nodes > profile.num_nodes and across:
@@ -133,6 +162,23 @@ def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
 def points_of(points: Sequence[Point], kind: type[PointT]) -> list[PointT]:
     """Points of one sort, in order."""
     return [point for point in points if isinstance(point, kind)]
+
+
+SHARED_LINK = "PCIe"
+"""How links are called that groups of a node have in common, by switches and host bridges; each GPU
+has its own NVLink ports."""
+
+
+def _layers(profile: Profile, precision: Precision) -> tuple[LayerPoint, ...]:
+    """Layers in one precision, without those whose traffic had a link alone that jobs share.
+
+    Source: derived; n groups on one link take between once and n times as long as one of them, so
+    what another tool timed in one group bounds a job from below, and sets no level.
+    """
+    link = (profile.device or catalog.gpu(profile.gpu)).link
+    shared = link.startswith(SHARED_LINK)
+    mine = [p for p in points_of(profile.points, LayerPoint) if p.precision == precision]
+    return plausible([p for p in mine if not (shared and p.alone and p.collectives_inside)])
 
 
 def plausible(layers: Sequence[LayerPoint]) -> tuple[LayerPoint, ...]:

@@ -37,7 +37,7 @@ def page(findings: Findings) -> str:
         _steps(findings),
         accuracy_ranking.section(found),
         accuracy_one_step.section(found.one_step, findings.leave_one_out),
-        accuracy_profiles.section(findings.closed_loops),
+        accuracy_profiles.section(findings.closed_loops, findings.leave_one_out),
         _memory(found),
         accuracy_intervals.section(found, findings.residuals),
         _ablation(findings),

@@ -32,6 +32,7 @@ from fit_left_out import leave_one_out, per_source, score
 from fit_parameters import at_catalog, parameters
 from fit_predict import jacobian, residuals
 from fit_problem import Problem
+from fit_profiles import profiles_left_out
 from fit_rows import Row, strict_rows
 
 LEFT_OUT = Path(__file__).parent / "leave_one_out.json"
@@ -85,6 +86,7 @@ def main() -> None:
         if abs(value) > 0.02:
             say(f"  {name:45} x {math.exp(value):.3f}")
     held_out = leave_one_out(problem, list(theta), say)
+    held_out["profiles"] = profiles_left_out(problem, list(theta))
     say(f"leave one source out: {100 * held_out['mean_of_medians']:.2f} %")
     say(
         "{numbers} numbers on {runs} runs; the runs say {effective} of them".format(

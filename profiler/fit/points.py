@@ -293,10 +293,11 @@ def _streams(found: _FitResult, points: Sequence[StreamPoint]) -> None:
 
 
 def _overlaps(found: _FitResult, points: Sequence[OverlapPoint]) -> None:
-    """Seconds that compute loses for every second of traffic hidden behind it.
+    """Seconds that compute loses for every second of data-parallel traffic hidden behind it.
 
-    Buckets of replicas lose as much on a CPU, whose collectives take cores and not some of many
-    multiprocessors, and no more of them is hidden than goes on in that time.
+    Gradients in buckets and gathered weights are the same kernels, so both constants are this one
+    number; no more is lost than the traffic takes. On a CPU no more of the buckets is hidden than
+    goes on in that time.
     Source: derived; compute of C seconds takes s C, in which traffic does s C / r of its seconds,
     so it loses (s - 1) r / s for each.
     """
@@ -305,10 +306,11 @@ def _overlaps(found: _FitResult, points: Sequence[OverlapPoint]) -> None:
     lost = [
         (p.compute_slowdown - 1) * p.communication_slowdown / p.compute_slowdown for p in points
     ]
-    found.constant("fsdp_contention", float(np.median(lost)), len(points), "overlaps")
-    if found.spec.vendor == CPU:
+    on_cpu = found.spec.vendor == CPU
+    share = max(TINY if on_cpu else 0.0, min(1.0, float(np.median(lost))))
+    for name in ("fsdp_contention", "overlap_contention"):
+        found.constant(name, share, len(points), "overlaps")
+    if on_cpu:
         hidden = [p.compute_slowdown / p.communication_slowdown for p in points]
-        share = min(1.0, max(TINY, float(np.median(lost))))
-        found.constant("overlap_contention", share, len(points), "overlaps")
         window = min(1.0, float(np.median(hidden)))
         found.constant("overlap_window", window, len(points), "overlaps")

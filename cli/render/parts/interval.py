@@ -8,7 +8,12 @@ from dataclasses import astuple
 from trainplan.cli.render.parts.text import plural
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import evidence_of
-from trainplan.costmodel.machine.uncertainty import BY_EVIDENCE, UNMEASURED, Interval
+from trainplan.costmodel.machine.uncertainty import (
+    BY_EVIDENCE,
+    UNMEASURED,
+    UNVALIDATED,
+    Interval,
+)
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.cluster import NodeGroup
 
@@ -32,6 +37,11 @@ def interval_lines(job: Job, interval: Interval, *, verbose: bool = True) -> Ite
 
     A short page says it where numbers of the GPU are not measured on it.
     """
+    if interval.regime == UNVALIDATED and verbose:
+        yield (
+            "Interval: as of sources that no fit saw: no measured step was held against this "
+            "profile; `plan calibrate --profile` does."
+        )
     known = catalog.intervals().regimes.get(interval.regime)
     if known is None or not (verbose or interval.regime in NOT_MEASURED):
         return

@@ -213,15 +213,20 @@ def _permutation(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatC
     def routed(rows: FloatColumn) -> FloatColumn:
         return rows / shapes.table.etp * shapes.storage * routing.hidden
 
+    moved = machine.constants.permute_passes * routed(routing.rows)
+    forward = elementwise_seconds(machine, moved)
+    backward = machine.constants.elementwise_backward * forward
     if speed is None:
-        moved = machine.constants.permute_passes * routed(routing.rows)
-        seconds = elementwise_seconds(machine, moved)
-        return seconds, machine.constants.elementwise_backward * seconds
+        return forward, backward
     sorts = np.where(routing.local_experts > 1, SORT_PASSES, 0)
     sent, received = routed(routing.sent_rows), routed(routing.rows)
     passes = PERMUTE_PASSES + sorts + 2 / routing.moe.rows_per_token
-    seconds = passes * sent / speed + sorts * (received - sent) / speed
-    return seconds, seconds
+    measured = (passes * sent + sorts * (received - sent)) / speed
+    share = machine.shares.streams.level
+    return (
+        (1 - share) * forward + share * measured,
+        (1 - share) * backward + share * measured,
+    )
 
 
 def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:

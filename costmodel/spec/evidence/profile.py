@@ -118,6 +118,8 @@ class LayerPoint(Spec):
     another, then backward, weight gradients added to fp32 ones. Else each pass in a loop."""
     collectives_inside: bool = False
     """The times include those of the tensor-parallel collectives."""
+    alone: bool = False
+    """The sum of its operations, each timed alone; else the layer ran as a whole."""
     forward: Timing | None = None
     backward: Timing | None = None
     """Input and weight gradients; null where only both passes together are known."""
@@ -143,6 +145,8 @@ class EndPoint(Spec):
     """Rows on this rank."""
     runtime: str = MEASURED_RUNTIME
     kernels: Literal["fused", "legacy", "eager"] = "eager"
+    """As in `LayerPoint`."""
+    alone: bool = False
     """As in `LayerPoint`."""
     precision: Precision = "bf16"
     in_step: bool = False

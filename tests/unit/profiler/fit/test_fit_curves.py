@@ -210,7 +210,8 @@ def test_compute_beside_traffic_gives_its_slowdown():
         for slowdown in (1.1, 1.2, 1.9)
     ]
     constants = fitted(profile(*points), H100).constants
-    assert constants["fsdp_contention"].value == pytest.approx(0.2 * 1.3 / 1.2)
+    for name in ("fsdp_contention", "overlap_contention"):
+        assert constants[name].value == pytest.approx(0.2 * 1.3 / 1.2)
     others = ("alltoall", "p2p", "host_to_device", "device_to_host")
     beside = [
         points[0].model_copy(update={"operation": name, "compute_slowdown": 9.0}) for name in others
