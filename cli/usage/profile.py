@@ -10,6 +10,7 @@ from trainplan.cli.options import completions
 from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
 from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options.parameters import second_count
 from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
 
 LOCAL = Path("profile.json")
@@ -28,7 +29,16 @@ WANTED = (
         type=OneOf("precision", PRECISIONS),
         help="Number format of the products. [default: bf16, on a CPU fp32]",
     ),
-    click.option("--quick", is_flag=True, help="One minute: fewer sizes, fewer repeats."),
+    click.option(
+        "--quick", is_flag=True, help="A shorter list, about a minute: fewer sizes, fewer repeats."
+    ),
+    click.option(
+        "--budget",
+        metavar="TIME",
+        callback=second_count,
+        help="End in this time, start included, such as 60s or 5m: of the list, with --quick of "
+        "the shorter one, what tells most of a step goes first; the answer says what was left out.",
+    ),
     click.option(
         "--only",
         multiple=True,

@@ -193,4 +193,4 @@ def kept_bytes(run: Callable[[], Tensor], owned: Iterable[Tensor]) -> tuple[Tens
     return result, sum(kept.values())
 
 
-LAYER = Item("layer", "whole layers: forward, backward, bytes kept", layer_tasks)
+LAYER = Item("layer", "whole layers: forward, backward, bytes kept", layer_tasks, 2.0)

@@ -222,4 +222,4 @@ def _finish(works: Iterable[Work | None]) -> None:
             work.wait()
 
 
-OVERLAP = Item("overlap", "products and collectives at the same time", overlap_tasks)
+OVERLAP = Item("overlap", "products and collectives at the same time", overlap_tasks, 2.0)

@@ -106,4 +106,4 @@ def _attention(request: Request, place: Place) -> Callable[[], object]:
     return call
 
 
-POWER = Item("power", "power idle and under load, energy of a product", power_tasks)
+POWER = Item("power", "power idle and under load, energy of a product", power_tasks, 3.0)

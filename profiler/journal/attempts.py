@@ -24,6 +24,8 @@ class Attempt:
 
     points: tuple[Point, ...]
     samples: tuple[Samples, ...]
+    seconds: float
+    """How long it took to measure."""
     flags: list[Flag] = field(default_factory=list)
     """Of what was seen afterwards, for all of its timings."""
 

@@ -146,10 +146,8 @@ class JournalContent:
     """Ended well or failed: nothing to measure again."""
     starts: Mapping[TaskName, int]
     """How often a task that never ended has stopped the run."""
-    seconds: float
-    """Spent in tasks that ended well, each for the first time."""
-    repeat_seconds: float
-    """Spent in measuring them again."""
+    seconds: Mapping[TaskName, tuple[float, ...]]
+    """Spent in each task that ended well, every time."""
     doubts: Mapping[TaskName, float]
     """Tasks that another time may know better, with the noise of their timings."""
     left_out: LeftOut | None = None
@@ -174,10 +172,6 @@ def read_journal(text: str) -> JournalContent:
     points = {name: best_known(times) for name, times in attempts.items()}
     failed = {TaskName(r.item, r.key): r.failure for r in records if isinstance(r, Failed)}
     done = frozenset(attempts) | frozenset(failed)
-    seconds: Mapping[TaskName, list[float]] = {name: [] for name in attempts}
-    for record in records:
-        if isinstance(record, Done):
-            seconds[TaskName(record.item, record.key)].append(record.seconds)
     return JournalContent(
         header=records[0],
         points=tuple(point for found in points.values() for point in found),
@@ -185,8 +179,7 @@ def read_journal(text: str) -> JournalContent:
         notes=tuple(dict.fromkeys(r.note for r in records if isinstance(r, Remark) if r.note)),
         done=done,
         starts=_starts(records),
-        seconds=sum(first for first, *_ in seconds.values()),
-        repeat_seconds=sum(sum(more) for _, *more in seconds.values()),
+        seconds={name: tuple(one.seconds for one in times) for name, times in attempts.items()},
         doubts={
             name: doubt_of(found)
             for name, found in points.items()
@@ -215,7 +208,7 @@ def _attempts(records: Iterable[Record]) -> Mapping[TaskName, list[Attempt]]:
     for record in records:
         if isinstance(record, Done):
             times = attempts.setdefault(TaskName(record.item, record.key), [])
-            times.append(Attempt(record.points, record.samples))
+            times.append(Attempt(record.points, record.samples, record.seconds))
         elif isinstance(record, Remark):
             for key in record.keys:
                 for attempt in attempts.get(TaskName(record.item, key), [])[-1:]:

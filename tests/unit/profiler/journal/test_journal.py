@@ -68,7 +68,7 @@ def test_what_was_measured_comes_back_as_it_was():
     assert content.points == (POINT,)
     assert content.done == {COPY}
     assert content.starts == {}
-    assert content.seconds == 0.5
+    assert content.seconds == {COPY: (0.5,)}
 
 
 def test_a_last_line_that_was_cut_off_does_not_count():
@@ -167,9 +167,9 @@ def test_doubtful_tasks_are_those_with_a_flag_that_have_attempts_left():
     assert len(failed.points) == 1
 
 
-def test_seconds_of_repeats_are_counted_apart():
+def test_seconds_of_every_time_are_kept():
     content = read_journal(journal(timed(1.0, "noisy"), timed(1.0), timed(1.0, key="norm")))
-    assert (content.seconds, content.repeat_seconds) == (1.0, 0.5)
+    assert content.seconds == {COPY: (0.5, 0.5), TaskName("stream", "norm"): (0.5,)}
 
 
 def test_what_was_left_out_is_what_no_later_run_measured():
