@@ -14,6 +14,8 @@ from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
 from trainplan.profiler.journal.file import only_run
 from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of, read_journal
+from trainplan.profiler.journal.seals import unsealed
+from trainplan.profiler.launch.agenda import Budget
 from trainplan.profiler.launch.launch import Files, Launch, run
 from trainplan.profiler.task import Place, Request
 
@@ -70,7 +72,7 @@ def starts(files, key):
 
 def done(files):
     """Records of the tasks that ended well."""
-    lines = files.journal.read_text().splitlines()
+    lines = unsealed(files.journal.read_text(), "the journal", "", "")
     records = [RECORDS.validate_json(line) for line in lines]
     return [record for record in records if isinstance(record, Done)]
 
