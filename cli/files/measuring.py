@@ -38,9 +38,10 @@ def left_out_notes(content: JournalContent, words: Sequence[str]) -> Iterator[st
         return
     counts = ", ".join(f"{item} {len(keys)}" for item, keys in left.keys.items())
     number = sum(map(len, left.keys.values()))
+    start = "" if content.done else " (its start took all of it: give more)"
     again = [word for word in words if word not in ("--restart", "--force")]
     yield (
-        f"the budget of {left.budget_seconds:g} s left out {number} of "
+        f"the budget of {left.budget_seconds:g} s{start} left out {number} of "
         f"{number + len(content.done)} tasks: {counts}; the same command goes on with them, with a "
         f"budget of its own: {shlex.join(('plan', *again, '--force'))}"
     )

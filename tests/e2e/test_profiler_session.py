@@ -4,6 +4,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -53,8 +54,16 @@ def measure(tmp_path, monkeypatch):
             scratch=str(tmp_path),
         )
 
-    def start(*only, processes=2, restart=False, timeout=60.0, module="profiler_items", **asked):
-        where, files = Launch(processes, timeout_seconds=timeout), start.files
+    def start(
+        *only,
+        processes=2,
+        restart=False,
+        timeout=60.0,
+        module="profiler_items",
+        budget=None,
+        **asked,
+    ):
+        where, files = Launch(processes, timeout_seconds=timeout, budget=budget), start.files
         start.seen = []
         wanted = request(*only, **asked)
         return run(wanted, where, files, start.seen.append, module, restart=restart)
@@ -104,7 +113,8 @@ def test_two_ranks_measure_and_list_what_they_cannot(measure):
         measure("plain", processes=1)
     assert measure.files.journal.read_text() == before
     assert not measure.files.lock.exists()
-    content = measure("plain", restart=True)
+    content = measure("plain", restart=True, budget=Budget(600.0, monotonic() + 600.0))
+    assert content.left_out is None
     assert content.header.request.seq_length == 128
     assert [point.kind for point in content.points] == ["stream", "collective"]
     assert content.points[1].time.slowest_rank in (0, 1)
