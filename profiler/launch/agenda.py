@@ -195,12 +195,19 @@ class Agenda:
         return chosen
 
     def _doubtful(self) -> list[Ahead]:
-        content, worth = self.content(), self.worth()
+        content = self.content()
+        again = [
+            task
+            for task in self.tasks
+            if task.name in content.doubts and content.starts.get(task.name, 0) < MOST_STARTS
+        ]
+        if not again:
+            return []
         if self.budget is None:
             times = content.seconds.values()
             first, all_times = sum(one[0] for one in times), sum(map(sum, times))
             self._again_seconds = REPEAT_FRACTION * first - (all_times - first)
-        tasks = Counter(task.name.item for task in self.tasks)
+        worth, tasks = self.worth(), Counter(task.name.item for task in self.tasks)
 
         def value(task: Ahead) -> tuple[float, float]:
             """Of an item that is worth nothing the noisiest first."""
@@ -208,9 +215,4 @@ class Agenda:
             whole = worth.get(name.item, 0.0) / tasks[name.item]
             return whole * noise / self.costs.expected(name, task.item), noise
 
-        again = [
-            task
-            for task in self.tasks
-            if task.name in content.doubts and content.starts.get(task.name, 0) < MOST_STARTS
-        ]
         return sorted(again, key=value, reverse=True)

@@ -6,7 +6,7 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -17,7 +17,6 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec.evidence.profile import Host
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.fit.judged_step import worth_of
 from trainplan.profiler.host.canary import canary, crowd, slow_ranks
 from trainplan.profiler.host.clock import CAP_SECONDS, QUICK_CAP_SECONDS, DeviceClock
 from trainplan.profiler.host.cores import busy_cores, usable_cores
@@ -131,7 +130,9 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
 def _agenda(
     walk: Walk, items: Sequence[Item], header: Header, budget: Budget | None, canary_seconds: float
 ) -> Agenda:
-    """Of rank 0."""
+    """Of rank 0, which alone loads what prices a step."""
+    from trainplan.profiler.fit.judged_step import worth_of  # noqa: PLC0415
+
     known, request = {item.name: item for item in items}, header.request
     return Agenda(
         tasks=[
@@ -140,7 +141,7 @@ def _agenda(
             if step.decision != "pass over"
         ],
         content=walk.content,
-        worth=cache(partial(_worth, header, walk.ranks.place)),
+        worth=cache(partial(_worth, worth_of, header, walk.ranks.place)),
         now=walk.now,
         costs=Costs(QUICK_CAP_SECONDS / CAP_SECONDS if request.quick else 1.0),
         budget=budget,
@@ -148,7 +149,9 @@ def _agenda(
     )
 
 
-def _worth(header: Header, place: Place) -> Mapping[str, float]:
+def _worth(
+    worth_of: Callable[..., Mapping[str, float]], header: Header, place: Place
+) -> Mapping[str, float]:
     """Of each item; alike where the step that judges them cannot be priced."""
     request, names = header.request, header.hosts[0].gpu_names
     gpu = catalog.gpu_named(names[0]) if names else None
