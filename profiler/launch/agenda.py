@@ -178,21 +178,23 @@ class Agenda:
 
     def _repeat(self) -> Ahead | None:
         """A task whose timings are doubtful, at another time: all such tasks once, then again."""
-        if not self._again and not self._over and not self.unchecked:
+        chosen = self._next_again()
+        if chosen is None and not self.unchecked and not self._over:
             self._again = self._doubtful()
-            self._over = not self._again
+            chosen = self._next_again()
+            self._over = chosen is None
+        if chosen is not None:
+            self._again.remove(chosen)
+        return chosen
+
+    def _next_again(self) -> Ahead | None:
         left = self._again_seconds
         fitting = (
             task
             for task in self._again
             if self._fits(task) and self.costs.at_worst(task.name, task.item) <= left
         )
-        chosen = next(fitting, None)
-        if chosen is None:
-            self._over, self._again = self._over or bool(self._again), []
-        else:
-            self._again.remove(chosen)
-        return chosen
+        return next(fitting, None)
 
     def _doubtful(self) -> list[Ahead]:
         content = self.content()

@@ -102,6 +102,15 @@ def test_with_a_budget_what_is_left_of_it_goes_to_repeats(monkeypatch):
     assert node.content.doubts == {}
 
 
+def test_a_slow_doubtful_task_does_not_keep_others_from_being_repeated(monkeypatch):
+    node = Node(monkeypatch, noisy=1.0, only=("optimizer", "stream"))
+    node.slow = {"params=67108864": 40.0}
+    assert node.run(100.0) < 100.0
+    counts = Counter(key for _, key in node.measured)
+    assert counts.pop("params=67108864") == 1
+    assert set(counts.values()) == {3}
+
+
 ITEM = Item("collectives", "", list, 0.6)
 
 
