@@ -81,7 +81,11 @@ class Canary:
         return found
 
     def _state(self, usual: float, scatter: float) -> State:
-        """Source: errors that are independent add in squares."""
+        """The product now.
+
+        Source: errors that are independent add in squares, so the ratio of two times is off by the
+        root of the sum of the squares of what each is off by.
+        """
         now = self.clock.time(self.product)
         self.times.append(now)
         return State(

@@ -141,7 +141,8 @@ class Costs:
     def expected(self, name: TaskName, item: Item) -> float:
         """As `at_worst`, but that a single task of a family may have met with a disturbance.
 
-        Source: derived; the mean of the two logarithms.
+        Source: derived. A disturbed task takes several times as long as usual, so of two times the
+        one in the middle of their logarithms is off by the same factor from both.
         """
         seconds = self.at_worst(name, item)
         if len(self.taken.get(family_of(name), [])) > 1:
