@@ -162,11 +162,16 @@ class Walk:
                 total += turn.does == "repeat"
                 self._settle(self.steps[turn.step], turn.step, agenda)
                 done += 1
-        finally:
-            left_out = agenda.left_out() if agenda else None
-            if left_out:
-                self._write(left_out)
+        except Restart:
+            self._leave_out(agenda)  # a budget may have no time for fresh processes
+            raise
+        self._leave_out(agenda)
         self.heart.report_phase("waiting", done=done, total=total)
+
+    def _leave_out(self, agenda: Agenda | None) -> None:
+        left_out = agenda.left_out() if agenda else None
+        if left_out:
+            self._write(left_out)
 
     def _turn(self, agenda: Agenda | None, done: int, total: int) -> Turn:
         """What rank 0 says comes next: it has written that the task begins, which may end it."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.e2e.command import plan, refused
 from tests.unit.profiler.fit.test_coverage import (
     CONSTANTS,
     EVERYTHING,
@@ -47,3 +48,8 @@ def test_what_a_budget_left_out_is_told_with_its_command(done, start):
     assert note.endswith("plan profile --quick --budget 60s --output 'a b.json' --force")
     assert ("its start took all of it" in note) == start
     assert not list(left_out_notes(read_journal(line_of(HEADER)), words))
+
+
+@pytest.mark.parametrize("text", ["60", "5x", "0s", "5 m", "-1s", "soon"])
+def test_a_budget_that_is_no_duration_is_refused_in_a_line(text):
+    refused(plan("profile", f"--budget={text}"), f"'{text}' is no duration: write 90s, 30m or 2h")
