@@ -101,3 +101,10 @@ class Item:
     what: str
     """For the help page: `matrix products of the model`."""
     tasks: Callable[[Request, Place], Iterable[MeasurementTask]]
+    seconds: float = 0.6
+    """What one of its tasks is taken to last before any was measured.
+
+    Source: derived. A timing may take 0.6 s by the clock; twice that forward and backward.
+    """
+    goes_first: bool = False
+    """What the others leave behind would change it."""

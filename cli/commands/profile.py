@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 from trainplan.cli.files.disk import refuse_existing, write_text
 from trainplan.cli.files.inputs import load_model
@@ -16,6 +17,7 @@ from trainplan.cli.terminal.output import show, show_json, write
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.job import Precision
+from trainplan.profiler.launch.agenda import Budget
 from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus
 from trainplan.profiler.launch.requests import Device, device_of, request_for
 from trainplan.profiler.launch.script import LauncherKind, launch_script
@@ -35,6 +37,8 @@ class MeasureOptions:
     seq_length: int | None
     precision: Precision | None
     quick: bool
+    budget: float | None
+    """Seconds of the whole run."""
     only: tuple[str, ...]
     optimizer: tuple[str, ...]
     all_links: bool
@@ -63,7 +67,7 @@ class NodeOptions:
     rdzv_endpoint: str | None
     timeout: float
 
-    def launch(self, gpus: int) -> Launch:
+    def launch(self, gpus: int, budget: Budget | None) -> Launch:
         """Processes of this node, which has that many GPUs.
 
         Raises:
@@ -83,6 +87,7 @@ class NodeOptions:
             node_rank=rank,
             rdzv_endpoint=self.rdzv_endpoint or "",
             timeout_seconds=self.timeout,
+            budget=budget,
         )
 
 
@@ -98,6 +103,8 @@ def command(
     as_json: bool,
 ) -> None:
     """Measure, write the profile and print it."""
+    seconds = wanted.budget
+    budget = Budget(seconds, monotonic() + seconds) if seconds else None
     if print_launch:
         gpus = nodes.nproc_per_node or default_nproc(num_gpus())
         write(launch_script(print_launch, _command_line(), nodes.nnodes, gpus))
@@ -106,7 +113,7 @@ def command(
     page = ReportFile(report, force)
     page.check()
     gpus = num_gpus()
-    where, device = nodes.launch(gpus), device_of(gpus)
+    where, device = nodes.launch(gpus, budget), device_of(gpus)
     request = wanted.request(device, where.nproc_per_node)
     with TaskBar("measuring") as bar:
         profile = measured_here(request, where, Files.beside(output), bar, gpus, restart=restart)

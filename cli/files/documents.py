@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeGuard, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -22,7 +22,9 @@ OTHERS = {MISSING: "is missing", UNKNOWN: "is unknown"}
 """Slips that are told beside the first one."""
 LISTED = 4
 """So many of them."""
-NESTED_TOO_DEEPLY = "nested too deeply"
+MOST_NESTED = 64
+"""Lists and mappings within each other; no document of ours has ten."""
+NESTED_TOO_DEEPLY = f"nested too deeply: {MOST_NESTED} lists and mappings within each other at most"
 SpecT = TypeVar("SpecT", bound=Spec)
 
 
@@ -226,12 +228,27 @@ def _yaml(path: Path, text: str, entries: str = "") -> Document:
 
 
 def _mapping(path: Path, values: object) -> dict[str, object]:
+    if nested_too_deeply(values):
+        raise FileError(f"{path}: {NESTED_TOO_DEEPLY}")
     if not isinstance(values, dict):
         raise FileError(f"{path}: expected fields and values, got {_kind(values)}")
     wrong = next((key for key in values if not isinstance(key, str)), None)
     if wrong is not None:
         raise FileError(f"{path}: field name {wrong!r} is not a word")
     return values
+
+
+def nested_too_deeply(value: object) -> bool:
+    """Are there lists or mappings in so many others that what walks them would run out of stack?"""
+    level = [value]
+    for _ in range(MOST_NESTED + 1):
+        parts = (one.values() if isinstance(one, dict) else one for one in level if _is_nest(one))
+        level = [part for some in parts for part in some if _is_nest(part)]
+    return bool(level)
+
+
+def _is_nest(value: object) -> TypeGuard[dict[object, object] | list[object]]:
+    return isinstance(value, dict | list)
 
 
 def _kind(value: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator, Sequence
 
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.spec.evidence.profile import Origin, Profile
@@ -26,7 +27,24 @@ def measured_here(
     if content is None:
         return None
     place = Place(device_of(gpus), 0, where.nproc_per_node, 0, where.nproc_per_node)
-    return profile_of(content, _origin(content, bar.seconds), notes(request, place))
+    said = (*left_out_notes(content, sys.argv[1:]), *notes(request, place))
+    return profile_of(content, _origin(content, bar.seconds), said)
+
+
+def left_out_notes(content: JournalContent, words: Sequence[str]) -> Iterator[str]:
+    """What a budget had no time for, and the command that measures it."""
+    left = content.left_out
+    if left is None:
+        return
+    counts = ", ".join(f"{item} {len(keys)}" for item, keys in left.keys.items())
+    number = sum(map(len, left.keys.values()))
+    start = "" if content.done else " (its start took all of it: give more)"
+    again = [word for word in words if word not in ("--restart", "--force")]
+    yield (
+        f"the budget of {left.budget_seconds:g} s{start} left out {number} of "
+        f"{number + len(content.done)} tasks: {counts}; the same command goes on with them, with a "
+        f"budget of its own: {shlex.join(('plan', *again, '--force'))}"
+    )
 
 
 def _origin(content: JournalContent, seconds: float) -> Origin:

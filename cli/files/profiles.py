@@ -14,14 +14,14 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration import agreed
 from trainplan.costmodel.measured.host import with_measured_drives
-from trainplan.costmodel.measured.profile import measured_links
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.base import Sourced, Spec
-from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
+from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.calibration import SCHEMA as CALIBRATION_SCHEMA
 from trainplan.costmodel.spec.evidence.calibration import Calibration
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.evidence.profile import SCHEMA, Profile
+from trainplan.profiler.fit.machines import cluster_of
 from trainplan.profiler.fit.merge import merged
 
 ABOVE_ZERO = ("flop_factor", "bus_gb_per_s", "max_efficiency", "value")
@@ -98,19 +98,6 @@ def _numbers(profile: Profile) -> Iterator[tuple[tuple[str, ...], bool]]:
     for name, number in profile.device or ():
         if isinstance(number, Sourced) and name != "host_factor":
             yield ("device", name), number.value > 0
-
-
-def cluster_of(profile: Profile) -> ClusterSpec:
-    """The machines a profile was measured on, as a cluster."""
-    group = NodeGroup(
-        gpu=profile.gpu,
-        device=profile.device,
-        num_nodes=profile.num_nodes,
-        gpus_per_node=profile.gpus_per_node,
-    )
-    links = measured_links(profile)
-    name = f"{profile.num_nodes}x{profile.gpus_per_node}:{profile.gpu}"
-    return ClusterSpec(name=name, groups=(group,), links=links)
 
 
 def machines_of(text: str, measured: Measured) -> tuple[ClusterSpec, Measured]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_records
-from trainplan.cli.files.documents import NESTED_TOO_DEEPLY
+from trainplan.cli.files.documents import NESTED_TOO_DEEPLY, nested_too_deeply
 from trainplan.cli.render.parts.text import plural
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base.validation_errors import complaints
@@ -73,6 +73,8 @@ def _values(path: Path, number: int, line: str) -> object:
         raise FileError(f"{path}:{number}: not JSON: {error}") from error
     except RecursionError as error:
         raise FileError(f"{path}:{number}: {NESTED_TOO_DEEPLY}") from error
+    if nested_too_deeply(values):
+        raise FileError(f"{path}:{number}: {NESTED_TOO_DEEPLY}")
     return values
 
 

@@ -23,7 +23,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     Timing,
 )
-from trainplan.profiler.fit.coverage import KnownQuantity, next_measurement
+from trainplan.profiler.fit.coverage import KnownQuantity, most_doubtful, next_measurement
 from trainplan.profiler.fit.merge import has_spec, spec_of
 
 SHOWN_FAILURES = 5
@@ -139,7 +139,7 @@ def coverage_page(
 ) -> Iterator[RenderableType]:
     """Every quantity with where it comes from, and the most useful next measurement."""
     yield headline(profile)
-    columns = (Words("Quantity"), Words("from"), "points", "off by", "share of a step")
+    columns = (Words("Quantity"), Words("from"), "points", "doubtful", "off by", "share of a step")
     yield grid(
         columns,
         (
@@ -147,6 +147,7 @@ def coverage_page(
                 one.quantity.name,
                 Text(one.kind, style="green" if one.kind == "measured" else "yellow"),
                 str(one.points) if one.points else "",
+                f"{one.doubtful} of {one.timings}" if one.doubtful else "",
                 percent(one.scatter_fraction, 0) if one.scatter_fraction else "",
                 percent(one.share, 0) if one.share else "",
             )
@@ -158,18 +159,24 @@ def coverage_page(
         yield failures_part(profile)
     if profile.notes:
         yield notes_part(profile.notes)
-    best = next_measurement(known)
+    yield section("Next", *_advice(known, job))
+
+
+def _advice(known: Sequence[KnownQuantity], job: str) -> Iterator[str]:
+    """The most useful measurement, first or again, and its command."""
+    best = next_measurement(known) or most_doubtful(known)
     if best is None:
-        yield section(
-            "Next", "all that counts is measured; `plan calibrate` corrects by whole steps"
-        )
+        yield "all that counts is measured; `plan calibrate` corrects by whole steps"
         return
-    yield section(
-        "Next",
-        f"plan profile --only {best.quantity.item} --output more.json",
-        f"would shrink the error most: {best.quantity.name}: {best.kind}, "
-        f"{percent(best.share, 0)} of a step of {job}; give both files with --profile",
-    )
+    yield f"plan profile --only {best.quantity.item} --output more.json"
+    says = f"{best.kind}, {percent(best.share, 0)} of a step of {job}"
+    if best.kind == "measured" or not best.doubt:
+        noise = percent(best.noise_fraction or 0.0, 0)
+        says = f"{best.doubtful} of {best.timings} timings are doubtful, off by {noise}; {says}"
+        yield f"repeat it while nothing else runs: {best.quantity.name}: {says}"
+    else:
+        yield f"would shrink the error most: {best.quantity.name}: {says}"
+    yield "give both files with --profile; of a doubtful timing and a clean one the latter counts"
 
 
 def _flags(profile: Profile) -> Iterator[Flag]:

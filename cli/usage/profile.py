@@ -16,6 +16,7 @@ from trainplan.cli.options.names import (
     PRECISIONS,
 )
 from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options.parameters import second_count
 from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
 
 LOCAL = Path("profile.json")
@@ -41,7 +42,16 @@ WANTED = (
         help="Measure whole layers as this runtime trains them; may be repeated. [default: plain "
         "PyTorch, and Megatron-LM where megatron-core is installed]",
     ),
-    click.option("--quick", is_flag=True, help="One minute: fewer sizes, fewer repeats."),
+    click.option(
+        "--quick", is_flag=True, help="A shorter list, about a minute: fewer sizes, fewer repeats."
+    ),
+    click.option(
+        "--budget",
+        metavar="TIME",
+        callback=second_count,
+        help="End in this time, start included, such as 60s or 5m: of the list, with --quick of "
+        "the shorter one, what tells most of a step goes first; the answer says what was left out.",
+    ),
     click.option(
         "--only",
         multiple=True,

@@ -138,7 +138,8 @@ FIELDS = {
     "PowerPoint.state": "What the GPU does: `idle`, or the load.",
     "PowerPoint.watts": "Mean power.",
     "PowerPoint.joules_per_call": "Energy of one call of the load.",
-    "Done.record": "`done`; others are `header`, `start`, `interrupted`, `failed` and `remark`.",
+    "Done.record": "`done`; others are `header`, `start`, `interrupted`, `failed`, `remark` and "
+    "`left out`. A task measured again has several.",
     "Done.item": "Item of the task.",
     "Done.key": "Name of the task in its item.",
     "Done.points": "What it gave, as in the profile.",
@@ -182,7 +183,8 @@ def _journal() -> Lines:
     """What a task leaves in the journal."""
     yield from ("## The journal", "")
     yield f"`OUTPUT.journal.jsonl`: schema `{SCHEMA}`, one record a line, on the drive"
-    yield "as soon as it is known. A task that ended well leaves this one, with all that was timed:"
+    yield "as soon as it is known. Each ends with `crc32`, the checksum of its text without it."
+    yield "A task that ended well leaves this one, with all that was timed:"
     yield from ("", *table(("key", "meaning"), _fields(Done)))
     yield from ("### samples[]", "")
     yield f"At most {MOST_SAMPLES} of each timing, of more evenly spaced ones. Its median, spread"

@@ -288,7 +288,7 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
 def _document(text: str) -> dict[str, dict[str, Json]]:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"not JSON: {error}") from error
     if not isinstance(document, dict) or "schema" not in document:
         raise SpecError("no plan: the key 'schema' is missing; `plan search --output` writes plans")

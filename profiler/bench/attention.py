@@ -187,4 +187,4 @@ def _switch(*enabled: bool) -> None:
     switches.enable_math_sdp(single)
 
 
-ATTENTION = Item("attention", "core of causal attention", attention_tasks)
+ATTENTION = Item("attention", "core of causal attention", attention_tasks, 1.2)

@@ -218,4 +218,4 @@ def at_once(
     ended.result()
 
 
-DRIVE = Item("drive", "reading and writing the drive of --scratch", drive_tasks)
+DRIVE = Item("drive", "reading and writing the drive of --scratch", drive_tasks, 6.0)

@@ -102,5 +102,5 @@ def _head(request: Request, place: Place, tokens: int, rows: int, clock: Clock) 
     )
 
 
-EMBEDDING = Item("embedding", "token embedding", partial(end_tasks, "embedding"))
-HEAD = Item("head", "final norm, output projection and loss", partial(end_tasks, "head"))
+EMBEDDING = Item("embedding", "token embedding", partial(end_tasks, "embedding"), 1.2)
+HEAD = Item("head", "final norm, output projection and loss", partial(end_tasks, "head"), 1.2)

@@ -85,4 +85,4 @@ RUNTIMES: Mapping[str, Callable[[Request, Place], Iterator[MeasurementTask]]] = 
     MEGATRON: megatron_tasks,
 }
 """Runtimes whose layers can be run here, and the tasks that do."""
-LAYER = Item("layer", "whole layers: forward, backward, bytes kept", layer_tasks)
+LAYER = Item("layer", "whole layers: forward, backward, bytes kept", layer_tasks, 2.0)

@@ -100,4 +100,6 @@ def _train(make: Tensors) -> None:
         adam.step()
 
 
-MEMORY = Item("memory", "memory of context, communicators and allocator", memory_tasks)
+MEMORY = Item(
+    "memory", "memory of context, communicators and allocator", memory_tasks, goes_first=True
+)

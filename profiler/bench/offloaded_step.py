@@ -142,5 +142,8 @@ def _begin(threads: int, place: Place) -> None:
 
 
 OFFLOADED_STEP = Item(
-    "offloaded_step", "a step whose weights and states lie on the drive of --scratch", step_tasks
+    "offloaded_step",
+    "a step whose weights and states lie on the drive of --scratch",
+    step_tasks,
+    30.0,
 )

@@ -144,4 +144,4 @@ def _adam(size: int, device: str) -> tuple[Tensor, Callable[[], object]]:
 
 
 OPTIMIZER = Item("optimizer", "a step of Adam, or others, on the device", device_tasks)
-CPU_ADAM = Item("cpu_adam", "a step of Adam in host memory (torch's fused kernel)", host_tasks)
+CPU_ADAM = Item("cpu_adam", "a step of Adam in host memory (torch's fused kernel)", host_tasks, 2.0)

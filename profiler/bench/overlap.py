@@ -290,4 +290,4 @@ def _finish(works: Iterable[Work]) -> None:
         work.wait()
 
 
-OVERLAP = Item("overlap", "products beside collectives, messages and copies", overlap_tasks)
+OVERLAP = Item("overlap", "products beside collectives, messages and copies", overlap_tasks, 2.0)

@@ -212,4 +212,5 @@ POWER = Item(
     "power",
     "power idle and under load, of one GPU and of all of a node; energy of a product and a layer",
     power_tasks,
+    3.0,
 )

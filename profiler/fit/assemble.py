@@ -99,7 +99,7 @@ def condensed(notes: Sequence[str]) -> tuple[str, ...]:
     if len(noise) <= SHOWN_NOISE:
         return tuple(notes)
     others = [note for note in notes if note not in noise]
-    more = f"{NOISE} {len(noise) - 1} more such remarks, one an item, are in the journal"
+    more = f"{NOISE} {len(noise) - 1} more such remarks are in the journal"
     return (noise[0], more, *others)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 from trainplan.costmodel.machine.hardware import STRIDED, STRIDED_GROUPS, Provenance, SourceKind
 from trainplan.costmodel.measured.host import DRIVE_WAYS
@@ -17,6 +18,8 @@ from trainplan.profiler.fit.quantities import (
     Standing,
     other_kernels,
 )
+from trainplan.profiler.journal.attempts import DOUBTFUL, noise_fraction
+from trainplan.profiler.journal.samples import timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +33,26 @@ class KnownQuantity:
     """Typical relative error; of what no estimate takes none."""
     share: float
     """Of the step the estimate was asked for."""
+    timings: int = 0
+    """Of its points."""
+    doubtful: int = 0
+    """Of them, those with a flag that another time may clear."""
+    noise_fraction: float | None = None
+    """How far its timings are off on average; null where none says."""
+    quiet_fraction: float = ERRORS["measured"]
+    """What it would scatter by if it were measured as the others were."""
 
     @property
     def doubt(self) -> float:
-        """Part of the step time that measuring it would make sure of.
+        """Part of the step time that measuring it, or measuring it again, would make sure of.
 
-        Source: a term with this share of the step moves it by share times scatter; measured, it
-        would still scatter by ERRORS, so the difference is what is won.
+        Source: a term with this share of the step moves it by share times scatter; measured,
+        it would still scatter, so the difference is what is won. Of what was measured, the scatter
+        of its timings alone: that of a curve about its points is not less in another run.
         """
-        return self.share * max(0.0, self.scatter_fraction - ERRORS["measured"])
+        if self.kind == "measured":
+            return self.share * max(0.0, (self.noise_fraction or 0.0) - ERRORS["measured"])
+        return self.share * max(0.0, self.scatter_fraction - self.quiet_fraction)
 
 
 def coverage(
@@ -50,14 +64,38 @@ def coverage(
     them.
     """
     listed = [one for one in QUANTITIES if not _strided(one) or _said(one, provenance)]
-    known = (_known(quantity, profile, provenance, terms, step_time_s) for quantity in listed)
+    quiet = max(ERRORS["measured"], noise_of(profile.points) or 0.0)
+    known = (
+        replace(_known(quantity, profile, provenance, terms, step_time_s), quiet_fraction=quiet)
+        for quantity in listed
+    )
     return tuple(one for one in known if one.points or not one.quantity.apart)
 
 
 def next_measurement(known: Sequence[KnownQuantity]) -> KnownQuantity | None:
-    """The quantity whose measurement would shrink the error most; null where none is left."""
-    open_ones = [one for one in known if one.kind != "measured" and one.doubt > 0]
+    """The quantity whose measurement, first or again, would shrink the error most; null: none."""
+    open_ones = [one for one in known if one.doubt > 0]
     return max(open_ones, key=lambda one: one.doubt, default=None)
+
+
+def most_doubtful(known: Sequence[KnownQuantity]) -> KnownQuantity | None:
+    """The quantity most of whose timings are doubtful, where most of all are; null: nowhere."""
+    if 2 * sum(one.doubtful for one in known) <= sum(one.timings for one in known):
+        return None
+    return max(known, key=lambda one: one.doubtful, default=None)
+
+
+def noise_of(points: Sequence[Point]) -> float | None:
+    """How far timings are off on average; null without one whose repeats are known.
+
+    Source: derived; the mean, as a step is the sum of what is timed.
+    """
+    noises = [
+        noise_fraction(one.time)
+        for one in timings(points)
+        if one.time.repeats > 1 and "stated" not in one.time.flags
+    ]
+    return fmean(noises) if noises else None
 
 
 def _known(
@@ -67,17 +105,29 @@ def _known(
     terms: Terms,
     step_time_s: float,
 ) -> KnownQuantity:
-    points = sum(_gives(quantity, point) for point in profile.points)
-    kind = _standing(quantity, profile, provenance)
+    points = [point for point in profile.points if _gives(quantity, point)]
+    kind, noise = _standing(quantity, profile, provenance), noise_of(points)
     scatters = [
         value
         for name, value in profile.scatter_fraction.items()
         if quantity.curve and quantity.curve in name and _strided(quantity) == (STRIDED in name)
     ]
-    scatter = max(scatters) if kind == "measured" and scatters else ERRORS[kind]
+    scatter = ERRORS[kind]
+    if kind == "measured":  # by these timings and their curves, not by those of others
+        scatter = max([*scatters, *([noise] if noise is not None else [])], default=scatter)
     names = _terms(quantity, num_nodes=profile.num_nodes)
     share = sum(getattr(terms, name) for name in names) / step_time_s
-    return KnownQuantity(quantity, kind, points, scatter, max(0.0, share))
+    times = [one.time for one in timings(points)]
+    return KnownQuantity(
+        quantity,
+        kind,
+        len(points),
+        scatter,
+        max(0.0, share),
+        timings=len(times),
+        doubtful=sum(bool(DOUBTFUL & set(time.flags)) for time in times),
+        noise_fraction=noise,
+    )
 
 
 def _terms(quantity: Quantity, *, num_nodes: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import Point, Profile, Timing
 from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.profiler.fit.points import fitted
+from trainplan.profiler.journal.attempts import DOUBTFUL
 
 AGREE = 3.0
 """Timings agree within that many times their spread.
@@ -37,7 +38,8 @@ def merged(profiles: Sequence[Profile]) -> Profile:
     """All points of all profiles, what several of them measured once, and the curves through them.
 
     By several: the mean where they agree, else the slower one, and a note names it: the slowest
-    node sets the pace. A profile given twice counts once.
+    node sets the pace. Of a doubtful timing and one that is not the latter counts. A profile given
+    twice counts once.
 
     Raises:
         SpecError: They are of different GPUs.
@@ -168,12 +170,19 @@ def _result(name: str) -> bool:
 def _pooled(one: Point, other: Point, notes: list[str]) -> Point:
     timings = {name: value for name, value in one if isinstance(value, Timing)}
     others = {name: value for name, value in other if isinstance(value, Timing)}
-    both = {name: _mean(timings[name], others[name]) for name in timings.keys() & others.keys()}
-    odd = [name for name in both if not _agree(timings[name], others[name])]
+    pairs = {name: (timings[name], others[name]) for name in timings.keys() & others.keys()}
+    both = {name: _clean(*pair) or _mean(*pair) for name, pair in pairs.items()}
+    odd = [name for name, pair in pairs.items() if not _clean(*pair) and not _agree(*pair)]
     if odd:
         notes.append(f"{_text(one)}: measured twice and not the same; the slower one is used")
         return max(one, other, key=_total)
     return one.model_copy(update=both) if both else other
+
+
+def _clean(one: Timing, other: Timing) -> Timing | None:
+    """The one without a flag that another time may clear, where the other has one."""
+    clean = [time for time in (one, other) if not DOUBTFUL & set(time.flags)]
+    return clean[0] if len(clean) == 1 else None
 
 
 def _agree(one: Timing, other: Timing) -> bool:

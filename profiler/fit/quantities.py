@@ -42,7 +42,8 @@ ERRORS: Mapping[Standing, float] = {
     "other kernels only": 0.0,
     "not used by estimates": 0.0,
 }
-"""Typical relative error of a number by where it comes from.
+"""Typical relative error of a number by where it comes from; `measured` stands for timings that do
+not say how they scatter.
 
 Source: `measured` and `fitted` from the scatter of the recorded samples in tests/replay (3 to 8 %);
 `datasheet` from sustained bandwidth over nominal in examples/accuracy (0.75 to 0.95); `assumed`

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import hypot
 from statistics import median
 
-from pydantic import NonNegativeInt, PositiveFloat
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.evidence.profile import Flag
+from trainplan.costmodel.spec.evidence.profile import Flag, Timing
 from trainplan.profiler.host.nvml import driver
 from trainplan.profiler.task import Clock, Place
 from trainplan.profiler.torch_on_use import torch
@@ -19,68 +20,102 @@ PRODUCT_SIZE = {"cuda": 8192, "cpu": 512}
 NOISE = "noisy neighbour or throttling:"
 """How notes of it begin."""
 TOLERANCE_FRACTION = {"cuda": 0.03, "cpu": 0.10}
-"""A slower or faster product is remarked upon."""
+"""A slower or faster product is remarked upon, where it is known well enough to tell."""
 
 
 class State(Spec):
-    """How a rank runs compared with the start."""
+    """How a rank runs compared with the usual of this run."""
 
     rank: NonNegativeInt
     host: str
     ratio: PositiveFloat
-    """Seconds of the product over those at the start."""
+    """Seconds of the product over the median of all times before."""
+    half_width_fraction: NonNegativeFloat = 0.0
+    """How far the ratio may be off by the scatter of the product itself."""
     slowed_by: tuple[str, ...] = ()
+
+    def is_odd(self, tolerance: float) -> bool:
+        """Does it run differently, beyond what the product scatters by?"""
+        return abs(self.ratio - 1) > tolerance + self.half_width_fraction
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The machine is not as it was."""
+    """The machine is not as usual."""
 
     flag: Flag
     note: str
+    ranks: frozenset[int]
+    """Where: what other ranks measured alone is none the worse."""
 
 
 @dataclass(slots=True)
 class Canary:
-    """The fixed product on this rank, and how long it took at the start."""
+    """The fixed product on this rank, and how long it took so far."""
 
     place: Place
     host: str
     clock: Clock
     product: Callable[[], object]
-    first_seconds: float = field(init=False)
+    times: list[Timing] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.first_seconds = self.clock.time(self.product).seconds
+        self.times.append(self.clock.time(self.product))
+
+    @property
+    def first_seconds(self) -> float:
+        """At the start."""
+        return self.times[0].seconds
 
     def state(self) -> State:
-        """How this rank runs now; a product that differs is timed once more, as chance would."""
-        ratio = self._ratio()
-        if abs(ratio - 1) > TOLERANCE_FRACTION[self.place.device]:
-            ratio = min(ratio, self._ratio(), key=lambda value: abs(value - 1))
-        slowed_by = _slowed_by(self.place)
-        return State(rank=self.place.rank, host=self.host, ratio=ratio, slowed_by=slowed_by)
+        """How this rank runs now; a product that differs is timed once more, as chance would.
 
-    def _ratio(self) -> float:
-        return self.clock.time(self.product).seconds / self.first_seconds
+        The usual is the median of all times, so a start in a bad moment does not make all that
+        follows look odd.
+        """
+        usual = median(time.seconds for time in self.times)
+        scatter = median(time.half_width_fraction for time in self.times)
+        found = self._state(usual, scatter)
+        if found.is_odd(TOLERANCE_FRACTION[self.place.device]):
+            found = min(found, self._state(usual, scatter), key=lambda one: abs(one.ratio - 1))
+        return found
+
+    def _state(self, usual: float, scatter: float) -> State:
+        """The product now.
+
+        Source: errors that are independent add in squares, so the ratio of two times is off by the
+        root of the sum of the squares of what each is off by.
+        """
+        now = self.clock.time(self.product)
+        self.times.append(now)
+        return State(
+            rank=self.place.rank,
+            host=self.host,
+            ratio=now.seconds / usual,
+            half_width_fraction=hypot(now.half_width_fraction, scatter),
+            slowed_by=_slowed_by(self.place),
+        )
 
 
 def changes(states: Sequence[State], item: str, place: Place) -> Iterator[Change]:
-    """What differs from the start after an item, of all ranks in a sentence or two."""
+    """What differs from the usual after tasks of an item, of all ranks in a sentence or two."""
     tolerance = TOLERANCE_FRACTION[place.device]
-    odd = [state for state in states if abs(state.ratio - 1) > tolerance]
+    odd = [state for state in states if state.is_odd(tolerance)]
     if odd:
         most = max(odd, key=lambda state: abs(state.ratio - 1))
         yield Change(
             "drift",
             f"{NOISE} after item {item} a fixed matrix product took "
-            f"{most.ratio:.2f} times as long as at the start on rank {most.rank} of {most.host}, "
+            f"{most.ratio:.2f} times as long as usual on rank {most.rank} of {most.host}, "
             f"and differed by more than {tolerance:.0%} on {len(odd)} of {len(states)} ranks",
+            frozenset(state.rank for state in odd),
         )
     for state in states:
         for reason in state.slowed_by:
             where = f"the GPU of rank {state.rank} on {state.host}"
-            yield Change("throttled", f"{where} was slowed down by {reason}")
+            yield Change(
+                "throttled", f"{where} was slowed down by {reason}", frozenset({state.rank})
+            )
 
 
 def canary(place: Place, host: str, clock: Clock) -> Canary:

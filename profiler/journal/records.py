@@ -2,6 +2,7 @@
 
 A task is written down when it starts and when it ends. One that started and did not end stopped the
 whole run; it is tried once more, and after a second time it is passed over and listed as failed.
+A task that is there twice was measured again, as its timings were doubtful.
 """
 
 from __future__ import annotations
@@ -11,18 +12,28 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.validation_errors import first_complaint
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.evidence.profile import Failure, Flag, Host, Point, Software, Timing
-from trainplan.profiler.journal.samples import Samples, replayed, timings
+from trainplan.costmodel.spec.evidence.profile import Failure, Flag, Host, Point, Software
+from trainplan.profiler.journal.attempts import MOST_ATTEMPTS, Attempt, best_known, doubt_of
+from trainplan.profiler.journal.samples import Samples, timings
+from trainplan.profiler.journal.seals import sealed, unsealed
 from trainplan.profiler.task import Request
 
 SCHEMA = "trainplan/profile-journal/v1"
 MOST_STARTS = 2
 """A task that started this often and never ended is passed over."""
+REDO = "its task is measured again"
 AGAIN = "remove the journal, or measure anew with --restart"
 
 
@@ -89,7 +100,7 @@ class Failed(Spec):
 
 
 class Remark(Spec):
-    """Something to know about tasks that ended before."""
+    """Something to know about tasks that ended before, of each the last time."""
 
     record: Literal["remark"] = "remark"
     item: str
@@ -99,8 +110,17 @@ class Remark(Spec):
     note: str
 
 
+class LeftOut(Spec):
+    """What a run ended without, as its budget was spent."""
+
+    record: Literal["left out"] = "left out"
+    budget_seconds: PositiveFloat
+    keys: Mapping[str, tuple[str, ...]]
+    """Of tasks, by item."""
+
+
 Record = Annotated[
-    Header | Start | Interrupted | Done | Failed | Remark, Field(discriminator="record")
+    Header | Start | Interrupted | Done | Failed | Remark | LeftOut, Field(discriminator="record")
 ]
 RECORDS: TypeAdapter[Record] = TypeAdapter(Record)
 
@@ -126,13 +146,17 @@ class JournalContent:
     """Ended well or failed: nothing to measure again."""
     starts: Mapping[TaskName, int]
     """How often a task that never ended has stopped the run."""
-    seconds: float
-    """Spent in tasks that ended well."""
+    seconds: Mapping[TaskName, tuple[float, ...]]
+    """Spent in each task that ended well, every time."""
+    doubts: Mapping[TaskName, float]
+    """Tasks that another time may know better, with the noise of their timings."""
+    left_out: LeftOut | None = None
+    """What the last run had no time for, without what was measured since."""
 
 
 def line_of(record: Record) -> str:
     """The record as a line of the journal."""
-    return record.model_dump_json(by_alias=True, exclude_defaults=False) + "\n"
+    return sealed(record.model_dump_json(by_alias=True, exclude_defaults=False)) + "\n"
 
 
 def read_journal(text: str) -> JournalContent:
@@ -144,29 +168,30 @@ def read_journal(text: str) -> JournalContent:
     records = _records(text)
     if not records or not isinstance(records[0], Header):
         raise SpecError(f"the journal does not begin with a header of {SCHEMA}: {AGAIN}")
-    starts = _starts(records)
-    settled = [record for record in records if isinstance(record, Done | Failed)]
-    done = [record for record in settled if isinstance(record, Done)]
-    remarks = [record for record in records if isinstance(record, Remark)]
+    attempts = _attempts(records)
+    points = {name: best_known(times) for name, times in attempts.items()}
+    failed = {TaskName(r.item, r.key): r.failure for r in records if isinstance(r, Failed)}
+    done = frozenset(attempts) | frozenset(failed)
     return JournalContent(
         header=records[0],
-        points=tuple(
-            flagged(point, _flags_of(record, remarks))
-            for record in done
-            for point in replayed(record.points, record.samples)
-        ),
-        failures=tuple(dict.fromkeys(r.failure for r in settled if isinstance(r, Failed))),
-        notes=tuple(dict.fromkeys(remark.note for remark in remarks if remark.note)),
-        done=frozenset(TaskName(record.item, record.key) for record in settled),
-        starts=starts,
-        seconds=sum(record.seconds for record in done),
+        points=tuple(point for found in points.values() for point in found),
+        failures=tuple(dict.fromkeys(why for name, why in failed.items() if name not in attempts)),
+        notes=tuple(dict.fromkeys(r.note for r in records if isinstance(r, Remark) if r.note)),
+        done=done,
+        starts=_starts(records),
+        seconds={name: tuple(one.seconds for one in times) for name, times in attempts.items()},
+        doubts={
+            name: doubt_of(found)
+            for name, found in points.items()
+            if doubt_of(found) and len(attempts[name]) < MOST_ATTEMPTS and name not in failed
+        },
+        left_out=_left_out(records, done),
     )
 
 
 def _records(text: str) -> list[Record]:
-    lines = text.split("\n")[:-1]  # what follows the last line break was cut off
     records = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(unsealed(text, "the journal", REDO, AGAIN), start=1):
         try:
             records.append(RECORDS.validate_json(line))
         except ValidationError as error:
@@ -175,6 +200,32 @@ def _records(text: str) -> list[Record]:
                 f"({first_complaint(error).text}): {AGAIN}"
             ) from error
     return records
+
+
+def _attempts(records: Iterable[Record]) -> Mapping[TaskName, list[Attempt]]:
+    """Every time that a task ended well; remarks are of the last one before them."""
+    attempts: dict[TaskName, list[Attempt]] = {}
+    for record in records:
+        if isinstance(record, Done):
+            times = attempts.setdefault(TaskName(record.item, record.key), [])
+            times.append(Attempt(record.points, record.samples, record.seconds))
+        elif isinstance(record, Remark):
+            for key in record.keys:
+                for attempt in attempts.get(TaskName(record.item, key), [])[-1:]:
+                    attempt.flags.extend(record.flags)
+    return attempts
+
+
+def _left_out(records: Iterable[Record], done: frozenset[TaskName]) -> LeftOut | None:
+    last = [record for record in records if isinstance(record, LeftOut)][-1:]
+    for record in last:
+        keys = {
+            item: tuple(key for key in keys if TaskName(item, key) not in done)
+            for item, keys in record.keys.items()
+        }
+        left = {item: some for item, some in keys.items() if some}
+        return record.model_copy(update={"keys": left}) if left else None
+    return None
 
 
 def _starts(records: Iterable[Record]) -> Mapping[TaskName, int]:
@@ -188,21 +239,6 @@ def _starts(records: Iterable[Record]) -> Mapping[TaskName, int]:
         elif isinstance(record, Done | Failed):
             del starts[TaskName(record.item, record.key)]
     return {name: count for name, count in starts.items() if count > 0}
-
-
-def _flags_of(record: Done, remarks: Iterable[Remark]) -> tuple[Flag, ...]:
-    mine = (r for r in remarks if r.item == record.item and record.key in r.keys)
-    return tuple(flag for remark in mine for flag in remark.flags)
-
-
-def flagged(point: Point, flags: Iterable[Flag]) -> Point:
-    """The point with flags on each of its timings."""
-    changed = {
-        name: value.model_copy(update={"flags": tuple(dict.fromkeys((*value.flags, *flags)))})
-        for name, value in point
-        if isinstance(value, Timing)
-    }
-    return point.model_copy(update=changed)
 
 
 def must_match(mine: Header, found: Header) -> None:

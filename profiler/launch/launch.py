@@ -17,13 +17,14 @@ from pathlib import Path
 from subprocess import DEVNULL, Popen
 from subprocess import run as run_process
 from tempfile import TemporaryDirectory
-from time import sleep
+from time import monotonic, sleep
 
 from trainplan.costmodel.base import SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.journal.file import JournalFile, only_run
 from trainplan.profiler.journal.records import Interrupted, JournalContent, TaskName
+from trainplan.profiler.launch.agenda import Budget
 from trainplan.profiler.task import Request
 from trainplan.profiler.watch.heartbeat import read_beats
 from trainplan.profiler.watch.processes import die_with_parent, end
@@ -31,6 +32,11 @@ from trainplan.profiler.watch.watch import Progress, Watch, died, hung
 
 POLL_SECONDS = 0.1
 CPU_PROCESSES = 2
+LEAST_SECONDS = 15.0
+"""With less of a budget left no fresh processes start.
+
+Source: derived. They import torch and connect in 5 to 15 s, and nothing is left for tasks.
+"""
 COUNT_GPUS = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 0)"
 
 
@@ -46,6 +52,8 @@ class Launch:
     """`host:port` of node 0, where there are several nodes."""
     timeout_seconds: float = 60.0
     """Longest time for one task."""
+    budget: Budget | None = None
+    """Of the whole run, start included, which node 0 keeps; none: all is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +97,9 @@ def run(
         if where.node_rank == 0 and restart:
             JournalFile(files.journal).remove()
         while not _measured(request, where, files, on_progress, module):
-            pass  # fresh processes go on from the journal; every launch settles some task
+            # fresh processes go on from the journal; every launch settles some task
+            if where.budget and monotonic() >= where.budget.until - LEAST_SECONDS:
+                break
         return JournalFile(files.journal).content() if where.node_rank == 0 else None
 
 
@@ -156,11 +166,15 @@ def _command(where: Launch, files: Files, folder: Path, module: str) -> list[str
             *("--nnodes", str(where.nnodes), "--node-rank", str(where.node_rank)),
             *("--rdzv-backend", "static", "--rdzv-endpoint", where.rdzv_endpoint),
         ]
+    budget: list[str] = []
+    if where.budget and where.node_rank == 0:
+        budget = ["--budget", repr(where.budget.seconds), repr(where.budget.until)]
     return [
         *(sys.executable, "-m", "torch.distributed.run", *rendezvous),
         *("--nproc-per-node", str(where.nproc_per_node), "-m", module),
         *("--request", str(folder / "request.json"), "--journal", str(files.journal.absolute())),
         *("--status", str(folder), "--deadline", str(where.timeout_seconds)),
+        *budget,
     ]
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Literal
 
-from trainplan.costmodel.base import PlanError, SpecError
-from trainplan.costmodel.spec.evidence.profile import Failure, Point
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec.evidence.profile import Failure
 from trainplan.profiler.host.canary import NOISE, Canary, State, changes
 from trainplan.profiler.host.clock import DeviceClock
 from trainplan.profiler.journal.file import JournalFile
@@ -21,23 +19,19 @@ from trainplan.profiler.journal.records import (
     Done,
     Failed,
     Header,
+    JournalContent,
     Record,
     Remark,
     Start,
     TaskName,
     must_match,
 )
-from trainplan.profiler.journal.samples import Book, Samples, labelled
+from trainplan.profiler.launch.agenda import Agenda, Turn
+from trainplan.profiler.launch.outcome import Outcome, attempt, described
 from trainplan.profiler.launch.ranks import Ranks
 from trainplan.profiler.task import Item, MeasurementTask, Request
-from trainplan.profiler.torch_on_use import torch
 from trainplan.profiler.watch.heartbeat import Heart
 
-LEFT_ALONE = re.compile(r"timed? ?out|connection (closed|reset|refused)|by peer", re.IGNORECASE)
-"""What torch says on a rank that waited for another one in vain."""
-UNSUPPORTED = re.compile(
-    r"not (yet )?(supported|implemented)|unsupported|does not support|no backend", re.IGNORECASE
-)
 BROKEN_DEVICE = re.compile(r"(CUDA|HIP) error", re.IGNORECASE)
 """An error after which every further call of this process fails too."""
 
@@ -46,18 +40,6 @@ Decision = Literal["run", "done", "pass over"]
 
 class Restart(Exception):  # noqa: N818 (asks for fresh processes, no error)
     """Groups or device are broken: what is left is measured by fresh processes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a task ended on this rank."""
-
-    points: tuple[Point, ...] = ()
-    samples: tuple[Samples, ...] = ()
-    error: str = ""
-    alone: bool = False
-    """The error is that other ranks did not take part."""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +65,7 @@ class Walk:
     heart: Heart
     canary: Canary
     journal: JournalFile
+    now: Callable[[], float] = monotonic
     steps: list[Step] = field(default_factory=list)
 
     @property
@@ -125,9 +108,9 @@ class Walk:
         return ()
 
     def _decisions(self) -> list[Decision]:
-        content = self.journal.content() if self.first else None
-        if content is None:
+        if not self.first:
             return []
+        content = self.content()
         return [
             "done"
             if step.name in content.done
@@ -136,6 +119,17 @@ class Walk:
             else "run"
             for step in self.steps
         ]
+
+    def content(self) -> JournalContent:
+        """What the journal says now.
+
+        Raises:
+            SpecError: It was changed or removed while the run writes to it.
+        """
+        content = self.journal.content()
+        if content is None:
+            raise SpecError("the journal was removed during the run")
+        return content
 
     def note_slow(self, ranks: Sequence[int]) -> None:
         """Write down ranks whose canary is slower than that of the others."""
@@ -148,42 +142,60 @@ class Walk:
         """Write down something to know about all that is measured."""
         self._write(Remark(item="", keys=(), flags=(), note=sentence))
 
-    def run(self) -> None:
-        """Measure all tasks that are not settled, in order.
+    def run(self, agenda: Agenda | None) -> None:
+        """Measure what is not settled, in the order of the agenda, which rank 0 alone has.
 
         Raises:
             Restart: Fresh processes have to go on.
         """
-        done = sum(step.decision == "done" for step in self.steps)
-        for item, steps in groupby(self.steps, key=lambda step: step.item):
-            measured = []
-            for step in steps:
-                if step.decision == "done":
-                    continue
-                self.heart.report_phase("waiting", done=done, total=len(self.steps))
-                if self._settle(step):
-                    measured.append(step.name.key)
+        done, total = sum(step.decision == "done" for step in self.steps), len(self.steps)
+        for step in self.steps:
+            if step.decision == "pass over":
+                why = f"stopped the run {MOST_STARTS} times and is passed over"
+                self._fail(step.name, None, why)
                 done += 1
-            self._watch(item, measured)
-        self.heart.report_phase("waiting", done=done, total=len(self.steps))
+        try:
+            while (turn := self._turn(agenda, done, total)).does != "end":
+                if turn.does == "check":
+                    self._watch(agenda)
+                    continue
+                total += turn.does == "repeat"
+                self._settle(self.steps[turn.step], turn.step, agenda)
+                done += 1
+        except Restart:
+            self._leave_out(agenda)  # a budget may have no time for fresh processes
+            raise
+        self._leave_out(agenda)
+        self.heart.report_phase("waiting", done=done, total=total)
 
-    def _settle(self, step: Step) -> bool:
-        """Measure a task, or pass over one that stopped the run before; true where measured."""
-        if step.decision == "pass over":
-            why = f"stopped the run {MOST_STARTS} times and is passed over"
-            self._fail(step.name, None, why)
-            return False
-        self._write(Start(item=step.item, key=step.task.key))
-        self.ranks.gather("")  # rank 0 has written: the task may end any of the processes
+    def _leave_out(self, agenda: Agenda | None) -> None:
+        left_out = agenda.left_out() if agenda else None
+        if left_out:
+            self._write(left_out)
+
+    def _turn(self, agenda: Agenda | None, done: int, total: int) -> Turn:
+        """What rank 0 says comes next: it has written that the task begins, which may end it."""
+        self.heart.report_phase("waiting", done=done, total=total)
+        turn = agenda.turn() if agenda else Turn(does="end")
+        if turn.does in ("task", "repeat"):
+            step = self.steps[turn.step]
+            self._write(Start(item=step.item, key=step.task.key))
+        return Turn.model_validate_json(self.ranks.from_first(turn.model_dump_json()))
+
+    def _settle(self, step: Step, number: int, agenda: Agenda | None) -> None:
+        """Measure a task."""
+        begin = self.now()
         takes_part = self.first or step.task.together
         self.heart.report_phase(
             "measuring" if takes_part else "waiting", item=step.item, key=step.task.key, detail=""
         )
-        outcome = _attempt(step.task, self.clock) if takes_part else Outcome()
+        outcome = attempt(step.task, self.clock) if takes_part else Outcome()
         self.heart.report_phase(
             "failed" if outcome.error and not outcome.alone else "waiting", detail=outcome.error
         )
-        return self._agree(step, outcome)
+        measured = self._agree(step, outcome)
+        if agenda:
+            agenda.ended(number, self.now() - begin, measured=measured)
 
     def _agree(self, step: Step, mine: Outcome) -> bool:
         """True where the task ended well on all ranks.
@@ -213,16 +225,26 @@ class Walk:
             raise Restart
         return False
 
-    def _watch(self, item: str, keys: Sequence[str]) -> None:
-        """Remark upon tasks after which the machine was not as at the start."""
-        if not keys:
-            return
+    def _watch(self, agenda: Agenda | None) -> None:
+        """Remark upon tasks after which the machine was not as usual."""
+        begin = self.now()
         self.heart.report_phase("measuring", key="canary")
         mine = self.canary.state().model_dump_json()
         self.heart.report_phase("waiting")
         states = [State.model_validate_json(text) for text in self.ranks.gather(mine)]
-        for change in changes(states, item, self.ranks.place):
-            self._write(Remark(item=item, keys=tuple(keys), flags=(change.flag,), note=change.note))
+        if agenda is None:
+            return
+        tasks = agenda.checked(self.now() - begin)
+        for change in changes(states, tasks[-1].name.item, self.ranks.place):
+            for item in dict.fromkeys(task.name.item for task in tasks):
+                keys = tuple(
+                    task.name.key
+                    for task in tasks
+                    if task.name.item == item
+                    and (0 in change.ranks or self.steps[task.step].task.together)
+                )
+                remark = Remark(item=item, keys=keys, flags=(change.flag,), note=change.note)
+                self._write(remark)
 
     def _fail(self, name: TaskName, rank: int | None, detail: str) -> None:
         hosts = self.ranks.gather(self.heart.beat.host)
@@ -253,41 +275,4 @@ def _listed(item: Item, request: Request, ranks: Ranks) -> tuple[tuple[Measureme
     try:
         return tuple(item.tasks(request, ranks.place)), ""
     except Exception as error:  # noqa: BLE001 (an item that cannot be listed does not end the run)
-        return (), _described(error)
-
-
-def _attempt(task: MeasurementTask, clock: DeviceClock) -> Outcome:
-    begin, book = monotonic(), Book()
-    try:
-        points = tuple(task.measure(replace(clock, book=book)))
-    except Exception as error:  # noqa: BLE001 (whatever a kernel raises is listed, and on)
-        outcome = Outcome(error=_described(error), alone=_left_alone(error))
-    else:
-        samples = tuple(labelled(book.taken, points))
-        return Outcome(points, samples, seconds=monotonic() - begin)
-    _free_memory()
-    return outcome
-
-
-def _left_alone(error: Exception) -> bool:
-    return not isinstance(error, PlanError) and bool(LEFT_ALONE.search(str(error)))
-
-
-def _described(error: Exception) -> str:
-    """Reason and first line of an error."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    name = type(error).__name__
-    if isinstance(error, PlanError):
-        return lines[0]
-    if isinstance(error, MemoryError) or name == "OutOfMemoryError":
-        return f"out of memory: {lines[0]}"
-    if isinstance(error, NotImplementedError) or UNSUPPORTED.search(lines[0]):
-        return f"unsupported: {lines[0]}"
-    return f"{name}: {lines[0]}"
-
-
-def _free_memory() -> None:
-    """Give back what the failed task held, so that the next ones have room."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+        return (), described(error)

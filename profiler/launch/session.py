@@ -6,20 +6,25 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
+from time import monotonic
 
+from trainplan.costmodel import catalog
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec.evidence.profile import Host
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.canary import canary, crowd, slow_ranks
-from trainplan.profiler.host.clock import DeviceClock
+from trainplan.profiler.host.clock import CAP_SECONDS, QUICK_CAP_SECONDS, DeviceClock
 from trainplan.profiler.host.cores import busy_cores, usable_cores
 from trainplan.profiler.host.machine import this_host, this_software
 from trainplan.profiler.journal.file import JournalFile
 from trainplan.profiler.journal.records import Header
+from trainplan.profiler.launch.agenda import Agenda, Budget
+from trainplan.profiler.launch.costs import Ahead, Costs
 from trainplan.profiler.launch.loop import Restart, Walk
 from trainplan.profiler.launch.ranks import DATA_FRACTION, Ranks, join, leave, this_place
 from trainplan.profiler.task import Item, Place, Request
@@ -41,6 +46,8 @@ class Options:
     """Folder of the heartbeats."""
     deadline_seconds: float
     """Of one task."""
+    budget: Budget | None
+    """Rank 0 keeps it."""
 
 
 def main(arguments: Sequence[str] | None = None, items: Mapping[str, Item] | None = None) -> int:
@@ -73,8 +80,10 @@ def _options(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--status", type=Path, required=True)
     parser.add_argument("--deadline", type=float, required=True)
+    parser.add_argument("--budget", type=float, nargs=2, metavar=("SECONDS", "UNTIL"))
     found = parser.parse_args(arguments)
-    return Options(found.request, found.journal, found.status, found.deadline)
+    budget = Budget(*found.budget) if found.budget else None
+    return Options(found.request, found.journal, found.status, found.deadline, budget)
 
 
 def _registry() -> Mapping[str, Item]:
@@ -103,7 +112,9 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
         hosts=hosts,
     )
     crowds = ranks.gather(_crowd(place, heart.beat.host))
+    begin = monotonic()
     bird = canary(place, heart.beat.host, clock)
+    asking = monotonic() - begin
     first_seconds = ranks.gather(repr(bird.first_seconds))
     walk = Walk(ranks, clock, heart, bird, JournalFile(options.journal))
     walk.open(header)
@@ -111,9 +122,45 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
     for sentence in filter(None, crowds):
         walk.note(sentence)
     walk.note_slow(tuple(slow_ranks(tuple(map(float, first_seconds)), place)))
-    walk.run()
+    walk.run(_agenda(walk, chosen, header, options.budget, asking) if walk.first else None)
     ranks.gather("")
     leave()
+
+
+def _agenda(
+    walk: Walk, items: Sequence[Item], header: Header, budget: Budget | None, canary_seconds: float
+) -> Agenda:
+    """Of rank 0, which alone loads what prices a step."""
+    from trainplan.profiler.fit.judged_step import worth_of  # noqa: PLC0415
+
+    known, request = {item.name: item for item in items}, header.request
+    return Agenda(
+        tasks=[
+            Ahead(number, step.name, known[step.item])
+            for number, step in enumerate(walk.steps)
+            if step.decision != "pass over"
+        ],
+        content=walk.content,
+        worth=cache(partial(_worth, worth_of, header, walk.ranks.place)),
+        now=walk.now,
+        costs=Costs(QUICK_CAP_SECONDS / CAP_SECONDS if request.quick else 1.0),
+        budget=budget,
+        canary_seconds=canary_seconds,
+    )
+
+
+def _worth(
+    worth_of: Callable[..., Mapping[str, float]], header: Header, place: Place
+) -> Mapping[str, float]:
+    """Of each item; alike where the step that judges them cannot be priced."""
+    request, names = header.request, header.hosts[0].gpu_names
+    gpu = catalog.gpu_named(names[0]) if names else None
+    nodes = place.num_nodes, place.local_world_size
+    priced = partial(worth_of, model=request.model, seq_length=request.seq_length, nodes=nodes)
+    try:
+        return priced(gpu, precision=request.precision)
+    except PlanError:
+        return priced(None, precision=request.precision)
 
 
 def _chosen(request: Request, items: Mapping[str, Item]) -> tuple[Item, ...]:

@@ -18,9 +18,11 @@ from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.profiler.journal.file import LineFile
+from trainplan.profiler.journal.seals import sealed, unsealed
 
 FILE = "trials.jsonl"
 SCHEMA = "trainplan/trials/v1"
+REDO = "its trial is run again"
 AGAIN = "remove the file or choose another output, and start without --resume"
 
 
@@ -75,10 +77,10 @@ class TrialJournal:
         Raises:
             SpecError: The file is no journal, is of another job, or something else ran the trials.
         """
-        lines = self._file.whole_lines().split("\n")[:-1]
-        if not lines:
-            return None
+        lines = unsealed(self._file.whole_lines(), f"{self._file.path}", REDO, AGAIN)
         records = [self._record(number, line) for number, line in enumerate(lines, start=1)]
+        if not records:
+            return None
         header = records[0]
         if not isinstance(header, Header):
             raise SpecError(f"{self._file.path} does not begin with a header of {SCHEMA}: {AGAIN}")
@@ -104,4 +106,4 @@ class TrialJournal:
 
 
 def _line(record: Header | Tried) -> str:
-    return record.model_dump_json(by_alias=True) + "\n"
+    return sealed(record.model_dump_json(by_alias=True)) + "\n"

@@ -7,8 +7,11 @@ import time
 from pathlib import Path
 
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, StreamPoint
+from trainplan.profiler.journal import records
 from trainplan.profiler.launch.session import main
 from trainplan.profiler.task import Item, MeasurementTask
+
+records.MOST_ATTEMPTS = 1  # tests count what is measured, however noisy the machine
 
 
 def _copy(clock):

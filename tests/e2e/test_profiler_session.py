@@ -4,6 +4,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 import pytest
 
@@ -15,6 +16,8 @@ from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
 from trainplan.profiler.journal.file import only_run
 from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of, read_journal
+from trainplan.profiler.journal.seals import unsealed
+from trainplan.profiler.launch.agenda import Budget
 from trainplan.profiler.launch.launch import Files, Launch, run
 from trainplan.profiler.task import Place, Request
 
@@ -53,8 +56,16 @@ def measure(tmp_path, monkeypatch):
             scratch=str(tmp_path),
         )
 
-    def start(*only, processes=2, restart=False, timeout=60.0, module="profiler_items", **asked):
-        where, files = Launch(processes, timeout_seconds=timeout), start.files
+    def start(
+        *only,
+        processes=2,
+        restart=False,
+        timeout=60.0,
+        module="profiler_items",
+        budget=None,
+        **asked,
+    ):
+        where, files = Launch(processes, timeout_seconds=timeout, budget=budget), start.files
         start.seen = []
         wanted = request(*only, **asked)
         return run(wanted, where, files, start.seen.append, module, restart=restart)
@@ -72,7 +83,7 @@ def starts(files, key):
 
 def done(files):
     """Records of the tasks that ended well."""
-    lines = files.journal.read_text().splitlines()
+    lines = unsealed(files.journal.read_text(), "the journal", "", "")
     records = [RECORDS.validate_json(line) for line in lines]
     return [record for record in records if isinstance(record, Done)]
 
@@ -104,7 +115,8 @@ def test_two_ranks_measure_and_list_what_they_cannot(measure):
         measure("plain", processes=1)
     assert measure.files.journal.read_text() == before
     assert not measure.files.lock.exists()
-    content = measure("plain", restart=True)
+    content = measure("plain", restart=True, budget=Budget(600.0, monotonic() + 600.0))
+    assert content.left_out is None
     assert content.header.request.seq_length == 128
     assert [point.kind for point in content.points] == ["stream", "collective"]
     assert content.points[1].time.slowest_rank in (0, 1)

@@ -12,6 +12,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_v
 from tests.e2e.command import TINY, plan, refused, with_value
 from trainplan.cli.files.disk import FileError
 from trainplan.cli.files.documents import read_document
+from trainplan.cli.files.runs import read_runs
 from trainplan.costmodel.base.validation_errors import Complaint, complaints, first_complaint
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.base import Spec
@@ -156,3 +157,21 @@ def test_no_duration_of_a_pass_is_no_bug(tmp_path: Path):
 def test_an_option_that_is_no_number_is_told_so():
     outcome = plan("search", *with_value(TINY, "--seq-length", "8k"))
     assert "'8k' is no whole number" in refused(outcome)
+
+
+@pytest.mark.parametrize("depth", [100, 400, 5_000, 100_000])
+@pytest.mark.parametrize("name", ["deep.json", "deep.yaml", "runs.jsonl"])
+def test_what_is_nested_too_deeply_is_refused_in_a_line(tmp_path, name, depth):
+    for start, end in (("[", "]"), ('{"a": ', "}")):
+        path = tmp_path / name
+        path.write_text('{"gpu": ' + start * depth + "1" + end * depth + "}\n")
+        read = read_runs if name == "runs.jsonl" else read_document
+        with pytest.raises(FileError, match="nested too deeply") as error:
+            read(path)
+        assert "\n" not in str(error.value)
+
+
+def test_nested_as_documents_are_is_read(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"gpu": ' + "[" * 60 + "]" * 60 + "}")
+    assert read_document(path).values["gpu"]

@@ -23,7 +23,14 @@ from trainplan.costmodel.spec.evidence.profile import (
 )
 from trainplan.costmodel.spec.gpu import CollectiveFit, FittedConstants
 from trainplan.costmodel.step.results import Terms
-from trainplan.profiler.fit.coverage import ERRORS, QUANTITIES, coverage, next_measurement
+from trainplan.profiler.fit.coverage import (
+    ERRORS,
+    QUANTITIES,
+    coverage,
+    most_doubtful,
+    next_measurement,
+)
+from trainplan.profiler.journal.timing import NOISY_FRACTION
 
 SECOND = Timing(seconds=1.0)
 SIZES = {"num_bytes": 2**20, "time": SECOND}
@@ -249,3 +256,51 @@ def test_layers_of_megatron_are_measured_where_its_kernels_ran(
     )
     device = catalog.gpu("h100-sxm").model_copy(update={"architecture": architecture})
     assert known(profile(point, device=device))["whole layers"].kind == kind
+
+
+def noisy(count, of, fraction=0.2):
+    """Products of which some are noisy."""
+    clean = Timing(seconds=1.0, repeats=9, half_width_fraction=0.01)
+    odd = Timing(seconds=1.0, repeats=9, half_width_fraction=fraction, flags=("noisy",))
+    return [ProductPoint(m=64, n=64, k=n + 1, time=odd if n < count else clean) for n in range(of)]
+
+
+def test_measured_means_what_these_timings_scatter_by():
+    found = known(profile(*noisy(5, 10)), MEASURED, gemm=0.5)["matrix products"]
+    assert (found.timings, found.doubtful) == (10, 5)
+    assert found.noise_fraction == found.scatter_fraction == pytest.approx(0.105)
+    assert found.doubt == pytest.approx(0.5 * (0.105 - ERRORS["measured"]))
+    quiet = known(profile(*noisy(0, 10)), MEASURED, gemm=0.5)["matrix products"]
+    assert (quiet.scatter_fraction, quiet.doubt) == (pytest.approx(0.01), 0)
+    drift = Timing(seconds=1.0, repeats=9, flags=("drift",))
+    moved = known(profile(ProductPoint(m=1, n=1, k=1, time=drift)), MEASURED)["matrix products"]
+    assert moved.noise_fraction == NOISY_FRACTION
+
+
+def test_timings_that_do_not_say_how_they_scatter_are_taken_as_measured_ones_usually_are():
+    stated = Timing(seconds=1.0, repeats=20, flags=("stated",))
+    for time in (SECOND, stated):
+        found = known(profile(ProductPoint(m=1, n=1, k=1, time=time)), MEASURED)["matrix products"]
+        assert found.noise_fraction is None
+        assert found.scatter_fraction == ERRORS["measured"]
+
+
+def test_the_item_to_repeat_is_next_where_it_costs_most():
+    whole = (*EVERYTHING[1:], *noisy(9, 10))
+    measured = profile(*whole, constants=CONSTANTS, fitted=MESSAGES)
+    assert following(measured, MEASURED, gemm=0.6) == "gemm"
+    assert following(measured, MEASURED, tp_comm=0.6) is None
+    assert following(profile(*noisy(9, 10)), MEASURED, gemm=0.1, optimizer=0.9) == "gemm"
+
+
+def test_where_timings_scatter_more_than_what_is_stated_measuring_more_wins_nothing():
+    assert following(profile(*noisy(0, 9)), MEASURED, optimizer=0.9) == "optimizer"
+    assert following(profile(*noisy(9, 9)), MEASURED, optimizer=0.9) is None
+
+
+def test_most_doubtful_is_told_where_most_timings_are_though_no_step_shows_it():
+    def doubtful(count):
+        return most_doubtful(tuple(known(profile(*noisy(count, 10)), MEASURED).values()))
+
+    assert doubtful(5) is None
+    assert doubtful(6).quantity.item == "gemm"

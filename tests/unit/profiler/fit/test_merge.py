@@ -77,6 +77,14 @@ def test_agreeing_timings_give_their_mean_by_repeats_in_any_order():
 
 
 @pytest.mark.parametrize("turned", [False, True])
+def test_of_a_doubtful_timing_and_a_clean_one_the_clean_one_counts(turned):
+    given = [profile(product(1.0e-3)), profile(product(1.2e-3, flags=("noisy",)))]
+    whole = merged(given[::-1] if turned else given)
+    assert whole.points == given[0].points
+    assert not any("not the same" in note for note in whole.notes)
+
+
+@pytest.mark.parametrize("turned", [False, True])
 def test_timings_that_disagree_keep_the_slower_one_and_say_so(turned):
     given = [profile(product(1.0e-3)), profile(product(1.2e-3))]
     whole = merged(given[::-1] if turned else given)

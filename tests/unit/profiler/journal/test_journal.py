@@ -1,5 +1,7 @@
 """What a journal says, however the run before it ended."""
 
+import re
+
 import pytest
 
 from trainplan.costmodel.base import SpecError
@@ -12,6 +14,7 @@ from trainplan.profiler.journal.records import (
     Failed,
     Header,
     Interrupted,
+    LeftOut,
     Remark,
     Start,
     TaskName,
@@ -19,6 +22,9 @@ from trainplan.profiler.journal.records import (
     must_match,
     read_journal,
 )
+from trainplan.profiler.journal.samples import Samples
+from trainplan.profiler.journal.seals import sealed
+from trainplan.profiler.journal.timing import timing_of
 from trainplan.profiler.task import Request
 
 MODEL = ModelSpec(
@@ -62,7 +68,7 @@ def test_what_was_measured_comes_back_as_it_was():
     assert content.points == (POINT,)
     assert content.done == {COPY}
     assert content.starts == {}
-    assert content.seconds == 0.5
+    assert content.seconds == {COPY: (0.5,)}
 
 
 def test_a_last_line_that_was_cut_off_does_not_count():
@@ -74,8 +80,105 @@ def test_a_last_line_that_was_cut_off_does_not_count():
 
 
 def test_a_line_broken_in_the_middle_is_refused():
-    with pytest.raises(SpecError, match=r"line 2 of the journal .* --restart"):
-        read_journal(line_of(HEADER) + '{"record": "do\n' + line_of(DONE))
+    for broken in ('{"record": "do', sealed('{"record":"done"}')):
+        with pytest.raises(SpecError, match=r"line 2 of the journal .* --restart"):
+            read_journal(line_of(HEADER) + broken + "\n" + line_of(DONE))
+
+
+def test_every_digit_that_is_flipped_is_seen_and_its_line_named():
+    whole = journal(START, DONE)
+    lines = whole.split("\n")[:-1]
+    digits = [(n, i) for n, line in enumerate(lines) for i, c in enumerate(line) if c.isdigit()]
+    for number, place in digits:
+        line = lines[number]
+        flipped = line[:place] + str((int(line[place]) + 1) % 10) + line[place + 1 :]
+        text = "\n".join([*lines[:number], flipped, *lines[number + 1 :], ""])
+        with pytest.raises(SpecError, match=rf"line {number + 1} of the journal .*"):
+            read_journal(text)
+
+
+def test_a_line_that_lost_its_checksum_is_refused_unless_the_journal_never_had_any():
+    def bare(record):
+        return re.sub(r',"crc32":"[0-9a-f]*"', "", line_of(record))
+
+    former = bare(HEADER) + bare(START)
+    assert read_journal(former + line_of(DONE)).points == (POINT,)
+    with pytest.raises(SpecError, match=r"line 3 .* is missing: remove the line and its task"):
+        read_journal(journal(START) + bare(DONE))
+    with pytest.raises(SpecError, match=r"line 3 .* is wrong"):
+        read_journal(former + line_of(DONE).replace('"moved_bytes":8', '"moved_bytes":9'))
+
+
+def test_a_line_that_is_removed_is_measured_again():
+    content = read_journal(line_of(HEADER) + line_of(START))
+    assert content.done == frozenset()
+    assert content.starts == {COPY: 1}
+
+
+def timed(seconds, *flags, key="copy", samples=()):
+    time = Timing(seconds=seconds, flags=flags, half_width_fraction=0.2 if flags else 0.01)
+    point = StreamPoint(name="copy", moved_bytes=8, time=time)
+    labels = tuple(Samples(timing="time", seconds=samples) for _ in samples[:1])
+    return Done(item="stream", key=key, seconds=0.5, points=(point,), samples=labels)
+
+
+def only_time(*records):
+    (point,) = read_journal(journal(*records)).points
+    return point.time
+
+
+def test_of_a_task_measured_again_the_better_known_timing_counts():
+    assert only_time(timed(2.0, "noisy"), timed(1.0)).seconds == 1.0
+    assert only_time(timed(1.0), timed(2.0, "noisy")).seconds == 1.0
+    wide, narrow = (1.0, 1.3, 1.0, 1.3, 1.0, 1.3, 1.2), (1.11, 1.1, 1.12, 1.1, 1.11, 1.1, 1.11)
+    assert only_time(timed(1, samples=wide), timed(1, samples=narrow)).seconds == 1.11
+
+
+def test_times_that_are_one_another_s_count_together():
+    apart = (1.0, 1.2, 1.0, 1.2, 1.0, 1.2), (1.1,) * 6
+    found = only_time(*(timed(1, samples=one) for one in apart))
+    assert (found.seconds, found.repeats) == (1.1, 6)
+    halves = (1.0, 1.04, 1.05, 1.05, 1.06, 1.1), (1.0, 1.04, 1.05, 1.06, 1.05, 1.1)
+    both = only_time(*(timed(1, samples=one) for one in halves))
+    assert both.repeats == 12
+    assert both.half_width_fraction < min(timing_of(one).half_width_fraction for one in halves)
+
+
+def test_a_remark_is_of_the_time_before_it():
+    drift = Remark(item="stream", keys=("copy",), flags=("drift",), note="")
+    first, again = timed(2.0), timed(1.0)
+    assert only_time(first, drift).flags == ("drift",)
+    assert only_time(first, drift, again).seconds == 1.0
+    assert only_time(first, again, drift).seconds == 2.0
+    assert only_time(first, drift, again, drift).flags == ("drift",)
+
+
+def test_doubtful_tasks_are_those_with_a_flag_that_have_attempts_left():
+    noisy = timed(1.0, "noisy")
+    content = read_journal(journal(noisy, timed(1.0, "outliers", key="norm")))
+    assert content.doubts == {COPY: 0.2}
+    assert read_journal(journal(noisy, timed(1.0))).doubts == {}
+    assert read_journal(journal(noisy, noisy)).doubts == {COPY: 0.2}
+    assert read_journal(journal(noisy, noisy, noisy)).doubts == {}
+    failure = Failure(item="stream", detail="copy: out of memory")
+    failed = read_journal(journal(noisy, Failed(item="stream", key="copy", failure=failure)))
+    assert failed.doubts == {}
+    assert failed.failures == ()
+    assert len(failed.points) == 1
+
+
+def test_seconds_of_every_time_are_kept():
+    content = read_journal(journal(timed(1.0, "noisy"), timed(1.0), timed(1.0, key="norm")))
+    assert content.seconds == {COPY: (0.5, 0.5), TaskName("stream", "norm"): (0.5,)}
+
+
+def test_what_was_left_out_is_what_no_later_run_measured():
+    left = LeftOut(budget_seconds=60, keys={"stream": ("copy", "norm"), "gemm": ("a",)})
+    assert read_journal(journal(left)).left_out == left
+    content = read_journal(journal(left, timed(1.0)))
+    assert content.left_out.keys == {"stream": ("norm",), "gemm": ("a",)}
+    some = LeftOut(budget_seconds=60, keys={"stream": ("copy",)})
+    assert read_journal(journal(left, some, timed(1.0))).left_out is None
 
 
 @pytest.mark.parametrize("text", ["", "{}", line_of(START), line_of(HEADER).replace("/v1", "/v9")])

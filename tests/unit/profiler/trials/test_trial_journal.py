@@ -7,6 +7,7 @@ from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
+from trainplan.profiler.journal.seals import sealed
 from trainplan.profiler.trials.journal import TrialJournal
 
 
@@ -73,7 +74,16 @@ def test_a_journal_of_another_job_is_refused(journal, other, field):
 
 def test_a_journal_that_is_broken_in_its_middle_is_refused(journal, tmp_path):
     path = tmp_path / "trials.jsonl"
-    path.write_text(path.read_text() + '{"record": "trial"}\n')
+    whole = path.read_text()
+    path.write_text(whole + '{"record": "trial"}\n')
+    with pytest.raises(
+        SpecError, match=r"line 2 of .*trials\.jsonl .* checksum is missing: remove"
+    ):
+        journal.read(job_of(), "launches")
+    path.write_text(whole.replace("64", "65") + "\n")
+    with pytest.raises(SpecError, match=r"line 1 of .*checksum is wrong: remove the file"):
+        journal.read(job_of(), "launches")
+    path.write_text(whole + sealed('{"record":"trial"}') + "\n")
     with pytest.raises(SpecError, match=r"line 2 of .*trials\.jsonl is no record .*trial.*missing"):
         journal.read(job_of(), "launches")
     path.write_text("{}\n")

@@ -1,0 +1,131 @@
+"""The step of training by which measurements are judged: what part of it does each sort set?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
+from trainplan.costmodel.spec.evidence.profile import (
+    LayerPoint,
+    Origin,
+    ProductPoint,
+    Profile,
+)
+from trainplan.costmodel.spec.job import Precision
+from trainplan.costmodel.step import explicit
+from trainplan.profiler.fit.coverage import KnownQuantity, coverage
+from trainplan.profiler.fit.machines import cluster_of
+from trainplan.profiler.fit.quantities import ERRORS, QUANTITIES
+
+DEFAULT_MODEL, DEFAULT_SEQ_LENGTH = "llama3-8b", 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What a profile knows, by a step of the model it was measured for."""
+
+    known: tuple[KnownQuantity, ...]
+    step: str
+    """In words."""
+    machine: Machine
+    """That runs it."""
+
+
+def judged(profile: Profile, measured: Measured) -> Judged:
+    """What `profile` knows, on the machine that `measured` describes.
+
+    Raises:
+        PlanError: Nothing is known of its GPU, or the step is none.
+    """
+    layers = [p for p in profile.points if isinstance(p, LayerPoint)]
+    job = _job(
+        profile,
+        layers[0].model if layers else preset(DEFAULT_MODEL),
+        layers[0].seq_length if layers else DEFAULT_SEQ_LENGTH,
+        _precision(profile),
+    )
+    layout, machine = in_a_node(job.model, profile), machine_for(job, measured)
+    step = f"{job.model.name}, tp={layout.tp}, dp={layout.dp}"
+    return Judged(_known(profile, job, layout, machine), step, machine)
+
+
+def worth_of(
+    gpu: str | None, model: ModelSpec, seq_length: int, precision: Precision, nodes: tuple[int, int]
+) -> Mapping[str, float]:
+    """By item, the part of a step's time that it makes sure of on nodes nothing was measured of.
+
+    `gpu` is the catalog's name, null for a device it does not have; `nodes` are nodes and GPUs of
+    each. The mean over steps of three layouts: tensor parallel in a node, all replicas with their
+    weights spread, a pipeline.
+
+    Source: a search compares layouts, so an error counts in each of them. Of a device that nobody
+    knows, every number that sets part of a step counts alike and is assumed.
+    """
+    if gpu is None:
+        set_parts = [one for one in QUANTITIES if one.terms and not one.apart]
+        share = (ERRORS["assumed"] - ERRORS["measured"]) / len(set_parts)
+        return _by_item([(one.item, share) for one in set_parts])
+    bare = Profile(
+        gpu=gpu, num_nodes=nodes[0], gpus_per_node=nodes[1], origins=(Origin(source="the catalog"),)
+    )
+    job = _job(bare, model, seq_length, precision)
+    machine, total = machine_for(job), bare.num_nodes * bare.gpus_per_node
+    layouts = [in_a_node(model, bare), Layout(dp=total, zero_stage=3)]
+    if total > 1 and total % 2 == 0 and model.num_hidden_layers % 2 == 0:
+        layouts.append(Layout(pp=2, dp=total // 2, zero_stage=1))
+    return _by_item(
+        [
+            (one.quantity.item, one.doubt / len(layouts))
+            for layout in layouts
+            for one in _known(bare, job, layout, machine)
+        ]
+    )
+
+
+def in_a_node(model: ModelSpec, profile: Profile) -> Layout:
+    """A layout that touches all: tensor parallel in a node as far as heads allow, else replicas."""
+    per_node = profile.gpus_per_node
+    fits = [
+        n
+        for n in range(1, per_node + 1)
+        if per_node % n == 0 and model.num_attention_heads % n == 0
+    ]
+    dp = per_node * profile.num_nodes // fits[-1]
+    return Layout(tp=fits[-1], dp=dp, sequence_parallel=fits[-1] > 1, zero_stage=1)
+
+
+def _job(profile: Profile, model: ModelSpec, seq_length: int, precision: Precision) -> Job:
+    cluster = cluster_of(profile)
+    training = TrainingSpec(
+        seq_length=seq_length,
+        global_batch_size=8 * cluster.num_gpus,
+        precision=precision,
+    )
+    return Job(model=model, training=training, cluster=cluster)
+
+
+def _known(
+    profile: Profile, job: Job, layout: Layout, machine: Machine
+) -> tuple[KnownQuantity, ...]:
+    (estimate,) = explicit(context_of(job, machine).with_table(LayoutTable.of([layout])))
+    return coverage(profile, machine.provenance, estimate.terms, estimate.step_time_s)
+
+
+def _by_item(worths: list[tuple[str, float]]) -> Mapping[str, float]:
+    found: dict[str, float] = {}
+    for item, worth in worths:
+        found[item] = found.get(item, 0.0) + worth
+    return found
+
+
+def _precision(profile: Profile) -> Precision:
+    products = [p.precision for p in profile.points if isinstance(p, ProductPoint)]
+    layers = [p.precision for p in profile.points if isinstance(p, LayerPoint)]
+    known = products or layers or ["bf16"]
+    return max(sorted(set(known)), key=known.count)

@@ -1,0 +1,21 @@
+"""The machines of a profile, as commands take them."""
+
+from __future__ import annotations
+
+from trainplan.costmodel.measured.profile import measured_links
+from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.spec.cluster import NodeGroup
+from trainplan.costmodel.spec.evidence.profile import Profile
+
+
+def cluster_of(profile: Profile) -> ClusterSpec:
+    """The machines a profile was measured on, as a cluster."""
+    group = NodeGroup(
+        gpu=profile.gpu,
+        device=profile.device,
+        num_nodes=profile.num_nodes,
+        gpus_per_node=profile.gpus_per_node,
+    )
+    links = measured_links(profile)
+    name = f"{profile.num_nodes}x{profile.gpus_per_node}:{profile.gpu}"
+    return ClusterSpec(name=name, groups=(group,), links=links)
