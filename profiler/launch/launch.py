@@ -22,7 +22,8 @@ from time import sleep
 from trainplan.costmodel.base import SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.cores import usable_cores
-from trainplan.profiler.journal.file import JournalFile, only_run
+from trainplan.profiler.journal.file import JournalFile
+from trainplan.profiler.journal.lock import only_run
 from trainplan.profiler.journal.records import Interrupted, JournalContent, TaskName
 from trainplan.profiler.task import Request
 from trainplan.profiler.watch.heartbeat import read_beats

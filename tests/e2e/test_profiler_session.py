@@ -12,7 +12,7 @@ from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import Host
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
-from trainplan.profiler.journal.file import only_run
+from trainplan.profiler.journal.lock import only_run
 from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of, read_journal
 from trainplan.profiler.launch.launch import Files, Launch, run
 from trainplan.profiler.task import Place, Request
