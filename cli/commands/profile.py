@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import click
 
 from trainplan.cli.files.disk import refuse_existing, write_text
 from trainplan.cli.files.inputs import load_model
@@ -12,13 +15,14 @@ from trainplan.cli.files.measuring import measured_here
 from trainplan.cli.files.profiles import profile_document, profile_text
 from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.render.profile import profile_page
-from trainplan.cli.terminal.output import show, show_json, write
+from trainplan.cli.terminal.output import remark, show, show_json, write
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.job import Precision
-from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus
+from trainplan.profiler.launch.launch import StoppedByUser, default_nproc, num_gpus
 from trainplan.profiler.launch.requests import Device, device_of, request_for
 from trainplan.profiler.launch.script import LauncherKind, launch_script
+from trainplan.profiler.launch.where import Files, Launch
 from trainplan.profiler.task import Request
 
 LAUNCH_OPTIONS = frozenset(
@@ -58,6 +62,7 @@ class NodeOptions:
     node_rank: int | None
     rdzv_endpoint: str | None
     timeout: float
+    start_timeout: float
 
     def launch(self, gpus: int) -> Launch:
         """Processes of this node, which has that many GPUs.
@@ -79,6 +84,7 @@ class NodeOptions:
             node_rank=rank,
             rdzv_endpoint=self.rdzv_endpoint or "",
             timeout_seconds=self.timeout,
+            start_seconds=self.start_timeout,
         )
 
 
@@ -101,11 +107,15 @@ def command(
     refuse_existing(output, force=force)
     page = ReportFile(report, force)
     page.check()
-    gpus = num_gpus()
+    gpus = num_gpus(nodes.start_timeout)
     where, device = nodes.launch(gpus), device_of(gpus)
-    request = wanted.request(device, where.nproc_per_node)
-    with TaskBar("measuring") as bar:
-        profile = measured_here(request, where, Files.beside(output), bar, gpus, restart=restart)
+    request, files = wanted.request(device, where.nproc_per_node), Files.beside(output)
+    try:
+        with TaskBar("measuring") as bar:
+            profile = measured_here(request, where, files, bar, gpus, restart=restart)
+    except StoppedByUser as stop:
+        remark(_stopped(stop, files))
+        raise click.exceptions.Exit(128 + stop.sent) from stop
     if profile is None:
         show(f"node {where.node_rank} is done; the profile is written on node 0")
         return
@@ -115,6 +125,15 @@ def command(
     else:
         show(*profile_page(profile, output))
     page.write(profile_document(profile))
+
+
+def _stopped(stop: StoppedByUser, files: Files) -> str:
+    """What is kept of a run that was told to end, and what goes on with it."""
+    words = shlex.join(("plan", *(word for word in sys.argv[1:] if word != "--restart")))
+    kept = f"{stop.done} of {stop.total} tasks are kept in {files.journal}"
+    if not stop.total:
+        kept = "nothing was measured in this run"
+    return f"stopped by {stop.sent.name}; no process is left. {kept}; `{words}` goes on from there"
 
 
 def _command_line() -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
 from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
+from trainplan.profiler.launch.where import START_SECONDS
 
 LOCAL = Path("profile.json")
 
@@ -64,7 +65,15 @@ NODES = (
         type=click.FloatRange(1, 3600),
         default=60.0,
         show_default=True,
-        help="Seconds after which a rank that does not go on ends the run.",
+        help="Seconds after which a rank or node that does not go on ends the run.",
+    ),
+    click.option(
+        "--start-timeout",
+        type=click.FloatRange(1, 86400),
+        default=START_SECONDS,
+        show_default=True,
+        help="Seconds for all nodes to come, and for slow drives to load torch; a rank that does "
+        "nothing meanwhile is given --timeout.",
     ),
 )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,10 @@ from trainplan.profiler.host.cores import busy_cores, usable_cores
 from trainplan.profiler.host.machine import this_host, this_software
 from trainplan.profiler.journal.file import JournalFile
 from trainplan.profiler.journal.records import Header
-from trainplan.profiler.launch.loop import Restart, Walk
+from trainplan.profiler.launch.loop import LEFT_ALONE, Restart, Walk
 from trainplan.profiler.launch.ranks import DATA_FRACTION, Ranks, join, leave, this_place
 from trainplan.profiler.task import Item, Place, Request
-from trainplan.profiler.watch.heartbeat import Heart, leave_on_signal
-from trainplan.profiler.watch.processes import die_with_parent
+from trainplan.profiler.watch.heartbeat import Heart
 
 LISTEN_SECONDS = 0.5
 """Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""
@@ -41,14 +39,20 @@ class Options:
     """Folder of the heartbeats."""
     deadline_seconds: float
     """Of one task."""
+    start_seconds: float
+    """Until all ranks have met."""
+    parent: int
+    """Process that watches; this one ends with it."""
+    listening: int | None
+    """Socket at which the ranks meet, on rank 0."""
 
 
 def main(arguments: Sequence[str] | None = None, items: Mapping[str, Item] | None = None) -> int:
-    """Measure what the request asks for, as one of the ranks that torchrun started."""
-    die_with_parent(signal.SIGKILL)
+    """Measure what the request asks for, as one of the ranks that `launch` started."""
     options = _options(arguments)
-    heart = Heart(options.status, int(os.environ["RANK"]))
-    leave_on_signal(heart)
+    if os.getppid() != options.parent:
+        return 1  # it ended before this process could be told to end with it
+    heart = Heart(options.status, int(os.environ["RANK"]), options.parent)
     try:
         _run(options, heart, _registry() if items is None else items)
     except Restart:
@@ -57,24 +61,33 @@ def main(arguments: Sequence[str] | None = None, items: Mapping[str, Item] | Non
     except PlanError as error:
         heart.report_phase("refused", detail=str(error))
         return 2
-    except RuntimeError:  # what torch raises where another rank is gone
-        heart.end("alone")
+    except RuntimeError as error:  # what torch raises where another rank is gone
+        if LEFT_ALONE.search(str(error)):
+            heart.end("alone")
         raise
     heart.report_phase("finished")
     return 0
 
 
 def _options(arguments: Sequence[str] | None) -> Options:
-    # torchrun takes an option for its own where it is the beginning of one of its own
-    parser = argparse.ArgumentParser(
-        prog="python -m trainplan.profiler.launch.session", allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="python -m trainplan.profiler.launch.session")
     parser.add_argument("--request", type=Path, required=True)
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--status", type=Path, required=True)
     parser.add_argument("--deadline", type=float, required=True)
+    parser.add_argument("--start", type=float, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--listening", type=int)
     found = parser.parse_args(arguments)
-    return Options(found.request, found.journal, found.status, found.deadline)
+    return Options(
+        found.request,
+        found.journal,
+        found.status,
+        found.deadline,
+        found.start,
+        found.parent,
+        found.listening,
+    )
 
 
 def _registry() -> Mapping[str, Item]:
@@ -87,7 +100,8 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
     request = Request.model_validate_json(options.request.read_text("utf-8"))
     chosen = _chosen(request, items)
     place = this_place()
-    ranks = join(place, options.deadline_seconds)
+    heart.report_phase("meeting")
+    ranks = join(place, options.deadline_seconds, options.start_seconds, options.listening)
     heart.report_phase("waiting")
     _must_agree(ranks, request.model_dump_json())
     clock = DeviceClock(

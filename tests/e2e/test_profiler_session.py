@@ -14,7 +14,8 @@ from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
 from trainplan.profiler.journal.lock import only_run
 from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of, read_journal
-from trainplan.profiler.launch.launch import Files, Launch, run
+from trainplan.profiler.launch.launch import run
+from trainplan.profiler.launch.where import Files, Launch
 from trainplan.profiler.task import Place, Request
 
 pytest.importorskip("torch")
