@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +19,14 @@ from trainplan.cli.render.profile import profile_page
 from trainplan.cli.terminal.output import remark, show, show_json, write
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.launch.launch import StoppedByUser, default_nproc, num_gpus
 from trainplan.profiler.launch.requests import Device, device_of, request_for
 from trainplan.profiler.launch.script import LauncherKind, launch_script
 from trainplan.profiler.launch.where import Files, Launch
 from trainplan.profiler.task import Request
+from trainplan.profiler.watch.told import ToldToEnd
 
 LAUNCH_OPTIONS = frozenset(
     {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}
@@ -107,17 +110,16 @@ def command(
     refuse_existing(output, force=force)
     page = ReportFile(report, force)
     page.check()
-    gpus = num_gpus(nodes.start_timeout)
-    where, device = nodes.launch(gpus), device_of(gpus)
-    request, files = wanted.request(device, where.nproc_per_node), Files.beside(output)
-    try:
-        with TaskBar("measuring") as bar:
-            profile = measured_here(request, where, files, bar, gpus, restart=restart)
-    except StoppedByUser as stop:
-        remark(_stopped(stop, files))
-        raise click.exceptions.Exit(128 + stop.sent) from stop
+    files = Files.beside(output)
+    with ToldToEnd() as told:
+        try:
+            profile = _measured(wanted, nodes, files, told, restart=restart)
+        except KeyboardInterrupt as stop:
+            sent = told.sent or (stop.sent if isinstance(stop, StoppedByUser) else signal.SIGINT)
+            remark(f"stopped by {sent.name}: {_kept(stop, files)}")
+            raise click.exceptions.Exit(128 + sent) from stop
     if profile is None:
-        show(f"node {where.node_rank} is done; the profile is written on node 0")
+        show(f"node {nodes.node_rank} is done; the profile is written on node 0")
         return
     write_text(output, profile_text(profile), force=True)
     if as_json:
@@ -127,13 +129,25 @@ def command(
     page.write(profile_document(profile))
 
 
-def _stopped(stop: StoppedByUser, files: Files) -> str:
-    """What is kept of a run that was told to end, and what goes on with it."""
+def _measured(
+    wanted: MeasureOptions, nodes: NodeOptions, files: Files, told: ToldToEnd, *, restart: bool
+) -> Profile | None:
+    gpus = num_gpus(nodes.start_timeout, told.sleep)
+    where, device = nodes.launch(gpus), device_of(gpus)
+    request = wanted.request(device, where.nproc_per_node)
+    with TaskBar("measuring") as bar:
+        return measured_here(request, where, files, bar, gpus, restart=restart)
+
+
+def _kept(stop: KeyboardInterrupt, files: Files) -> str:
+    """What there is of a run that was told to end, and what goes on with it."""
+    if not isinstance(stop, StoppedByUser) or not stop.total:
+        return "nothing was measured yet, and nothing runs on"
     words = shlex.join(("plan", *(word for word in sys.argv[1:] if word != "--restart")))
-    kept = f"{stop.done} of {stop.total} tasks are kept in {files.journal}"
-    if not stop.total:
-        kept = "nothing was measured in this run"
-    return f"stopped by {stop.sent.name}; no process is left. {kept}; `{words}` goes on from there"
+    return (
+        f"{stop.done} of {stop.total} tasks are kept in {files.journal}, and nothing runs on; "
+        f"`{words}` goes on from there"
+    )
 
 
 def _command_line() -> tuple[str, ...]:

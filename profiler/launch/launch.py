@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from subprocess import PIPE, Popen, TimeoutExpired
+from subprocess import DEVNULL, Popen
+from tempfile import TemporaryFile
+from time import monotonic, sleep
+from typing import IO
 
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.profiler.errors import ProfilerError
@@ -198,36 +201,62 @@ def need_torch() -> None:
         raise ProfilerError("measuring needs torch: pip install 'trainplan[profile]'")
 
 
-def num_gpus(seconds: float = START_SECONDS) -> int:
+def num_gpus(seconds: float = START_SECONDS, pause: Callable[[float], object] = sleep) -> int:
     """GPUs that torch may use on this node, asked in another process.
+
+    Args:
+        seconds: Longest time to load torch.
+        pause: Waits; raises where this process is told to end.
 
     Raises:
         ProfilerError: torch is absent, does not load, or not in that time.
     """
     need_torch()
-    with Popen(
-        [sys.executable, "-c", COUNT_GPUS],
-        stdout=PIPE,
-        stderr=PIPE,
-        text=True,
-        preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509 (takes no lock)
-    ) as asked:
-        try:
-            said, why = asked.communicate(timeout=seconds)
-        except BaseException as error:
-            asked.kill()
-            if isinstance(error, TimeoutExpired):
-                raise ProfilerError(
-                    f"torch did not tell its GPUs in {seconds:g} s (--start-timeout): does "
-                    "`nvidia-smi` answer? A driver that hangs stops all that use it"
-                ) from error
-            raise
-    if asked.returncode or not said.strip().isdecimal():
-        last = why.strip().splitlines()[-1:] or [
-            f"ended by signal {-asked.returncode}" if asked.returncode < 0 else "no reason given"
+    with TemporaryFile() as said, TemporaryFile() as why:
+        code = _asked(COUNT_GPUS, said, why, seconds, pause)
+        answer, words = (_text(file) for file in (said, why))
+    if code is None:
+        raise ProfilerError(
+            f"torch did not tell its GPUs in {seconds:g} s (--start-timeout): does `nvidia-smi` "
+            "answer? A driver that hangs stops all that use it"
+        )
+    if code or not answer.isdecimal():
+        last = words.splitlines()[-1:] or [
+            f"killed by signal {-code}" if code < 0 else "no reason given"
         ]
         raise ProfilerError(f"torch does not load: {last[0]}; install it anew")
-    return int(said)
+    return int(answer)
+
+
+def _asked(
+    program: str,
+    said: IO[bytes],
+    why: IO[bytes],
+    seconds: float,
+    pause: Callable[[float], object],
+) -> int | None:
+    """Exit code of a program in Python; null where it does not end in time."""
+    process = Popen(
+        [sys.executable, "-c", program],
+        stdin=DEVNULL,
+        stdout=said,
+        stderr=why,
+        start_new_session=True,
+        preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509 (takes no lock)
+    )
+    until = monotonic() + seconds
+    try:
+        while process.poll() is None and monotonic() < until:
+            pause(POLL_SECONDS / 2)
+    finally:
+        code = process.poll()
+        kill((process,))
+    return code
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace").strip()
 
 
 def default_nproc(gpus: int) -> int:

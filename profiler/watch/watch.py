@@ -187,14 +187,14 @@ def hung(watch: Watch) -> Fault:
     if stopped:
         return Fault(f"{_where(stopped[0])} is stopped by a signal (SIGSTOP) and {late}: {KEPT}")
     alive = [beat for beat in watch.beats if beat.rank not in watch.codes]
-    stale = [beat for beat in alive if watch.idle("life", beat) > STALE_SECONDS]
-    if stale:
-        return Fault(f"{_where(stale[0])} stands still and {late}: {KEPT}", of_task=True)
     starting = [beat for beat in alive if beat.phase == "starting"]
     if starting:
         starting.sort(key=lambda beat: -watch.idle("work", beat))
         late = late if watch.idle("work", starting[0]) > STALE_SECONDS else _slow_start(watch)
         return Fault(f"{_where(starting[0])} loads its libraries and {late}: {KEPT}")
+    stale = [beat for beat in alive if watch.idle("life", beat) > STALE_SECONDS]
+    if stale:
+        return Fault(f"{_where(stale[0])} stands still and {late}: {KEPT}", of_task=True)
     guilty = _by_phase(alive, "failed") or _by_phase(alive, "measuring")
     if not guilty:
         return _unmet(watch, late)
