@@ -67,6 +67,19 @@ class NodeOptions:
     timeout: float
     start_timeout: float
 
+    def stated_nproc(self) -> int:
+        """Processes of a node, for nodes that are not this one.
+
+        Raises:
+            SpecError: Nobody says how many.
+        """
+        if self.nproc_per_node is None:
+            raise SpecError(
+                "--print-launch writes for other machines than this one: say --nproc-per-node, the "
+                "GPUs of a node there"
+            )
+        return self.nproc_per_node
+
     def launch(self, gpus: int) -> Launch:
         """Processes of this node, which has that many GPUs.
 
@@ -104,8 +117,7 @@ def command(
 ) -> None:
     """Measure, write the profile and print it."""
     if print_launch:
-        gpus = nodes.nproc_per_node or default_nproc(num_gpus())
-        write(launch_script(print_launch, _command_line(), nodes.nnodes, gpus))
+        write(launch_script(print_launch, _command_line(), nodes.nnodes, nodes.stated_nproc()))
         return
     refuse_existing(output, force=force)
     page = ReportFile(report, force)

@@ -1,4 +1,4 @@
-"""Faults at random moments of `plan profile`: a signal strikes a process, or one hangs at its start.
+"""Faults at random moments of `plan profile`: a signal strikes a process, or one hangs.
 
     python -m tests.attack.faults --count 100 --seed 1
 

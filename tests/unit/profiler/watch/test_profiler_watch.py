@@ -1,6 +1,5 @@
 """What the supervisor makes of heartbeats, and the parts of a run that need no processes."""
 
-import subprocess
 from itertools import combinations
 
 import pytest
@@ -9,7 +8,6 @@ from trainplan.profiler.bench.inputs.groups import Shape, shapes
 from trainplan.profiler.bench.links import pairings
 from trainplan.profiler.host.machine import this_host
 from trainplan.profiler.host.nvml import Driver
-from trainplan.profiler.launch.script import launch_script
 from trainplan.profiler.task import Place
 from trainplan.profiler.watch.heartbeat import Beat
 from trainplan.profiler.watch.watch import Watch, died, hung
@@ -126,37 +124,6 @@ def test_groups_of_a_shape_are_all_ranks_once():
         ranks = [rank for members in shape.members(TWO_NODES) for rank in members]
         assert sorted(ranks) == list(range(8))
     assert Shape(2, 1, stride=4).members(TWO_NODES)[1] == (1, 5)
-
-
-@pytest.mark.parametrize("kind", ["slurm", "torchrun"])
-def test_a_launch_script_is_bash_in_which_values_stay_data(kind, tmp_path):
-    command = ("plan", "profile", "--output", "my $(touch bad) profile.json", "it's")
-    script = tmp_path / "run.sh"
-    stubs = 'scontrol() { echo node0; }\nsrun() { SLURM_PROCID=1 "${@:3}"; }\n'
-    plan = tmp_path / "plan"
-    plan.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    plan.chmod(0o755)
-    script.write_text(stubs + launch_script(kind, command, 2, 8))
-    done = subprocess.run(
-        ["bash", script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={
-            "PATH": f"{tmp_path}:/usr/bin:/bin",
-            "MASTER_ADDR": "node0",
-            "NODE_RANK": "1",
-            "SLURM_JOB_NODELIST": "node[0-1]",
-        },
-    )
-    words = done.stdout.splitlines()
-    assert words[:4] == [*command[1:]]
-    assert words[4:] == [
-        *("--nnodes", "2", "--nproc-per-node", "8"),
-        *("--node-rank", "1", "--rdzv-endpoint", "node0:6000"),
-    ]
-    assert not (tmp_path / "bad").exists()
 
 
 def test_a_host_is_described_from_what_the_system_tells(tmp_path):
