@@ -245,10 +245,17 @@ class Nodes:
         if self.now() - self._said > BEAT_SECONDS:
             self._say("beat")
         faults = [fault for line in self._lines for fault in self._heard(line)]
-        if self._first:  # what called and is no node is let go
-            self._lines = [line for line in self._lines if line.open or line.peer]
+        if self._first:
+            self._let_go()
         faults += [fault for line in self._lines for fault in self._gone(line)]
         return next(iter(faults), None)
+
+    def _let_go(self) -> None:
+        """Of who called and is no node."""
+        strangers = [line for line in self._lines if not (line.open or line.peer)]
+        for line in strangers:
+            line.connection.close()
+            self._lines.remove(line)
 
     def _accept(self) -> None:
         while self._server:

@@ -76,6 +76,13 @@ def strikes(seed: int) -> Iterator[Strike]:
         )
 
 
+def hear_all() -> None:
+    """A command starts as from a terminal, also where nohup or a shell let us ignore signals."""
+    for heard in SIGNALS["plan"][2:]:
+        signal.signal(heard, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @dataclass
 class Command:
     """`plan profile` on one node."""
@@ -139,6 +146,7 @@ class Trial:
                     stdin=subprocess.DEVNULL,
                     env=environment,
                     start_new_session=True,
+                    preexec_fn=hear_all,  # noqa: PLW1509 (takes no lock)
                 )
             commands.append(Command(process, output))
         return commands
