@@ -103,6 +103,8 @@ class Trial:
 
     strike: Strike
     folder: Path
+    again: bool = True
+    """Go on from what was measured, too."""
     complaints: list[str] = field(default_factory=list)
 
     def expect(self, good: bool, complaint: str) -> None:  # noqa: FBT001
@@ -228,7 +230,8 @@ class Trial:
                 time.sleep(POLL)
             begin = time.monotonic()
         self.judge(commands, begin)
-        self.go_on()
+        if self.again:
+            self.go_on()
         return True
 
     def judge(self, commands: list[Command], begin: float) -> None:
@@ -316,9 +319,9 @@ class Trial:
         self.expect(not self.left(), f"files are left of the second run: {self.left()}")
 
 
-def attempt(strike: Strike, folder: Path) -> list[str] | None:
+def attempt(strike: Strike, folder: Path, *, again: bool = True) -> list[str] | None:
     """Complaints; null where the run was over before the moment came."""
-    trial = Trial(strike, folder)
+    trial = Trial(strike, folder, again)
     return trial.complaints if trial.run() else None
 
 
