@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
+from trainplan.profiler.errors import ProfilerError
+
 PREFIX = "trainplan-run-"
 ALIVE = "alive"
 """File that a run holds a lock on while it lives: the system frees it, whatever ends the run."""
@@ -16,10 +18,19 @@ ALIVE = "alive"
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """A new folder, gone when the body ends; before it those of runs that were killed."""
+    """A new folder, gone when the body ends; before it those of runs that were killed.
+
+    Raises:
+        ProfilerError: It cannot be made.
+    """
     for left in Path(gettempdir()).glob(f"{PREFIX}*"):
         _remove_abandoned(left)
-    folder = Path(mkdtemp(prefix=PREFIX))
+    try:
+        folder = Path(mkdtemp(prefix=PREFIX))
+    except OSError as error:
+        raise ProfilerError(
+            f"no folder can be made in {gettempdir()} ({error.strerror}): set TMPDIR to another"
+        ) from error
     held = _hold(folder)
     try:
         yield folder

@@ -29,6 +29,7 @@ from trainplan.profiler.launch.local import Orders, start_ranks
 from trainplan.profiler.launch.nodes import FaultError, Nodes
 from trainplan.profiler.launch.where import START_SECONDS, Files, Launch
 from trainplan.profiler.task import Request
+from trainplan.profiler.watch.awake import Awake
 from trainplan.profiler.watch.heartbeat import read_beats
 from trainplan.profiler.watch.processes import die_with_parent, kill
 from trainplan.profiler.watch.told import ToldToEnd
@@ -73,7 +74,7 @@ def run(
             stack.enter_context(only_run(files.lock))
         if where.node_rank == 0 and restart:
             JournalFile(files.journal).remove()
-        nodes = stack.enter_context(Nodes(where, told.sleep))
+        nodes = stack.enter_context(Nodes(where, told.sleep, Awake()))
         work = Run(request, where, files, module, on_progress, nodes, told)
         work.go()
         return JournalFile(files.journal).content() if where.node_rank == 0 else None
@@ -149,7 +150,7 @@ class Run:
         """
         limits = Limits(self.where.timeout_seconds, self.where.start_seconds)
         pids = {rank: process.pid for rank, process in started.items()}
-        watch = Watch(folder, self.nodes.host, pids, limits, self.where.nnodes)
+        watch = Watch(folder, self.nodes.host, pids, limits, self.where.nnodes, self.nodes.now)
         while not watch.over():
             self.told.sleep(POLL_SECONDS)
             codes = {rank: process.poll() for rank, process in started.items()}

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 
+from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.launch.nodes import Meeting
 from trainplan.profiler.launch.where import Launch
@@ -35,22 +36,34 @@ class Orders:
 def start_ranks(
     orders: Orders, where: Launch, meeting: Meeting, started: dict[int, Popen[bytes]]
 ) -> None:
-    """Start a process for each rank of this node, and add it to `started` at once."""
-    for rank in where.ranks:
-        listening = meeting.listening if rank == 0 else None
-        with (orders.folder / f"output-{rank}.txt").open("wb") as output:
-            started[rank] = Popen(
-                [*_command(orders, where), *_meets_at(listening)],
-                stdin=DEVNULL,
-                stdout=output,
-                stderr=STDOUT,
-                env=_environment(where, meeting, rank),
-                pass_fds=() if listening is None else (listening,),
-                start_new_session=True,
-                preexec_fn=partial(  # noqa: PLW1509 (takes no lock)
-                    die_with_parent, signal.SIGKILL
-                ),
-            )
+    """Start a process for each rank of this node, and add it to `started` at once.
+
+    Raises:
+        ProfilerError: The system has no room for one more.
+    """
+    try:
+        for rank in where.ranks:
+            started[rank] = _started(orders, where, meeting, rank)
+    except OSError as error:
+        raise ProfilerError(
+            f"rank {rank} cannot be started ({error.strerror}): make room, or ask for fewer "
+            "processes per node"
+        ) from error
+
+
+def _started(orders: Orders, where: Launch, meeting: Meeting, rank: int) -> Popen[bytes]:
+    listening = meeting.listening if rank == 0 else None
+    with (orders.folder / f"output-{rank}.txt").open("wb") as output:
+        return Popen(
+            [*_command(orders, where), *_meets_at(listening)],
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=STDOUT,
+            env=_environment(where, meeting, rank),
+            pass_fds=() if listening is None else (listening,),
+            start_new_session=True,
+            preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509 (takes no lock)
+        )
 
 
 def _command(orders: Orders, where: Launch) -> Iterator[str]:

@@ -173,12 +173,12 @@ class Nodes:
         return server
 
     def _call(self) -> socket.socket:
-        until = self.now() + self.where.start_seconds
+        until = monotonic() + self.where.start_seconds  # looking up a name may hold us for long
         while True:
             try:
                 found = socket.create_connection(self.where.endpoint, timeout=1.0)
             except OSError as error:
-                if self.now() > until:
+                if monotonic() > until:
                     raise ProfilerError(
                         f"node 0 does not answer at {self.where.rdzv_endpoint} "
                         f"({error.strerror or error}) {self._late}: start it, or correct "

@@ -103,7 +103,7 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
     heart.report_phase("meeting")
     ranks = join(place, options.deadline_seconds, options.start_seconds, options.listening)
     heart.report_phase("waiting")
-    _must_agree(ranks, request.model_dump_json())
+    _must_agree(ranks, request.model_dump_json(), heart.beat.host)
     clock = DeviceClock(
         place, request.quick, ranks.control, DATA_FRACTION * options.deadline_seconds
     )
@@ -139,13 +139,13 @@ def _chosen(request: Request, items: Mapping[str, Item]) -> tuple[Item, ...]:
     return tuple(item for name, item in items.items() if not request.only or name in request.only)
 
 
-def _must_agree(ranks: Ranks, request: str) -> None:
-    requests = ranks.gather(request)
+def _must_agree(ranks: Ranks, request: str, host: str) -> None:
+    requests, hosts = ranks.gather(request), ranks.gather(host)
     others = [rank for rank, text in enumerate(requests) if text != requests[0]]
     if others:
         raise ProfilerError(
-            f"rank {others[0]} was asked for other measurements than rank 0: "
-            "start the same command on every node"
+            f"rank {others[0]} on {hosts[others[0]]} was asked for other measurements than rank 0 "
+            f"on {hosts[0]}: start the same command on every node"
         )
 
 

@@ -86,7 +86,7 @@ class Heart:
             sleep(BEAT_SECONDS)
             if os.getppid() != self._parent:  # where the system does not end us with it
                 os._exit(1)
-            with suppress(FileNotFoundError):  # whoever watched is ending us
+            with suppress(OSError):  # the folder goes as we are ended, or its drive is full
                 self._write()
 
     def _write(self) -> None:

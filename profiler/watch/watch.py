@@ -23,6 +23,10 @@ KEPT = (
     "what was measured is kept: the same command, without --restart, goes on from there, and "
     "passes over a task that stops it twice"
 )
+INTERFACE = (
+    "where the name of a host does not lead to the network between the nodes, set "
+    "GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME on all of them"
+)
 ERROR_LINE = re.compile(r"^(?:\[rank\d+\]: *)?((?:\w+\.)*\w+(?:Error|Exception): .+)", re.MULTILINE)
 FROM_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that no task brings about."""
@@ -190,7 +194,8 @@ def hung(watch: Watch) -> Fault:
     starting = [beat for beat in alive if beat.phase == "starting"]
     if starting:
         starting.sort(key=lambda beat: -watch.idle("work", beat))
-        late = late if watch.idle("work", starting[0]) > STALE_SECONDS else _slow_start(watch)
+        if watch.idle("work", starting[0]) < STALE_SECONDS:
+            late = f"was not done in {watch.limits.start_seconds:g} s (--start-timeout)"
         return Fault(f"{_where(starting[0])} loads its libraries and {late}: {KEPT}")
     stale = [beat for beat in alive if watch.idle("life", beat) > STALE_SECONDS]
     if stale:
@@ -203,17 +208,14 @@ def hung(watch: Watch) -> Fault:
     return Fault(f"{_where(guilty[0])} {what} and {late}: {KEPT}", of_task=True)
 
 
-def _slow_start(watch: Watch) -> str:
-    return f"was not done in {watch.limits.start_seconds:g} s (--start-timeout)"
-
-
 def _unmet(watch: Watch, late: str) -> Fault:
     """All that are alive wait."""
     ranks = _listed(watch.beats)
     if _by_phase(watch.beats, "meeting"):
         return Fault(
-            f"at the start: {ranks} on {watch.host} could not connect to rank 0, which "
-            f"{_slow_start(watch)}: {KEPT}"
+            f"at the start: {ranks} on {watch.host} did not meet the others in "
+            f"{watch.limits.start_seconds:g} s (--start-timeout): does the network let them reach "
+            f"node 0? {KEPT}"
         )
     whom = "another node" if watch.num_nodes > 1 else "each other"
     return Fault(f"{ranks} on {watch.host} wait for {whom}, which {late}: {KEPT}", of_task=True)
@@ -237,7 +239,8 @@ def died(watch: Watch) -> Fault | None:
         return _ended(watch, failing[0])
     whom = "another node, see what it says" if watch.num_nodes > 1 else "each other"
     why = f" ({error})" if (error := _error(watch, gone[0])) else ""
-    return Fault(f"{_listed(gone)} on {watch.host} lost {whom}{why}: {KEPT}")
+    hint = f"{INTERFACE}; " if watch.num_nodes > 1 and gone[0].phase == "meeting" else ""
+    return Fault(f"{_listed(gone)} on {watch.host} lost {whom}{why}: {hint}{KEPT}")
 
 
 def _ended(watch: Watch, beat: Beat) -> Fault:

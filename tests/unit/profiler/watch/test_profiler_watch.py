@@ -15,6 +15,7 @@ from trainplan.profiler.bench.links import pairings
 from trainplan.profiler.host.machine import this_host
 from trainplan.profiler.host.nvml import Driver
 from trainplan.profiler.task import Place
+from trainplan.profiler.watch.awake import Awake
 from trainplan.profiler.watch.heartbeat import Beat
 from trainplan.profiler.watch.processes import MainThread, main_thread, memory_kills
 from trainplan.profiler.watch.watch import Limits, Watch, died, hung
@@ -188,6 +189,23 @@ def test_a_run_is_over_when_all_are_done_and_those_that_do_not_leave_are_not_wai
     assert folder.at(1, codes={0: 0, 1: -11}).over()
     assert died(folder.watch) is None
     assert folder.at(7, codes={0: 0}).over()
+
+
+def test_ranks_that_cannot_reach_each_other_at_the_start_are_told_of_their_interfaces(tmp_path):
+    folder = Folder(tmp_path, num_nodes=2)
+    both = [beat(rank, phase="meeting", ended="alone") for rank in (0, 1)]
+    folder.at(1, *both, codes={0: 1, 1: 1})
+    assert "GLOO_SOCKET_IFNAME" in died(folder.at(2.5, codes={0: 1, 1: 1})).text
+
+
+def test_time_in_which_the_watcher_itself_was_held_makes_nobody_late():
+    seconds = [0.0]
+    awake = Awake(lambda: seconds[-1])
+    begin = awake()
+    for at in (1.0, 2.5, 602.5, 603.0):
+        seconds.append(at)
+        last = awake()
+    assert last - begin == 3.0
 
 
 def test_a_process_that_waits_does_no_work_and_one_that_is_stopped_is_known():
