@@ -284,8 +284,10 @@ class Trial:
             return (
                 "" if code == 0 or (code == 2 and self.strike.nodes == 2) else f"exit code {code}"
             )
-        good = code == 128 + sent and f"stopped by {sent.name}" in said
-        return "" if good else f"exit code {code}"
+        kept = ("tasks are kept in", "goes on from there")
+        words = (f"stopped by {sent.name}", *(kept if self.strike.done else ()))
+        good = code == 128 + sent and all(one in said for one in words)
+        return "" if good else f"exit code {code}, not these words: {words}"
 
     def words(self) -> tuple[str, ...]:
         """What a node says."""
