@@ -58,7 +58,8 @@ def _rendezvous(kind: LauncherKind) -> Iterator[str]:
 
 
 CORES = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
-"""srun no longer takes it from sbatch. Source: Slurm 22.05, release notes."""
+"""srun no longer takes it from sbatch. Source: man srun of Slurm 22.05,
+`--cpus-per-task` and SRUN_CPUS_PER_TASK."""
 INTERFACES = (
     "# gloo talks over the interface that the name of a host leads to, NCCL over the first that is",
     "# neither lo nor docker; where nodes do not find each other, name the one between them, which",

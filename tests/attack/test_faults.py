@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.attack.faults import Strike, attempt
+from tests.attack.fault import Strike, attempt
 
 pytest.importorskip("torch")
 KILLED = Strike(2, "rank", 1, signal.SIGKILL, 3, 0.05)
