@@ -27,6 +27,7 @@ from trainplan.profiler.launch.script import LauncherKind, launch_script
 from trainplan.profiler.launch.where import Files, Launch
 from trainplan.profiler.task import Request
 from trainplan.profiler.watch.told import ToldToEnd
+from trainplan.profiler.watch.watch import Limits
 
 LAUNCH_OPTIONS = frozenset(
     {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}
@@ -144,7 +145,7 @@ def command(
 def _measured(
     wanted: MeasureOptions, nodes: NodeOptions, files: Files, told: ToldToEnd, *, restart: bool
 ) -> Profile | None:
-    gpus = num_gpus(nodes.start_timeout, told.sleep)
+    gpus = num_gpus(Limits(nodes.timeout, nodes.start_timeout), told.sleep)
     where, device = nodes.launch(gpus), device_of(gpus)
     request = wanted.request(device, where.nproc_per_node)
     with TaskBar("measuring") as bar:
@@ -153,12 +154,13 @@ def _measured(
 
 def _kept(stop: KeyboardInterrupt, files: Files) -> str:
     """What there is of a run that was told to end, and what goes on with it."""
-    if not isinstance(stop, StoppedByUser) or not stop.total:
+    progress = stop.progress if isinstance(stop, StoppedByUser) else None
+    if progress is None:
         return "nothing was measured yet, and nothing runs on"
     words = shlex.join(("plan", *(word for word in sys.argv[1:] if word != "--restart")))
     return (
-        f"{stop.done} of {stop.total} tasks are kept in {files.journal}, and nothing runs on; "
-        f"`{words}` goes on from there"
+        f"{progress.done} of {progress.total} tasks are kept in {files.journal}, and nothing runs "
+        f"on; `{words}` goes on from there"
     )
 
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, Popen
 from tempfile import TemporaryFile
-from time import monotonic, sleep
+from time import sleep
 from typing import IO
 
 from trainplan.costmodel.base import PlanError, SpecError
@@ -31,7 +31,7 @@ from trainplan.profiler.launch.where import START_SECONDS, Files, Launch
 from trainplan.profiler.task import Request
 from trainplan.profiler.watch.awake import Awake
 from trainplan.profiler.watch.heartbeat import read_beats
-from trainplan.profiler.watch.processes import die_with_parent, kill
+from trainplan.profiler.watch.processes import die_with_parent, kill, main_thread, signal_name
 from trainplan.profiler.watch.told import ToldToEnd
 from trainplan.profiler.watch.watch import KEPT, Fault, Limits, Progress, Watch, died, hung
 
@@ -43,9 +43,9 @@ COUNT_GPUS = "import torch; print(torch.cuda.device_count() if torch.cuda.is_ava
 class StoppedByUser(KeyboardInterrupt):
     """The run was told to end, and has."""
 
-    def __init__(self, sent: signal.Signals, done: int, total: int) -> None:
+    def __init__(self, sent: signal.Signals, progress: Progress | None = None) -> None:
         super().__init__()
-        self.sent, self.done, self.total = sent, done, total
+        self.sent, self.progress = sent, progress
 
 
 def run(
@@ -74,9 +74,11 @@ def run(
             stack.enter_context(only_run(files.lock))
         if where.node_rank == 0 and restart:
             JournalFile(files.journal).remove()
-        nodes = stack.enter_context(Nodes(where, told.sleep, Awake()))
-        work = Run(request, where, files, module, on_progress, nodes, told)
-        work.go()
+        try:
+            nodes = stack.enter_context(Nodes(where, told.sleep, Awake()))
+        except KeyboardInterrupt as error:
+            raise StoppedByUser(told.sent or signal.SIGINT) from error
+        Run(request, where, files, module, on_progress, nodes, told).go()
         return JournalFile(files.journal).content() if where.node_rank == 0 else None
 
 
@@ -112,10 +114,7 @@ class Run:
         except KeyboardInterrupt as error:
             sent = self.told.sent or signal.SIGINT
             self.nodes.tell(Fault(f"{self._me} was told to end by {sent.name}: {KEPT}"))
-            done = self.progress
-            raise StoppedByUser(
-                sent, done.done if done else 0, done.total if done else 0
-            ) from error
+            raise StoppedByUser(sent, self.progress) from error
         self.nodes.tell_done()
 
     @property
@@ -202,11 +201,14 @@ def need_torch() -> None:
         raise ProfilerError("measuring needs torch: pip install 'trainplan[profile]'")
 
 
-def num_gpus(seconds: float = START_SECONDS, pause: Callable[[float], object] = sleep) -> int:
+def num_gpus(
+    limits: Limits = Limits(60.0, START_SECONDS),  # noqa: B008 (frozen)
+    pause: Callable[[float], object] = sleep,
+) -> int:
     """GPUs that torch may use on this node, asked in another process.
 
     Args:
-        seconds: Longest time to load torch.
+        limits: Longest time to load torch, and to do nothing meanwhile.
         pause: Waits; raises where this process is told to end.
 
     Raises:
@@ -214,27 +216,24 @@ def num_gpus(seconds: float = START_SECONDS, pause: Callable[[float], object] = 
     """
     need_torch()
     with TemporaryFile() as said, TemporaryFile() as why:
-        code = _asked(COUNT_GPUS, said, why, seconds, pause)
+        code = _asked(COUNT_GPUS, said, why, limits, pause)
         answer, words = (_text(file) for file in (said, why))
     if code is None:
         raise ProfilerError(
-            f"torch did not tell its GPUs in {seconds:g} s (--start-timeout): does `nvidia-smi` "
-            "answer? A driver that hangs stops all that use it"
+            f"torch did not tell its GPUs: no work for {limits.timeout_seconds:g} s (--timeout) or "
+            f"no end in {limits.start_seconds:g} s (--start-timeout); a driver that hangs stops all "
+            "that use it: does `nvidia-smi` answer?"
         )
     if code or not answer.isdecimal():
         last = words.splitlines()[-1:] or [
-            f"killed by signal {-code}" if code < 0 else "no reason given"
+            f"killed by {signal_name(-code)}" if code < 0 else "no reason given"
         ]
         raise ProfilerError(f"torch does not load: {last[0]}; install it anew")
     return int(answer)
 
 
 def _asked(
-    program: str,
-    said: IO[bytes],
-    why: IO[bytes],
-    seconds: float,
-    pause: Callable[[float], object],
+    program: str, said: IO[bytes], why: IO[bytes], limits: Limits, pause: Callable[[float], object]
 ) -> int | None:
     """Exit code of a program in Python; null where it does not end in time."""
     process = Popen(
@@ -245,9 +244,14 @@ def _asked(
         start_new_session=True,
         preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509 (takes no lock)
     )
-    until = monotonic() + seconds
+    now, seen = Awake(), main_thread(process.pid)
+    begin = worked = now()
     try:
-        while process.poll() is None and monotonic() < until:
+        while process.poll() is None and now() < begin + limits.start_seconds:
+            if (thread := main_thread(process.pid)) != seen or thread is None:
+                seen, worked = thread, now()
+            if now() > worked + limits.timeout_seconds:
+                break
             pause(POLL_SECONDS / 2)
     finally:
         code = process.poll()

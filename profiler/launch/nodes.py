@@ -253,6 +253,7 @@ class Nodes:
 
     def tell(self, fault: Fault) -> None:
         """Tell the others why this node ends; node 0 passes on what it was told."""
+        self._accept()
         self._say("fault", text=fault.text[: LONGEST_LINE // 2], of_task=fault.of_task)
 
     def tell_done(self) -> None:

@@ -82,6 +82,14 @@ def main_thread(pid: int, system: Path = Path("/proc")) -> MainThread | None:
     return None
 
 
+def signal_name(number: int) -> str:
+    """`SIGKILL` of 9; a number that has none stays one."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def memory_kills(vmstat: Path = Path("/proc/vmstat")) -> int | None:
     """Processes that the system has killed for want of memory since it started; null: unknown.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from trainplan.profiler.watch.heartbeat import BEAT_SECONDS, OVER, Beat, read_beats
-from trainplan.profiler.watch.processes import MainThread, main_thread, memory_kills
+from trainplan.profiler.watch.processes import MainThread, main_thread, memory_kills, signal_name
 
 STALE_SECONDS = 10 * BEAT_SECONDS
 """A process whose beat is older is stopped, or holds Python's lock."""
@@ -224,12 +224,11 @@ def _unmet(watch: Watch, late: str) -> Fault:
 def died(watch: Watch) -> Fault | None:
     """For processes that ended before they were done; null where it is not yet known whose fault.
 
-    An error, exit code 1, may be that of a rank which another one left alone.
+    An error, exit code 1, may be that of a rank which another one left alone, and NCCL aborts one.
     """
     gone = [beat for beat in watch.beats if beat.rank in watch.codes and beat.phase not in OVER]
     gone.sort(key=lambda beat: -watch.idle("end", beat))
-    clear = [beat for beat in gone if watch.codes[beat.rank] != 1]
-    clear.sort(key=lambda beat: watch.codes[beat.rank] == -signal.SIGABRT)  # as NCCL ends others
+    clear = [beat for beat in gone if watch.codes[beat.rank] not in (1, -signal.SIGABRT)]
     if clear:
         return _ended(watch, clear[0])
     if not gone or watch.idle("end", gone[0]) < SETTLE_SECONDS:
@@ -246,7 +245,7 @@ def died(watch: Watch) -> Fault | None:
 def _ended(watch: Watch, beat: Beat) -> Fault:
     code = watch.codes[beat.rank]
     if code < 0:
-        manner = f"was killed by {_signal(-code)}{watch.killed(code)}"
+        manner = f"was killed by {signal_name(-code)}{watch.killed(code)}"
     else:
         manner = "died" if code == 1 else f"died with exit code {code}"
     why = f": {error}" if (error := _error(watch, beat)) and code > 0 else ""
@@ -259,13 +258,6 @@ def _error(watch: Watch, beat: Beat) -> str:
     output = watch.output(beat.rank)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return next(iter(ERROR_LINE.findall(output) or lines[-1:]), "")
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _by_phase(beats: Sequence[Beat], *phases: str) -> list[Beat]:

@@ -58,7 +58,7 @@ def node(arguments):
     from trainplan.cli.files import measuring  # noqa: PLC0415
 
     measuring.run = partial(measuring.run, module="fault_node")
-    profile.num_gpus = lambda seconds, pause: 0
+    profile.num_gpus = lambda limits, pause: 0
     sys.argv = arguments
     main.main()
 

@@ -4,6 +4,7 @@ import pytest
 
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.launch import launch
+from trainplan.profiler.watch.watch import Limits
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def test_what_the_process_prints_is_the_number(asked):
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        ("import os; os.kill(os.getpid(), 11)", "torch does not load: killed by signal 11"),
+        ("import os; os.kill(os.getpid(), 11)", "torch does not load: killed by SIGSEGV"),
         ("raise ImportError('libcudart.so')", "ImportError: libcudart.so"),
     ],
 )
@@ -32,9 +33,16 @@ def test_a_process_that_dies_says_why(asked, program, words):
         asked(program)
 
 
-def test_a_driver_that_hangs_ends_with_the_time_of_a_start(asked):
-    with pytest.raises(ProfilerError, match=r"in 0.3 s \(--start-timeout\)"):
-        asked("import time; time.sleep(60)", seconds=0.3)
+@pytest.mark.parametrize(
+    ("program", "limits"),
+    [
+        ("import time; time.sleep(60)", Limits(0.3, 60.0)),
+        ("while True: pass", Limits(60.0, 0.3)),
+    ],
+)
+def test_a_driver_that_hangs_is_given_up(asked, program, limits):
+    with pytest.raises(ProfilerError, match=r"--timeout.*--start-timeout.*nvidia-smi"):
+        asked(program, limits=limits)
 
 
 def test_whoever_is_told_to_end_waits_no_longer(asked):

@@ -171,6 +171,13 @@ def test_an_error_is_told_once_others_had_the_time_to_be_the_reason(folder):
     assert "rank 0 on a was killed by SIGKILL" in blamed.text
 
 
+def test_a_rank_that_aborts_may_do_so_because_of_another_and_is_named_where_none_is(folder):
+    both = beat(0, ended="alone"), beat(1)
+    assert died(folder.at(1, *both, codes={0: 1, 1: -6})) is None
+    fault = died(folder.at(2.5, codes={0: 1, 1: -6}))
+    assert fault.text.startswith("item gemm, task m=1: rank 1 on a was killed by SIGABRT;")
+
+
 @pytest.mark.parametrize(("num_nodes", "whom"), [(1, "each other"), (2, "another node, see what")])
 def test_ranks_that_were_all_left_alone_blame_none_of_them(tmp_path, num_nodes, whom):
     folder = Folder(tmp_path, num_nodes=num_nodes)
