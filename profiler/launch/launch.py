@@ -220,9 +220,9 @@ def num_gpus(
         answer, words = (_text(file) for file in (said, why))
     if code is None:
         raise ProfilerError(
-            f"torch did not tell its GPUs: no work for {limits.timeout_seconds:g} s (--timeout) or "
-            f"no end in {limits.start_seconds:g} s (--start-timeout); a driver that hangs stops all "
-            "that use it: does `nvidia-smi` answer?"
+            f"torch did not tell its GPUs: no work for {limits.timeout_seconds:g} s (--timeout) "
+            f"or no end in {limits.start_seconds:g} s (--start-timeout); a driver that hangs stops "
+            "all that use it: does `nvidia-smi` answer?"
         )
     if code or not answer.isdecimal():
         last = words.splitlines()[-1:] or [
