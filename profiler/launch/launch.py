@@ -5,6 +5,7 @@ torch is imported by the processes alone, never here.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -242,7 +243,9 @@ def _asked(
         stdout=said,
         stderr=why,
         start_new_session=True,
-        preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509 (takes no lock)
+        preexec_fn=partial(  # noqa: PLW1509 (takes no lock)
+            die_with_parent, signal.SIGKILL, os.getpid()
+        ),
     )
     now, seen = Awake(), main_thread(process.pid)
     begin = worked = now()

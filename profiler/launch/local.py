@@ -62,7 +62,9 @@ def _started(orders: Orders, where: Launch, meeting: Meeting, rank: int) -> Pope
             env=_environment(where, meeting, rank),
             pass_fds=() if listening is None else (listening,),
             start_new_session=True,
-            preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509 (takes no lock)
+            preexec_fn=partial(  # noqa: PLW1509 (takes no lock)
+                die_with_parent, signal.SIGKILL, os.getpid()
+            ),
         )
 
 

@@ -18,11 +18,16 @@ PR_SET_PDEATHSIG = 1
 """Source: Linux manual, prctl(2)."""
 
 
-def die_with_parent(sent: signal.Signals) -> None:
-    """Let the system send a signal to this process when its parent ends; only Linux can."""
+def die_with_parent(sent: signal.Signals, parent: int | None = None) -> None:
+    """Let the system send a signal to this process when its parent ends; only Linux can.
+
+    The number of the parent tells one that ended before it was asked.
+    """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(sent))
+    if parent not in (None, os.getppid()):
+        os.kill(os.getpid(), sent)
 
 
 def end(process: Popen[bytes], others: Iterable[int]) -> None:

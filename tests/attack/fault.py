@@ -19,7 +19,8 @@ from tests.attack.fault_node import HANG, TASKS
 HERE = Path(__file__).parent
 TIMEOUT, START_TIMEOUT, MORE = 8.0, 60.0, 5.0
 """Seconds: of both options, and what a node may need to end beyond them."""
-POLL = 0.02
+POLL, GONE = 0.02, 2.0
+"""Seconds: between looks, and until killed processes are gone on a machine that others load."""
 SIGNALS = {
     "rank": (signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT),
     "plan": (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
@@ -225,7 +226,9 @@ class Trial:
                 self.expect(seconds <= TIMEOUT + MORE, f"ended after {seconds:.1f} s: {who}")
             why = self.wrong(node, command)
             self.expect(not why, f"{why}: {who}")
-        time.sleep(0.3)
+        until = time.monotonic() + GONE
+        while self.ranks() and time.monotonic() < until:
+            time.sleep(POLL)
         self.expect(not self.ranks(), f"ranks are left: {self.ranks()}")
         if self.strike.sent != signal.SIGKILL or self.strike.target != "plan":
             self.expect(not self.left(), f"files are left: {self.left()}")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -17,7 +18,12 @@ from trainplan.profiler.host.nvml import Driver
 from trainplan.profiler.task import Place
 from trainplan.profiler.watch.awake import Awake
 from trainplan.profiler.watch.heartbeat import Beat
-from trainplan.profiler.watch.processes import MainThread, main_thread, memory_kills
+from trainplan.profiler.watch.processes import (
+    MainThread,
+    die_with_parent,
+    main_thread,
+    memory_kills,
+)
 from trainplan.profiler.watch.watch import Limits, Watch, died, hung
 
 TWO_NODES = Place(device="cpu", rank=0, world_size=8, local_rank=0, local_world_size=4)
@@ -227,6 +233,12 @@ def test_a_process_that_waits_does_no_work_and_one_that_is_stopped_is_known():
         assert main_thread(process.pid).stopped
         process.kill()
     assert main_thread(process.pid) is None
+
+
+def test_a_process_whose_parent_ended_before_it_was_watched_ends_itself():
+    of_another = partial(die_with_parent, signal.SIGKILL, os.getppid())
+    with subprocess.Popen(["sleep", "60"], preexec_fn=of_another) as process:  # noqa: PLW1509
+        assert process.wait(10) == -signal.SIGKILL
 
 
 def test_processes_that_the_system_killed_for_memory_are_counted(tmp_path):
