@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 TIMEOUT, START_TIMEOUT, MORE = 8.0, 60.0, 5.0
 """Seconds: of both options, and what a node may need to end beyond them."""
 POLL, GONE = 0.02, 2.0
-"""Seconds: between looks, and until killed processes are gone on a machine that others load."""
+"""Seconds: between looks, and until killed processes are gone."""
 SIGNALS = {
     "rank": (signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT),
     "plan": (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGHUP),
@@ -67,7 +67,6 @@ class Command:
 
     @property
     def said(self) -> str:
-        """On one line."""
         return " ".join(self.output.read_text("utf-8", "replace").split())
 
 
