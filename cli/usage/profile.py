@@ -11,7 +11,6 @@ from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.names import LAUNCH_KINDS, MEASUREMENTS, PRECISIONS
 from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
-from trainplan.profiler.launch.where import START_SECONDS
 
 LOCAL = Path("profile.json")
 
@@ -70,7 +69,7 @@ NODES = (
     click.option(
         "--start-timeout",
         type=click.FloatRange(1, 86400),
-        default=START_SECONDS,
+        default=300.0,
         show_default=True,
         help="Seconds for all nodes to come, and for slow drives to load torch; a rank that does "
         "nothing meanwhile is given --timeout.",

@@ -7,7 +7,9 @@ import pytest
 
 from tests.e2e.command import plan
 from trainplan.cli.commands.profile import _command_line
+from trainplan.cli.usage import profile
 from trainplan.profiler.launch.script import launch_script
+from trainplan.profiler.launch.where import Launch
 
 COMMAND = ("plan", "profile", "--output", "my $(touch bad) profile.json", "it's")
 STUBS = {
@@ -93,3 +95,10 @@ def test_the_script_has_the_words_that_were_typed_without_where_to_measure(monke
     typed = "profile --nnodes 2 --nproc-per-node=8 --output a.json --print-launch slurm --quick"
     monkeypatch.setattr(sys, "argv", ["plan", *typed.split()])
     assert _command_line() == ("plan", "profile", "--output", "a.json", "--quick")
+
+
+def test_the_limits_of_a_run_are_those_of_the_help_page():
+    options = {option.name: option.default for option in profile.command.params}
+    launch = Launch(1)
+    found = (options["timeout"], options["start_timeout"])
+    assert found == (launch.timeout_seconds, launch.start_seconds)
