@@ -8,7 +8,7 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test full oracles runtimes attack mutation check docs pictures site fit accuracy bench release
+.PHONY: demo test full oracles runtimes attack faults mutation check docs pictures site fit accuracy bench release
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
 	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
@@ -34,6 +34,10 @@ runtimes: $(VENV)/.runtimes
 SECONDS ?= 3600
 attack: $(VENV)/.dev
 	$(BIN)/python -m tests.attack.run --seconds $(SECONDS) --seed $(SEED)
+# Signals that strike random processes of `plan profile`, on one node and two; SEED draws others.
+COUNT ?= 100
+faults: $(VENV)/.oracles
+	$(BIN)/python -m tests.attack.faults --count $(COUNT) --seed $(SEED)
 # Faults put in one by one, in a copy: hours, for the night. SEED draws others.
 SEED ?= 1
 mutation: $(VENV)/.mutation

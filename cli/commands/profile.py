@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
+
+import click
 
 from trainplan.cli.files.disk import refuse_existing, write_text
 from trainplan.cli.files.inputs import load_model
@@ -13,15 +17,19 @@ from trainplan.cli.files.measuring import measured_here
 from trainplan.cli.files.profiles import profile_document, profile_text
 from trainplan.cli.files.reports import ReportFile
 from trainplan.cli.render.profile import profile_page
-from trainplan.cli.terminal.output import show, show_json, write
+from trainplan.cli.terminal.output import remark, show, show_json, write
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.launch.agenda import Budget
-from trainplan.profiler.launch.launch import Files, Launch, default_nproc, num_gpus
+from trainplan.profiler.launch.launch import StoppedByUser, default_nproc, num_gpus
 from trainplan.profiler.launch.requests import Device, device_of, request_for
 from trainplan.profiler.launch.script import LauncherKind, launch_script
+from trainplan.profiler.launch.where import Files, Launch
 from trainplan.profiler.task import Request
+from trainplan.profiler.watch.told import ToldToEnd
+from trainplan.profiler.watch.watch import Limits
 
 LAUNCH_OPTIONS = frozenset(
     {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}
@@ -66,6 +74,20 @@ class NodeOptions:
     node_rank: int | None
     rdzv_endpoint: str | None
     timeout: float
+    start_timeout: float
+
+    def stated_nproc(self) -> int:
+        """Processes of a node, for nodes that are not this one.
+
+        Raises:
+            SpecError: Nobody says how many.
+        """
+        if self.nproc_per_node is None:
+            raise SpecError(
+                "--print-launch writes for other machines than this one: say --nproc-per-node, the "
+                "GPUs of a node there"
+            )
+        return self.nproc_per_node
 
     def launch(self, gpus: int, budget: Budget | None) -> Launch:
         """Processes of this node, which has that many GPUs.
@@ -87,6 +109,7 @@ class NodeOptions:
             node_rank=rank,
             rdzv_endpoint=self.rdzv_endpoint or "",
             timeout_seconds=self.timeout,
+            start_seconds=self.start_timeout,
             budget=budget,
         )
 
@@ -106,19 +129,21 @@ def command(
     seconds = wanted.budget
     budget = Budget(seconds, monotonic() + seconds) if seconds else None
     if print_launch:
-        gpus = nodes.nproc_per_node or default_nproc(num_gpus())
-        write(launch_script(print_launch, _command_line(), nodes.nnodes, gpus))
+        write(launch_script(print_launch, _command_line(), nodes.nnodes, nodes.stated_nproc()))
         return
     refuse_existing(output, force=force)
     page = ReportFile(report, force)
     page.check()
-    gpus = num_gpus()
-    where, device = nodes.launch(gpus, budget), device_of(gpus)
-    request = wanted.request(device, where.nproc_per_node)
-    with TaskBar("measuring") as bar:
-        profile = measured_here(request, where, Files.beside(output), bar, gpus, restart=restart)
+    files = Files.beside(output)
+    with ToldToEnd() as told:
+        try:
+            profile = _measured(wanted, nodes, files, told, budget, restart=restart)
+        except KeyboardInterrupt as stop:
+            sent = told.sent or (stop.sent if isinstance(stop, StoppedByUser) else signal.SIGINT)
+            remark(f"stopped by {sent.name}: {_kept(stop, files)}")
+            raise click.exceptions.Exit(128 + sent) from stop
     if profile is None:
-        show(f"node {where.node_rank} is done; the profile is written on node 0")
+        show(f"node {nodes.node_rank} is done; the profile is written on node 0")
         return
     write_text(output, profile_text(profile), force=True)
     if as_json:
@@ -126,6 +151,34 @@ def command(
     else:
         show(*profile_page(profile, output))
     page.write(profile_document(profile))
+
+
+def _measured(
+    wanted: MeasureOptions,
+    nodes: NodeOptions,
+    files: Files,
+    told: ToldToEnd,
+    budget: Budget | None,
+    *,
+    restart: bool,
+) -> Profile | None:
+    gpus = num_gpus(Limits(nodes.timeout, nodes.start_timeout), told.sleep)
+    where, device = nodes.launch(gpus, budget), device_of(gpus)
+    request = wanted.request(device, where.nproc_per_node)
+    with TaskBar("measuring") as bar:
+        return measured_here(request, where, files, bar, gpus, restart=restart)
+
+
+def _kept(stop: KeyboardInterrupt, files: Files) -> str:
+    """What there is of a run that was told to end, and what goes on with it."""
+    progress = stop.progress if isinstance(stop, StoppedByUser) else None
+    if progress is None:
+        return "nothing was measured yet, and nothing runs on"
+    words = shlex.join(("plan", *(word for word in sys.argv[1:] if word != "--restart")))
+    return (
+        f"{progress.done} of {progress.total} tasks are kept in {files.journal}, and nothing runs "
+        f"on; `{words}` goes on from there"
+    )
 
 
 def _command_line() -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.spec.evidence.profile import Origin, Profile
 from trainplan.profiler.fit.assemble import profile_of
 from trainplan.profiler.journal.records import JournalContent
-from trainplan.profiler.launch.launch import Files, Launch, run
+from trainplan.profiler.launch.launch import run
 from trainplan.profiler.launch.requests import device_of, notes
+from trainplan.profiler.launch.where import Files, Launch
 from trainplan.profiler.task import Place, Request
 
 

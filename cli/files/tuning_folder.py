@@ -17,8 +17,8 @@ from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner.tuning.document import tuned_plan
 from trainplan.planner.tuning.events import Finished
 from trainplan.planner.tuning.loop import Launch
-from trainplan.profiler.journal.file import only_run
-from trainplan.profiler.launch.launch import Files
+from trainplan.profiler.journal.lock import only_run
+from trainplan.profiler.launch.where import Files
 from trainplan.profiler.trials.journal import FILE, TrialJournal
 
 PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"

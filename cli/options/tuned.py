@@ -20,8 +20,9 @@ from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes.fsdp import shards_with_fsdp2
 from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Precision
-from trainplan.profiler.launch.launch import Files, Launch, num_gpus
+from trainplan.profiler.launch.launch import num_gpus
 from trainplan.profiler.launch.requests import device_of, request_for
+from trainplan.profiler.launch.where import Files, Launch
 
 MICRO_BATCHES = 4
 """Sequences of a step for each process, where nobody says."""

@@ -95,7 +95,15 @@ NODES = (
         type=click.FloatRange(1, 3600),
         default=60.0,
         show_default=True,
-        help="Seconds after which a rank that does not go on ends the run.",
+        help="Seconds after which a rank or node that does not go on ends the run.",
+    ),
+    click.option(
+        "--start-timeout",
+        type=click.FloatRange(1, 86400),
+        default=300.0,
+        show_default=True,
+        help="Seconds for all nodes to come, and for slow drives to load torch; a rank that does "
+        "nothing meanwhile is given --timeout.",
     ),
 )
 

@@ -126,7 +126,9 @@ def drive_file(
 
 @contextmanager
 def scratch_file(folder: str, num_bytes: int, *, direct: bool) -> Iterator[int]:
-    """Descriptor of a new file in the folder, removed afterwards, with room for that many bytes.
+    """Descriptor of a new file in the folder, with room for that many bytes.
+
+    The file has no name: it is gone with the process, whatever ends it.
 
     Raises:
         ProfilerError: There is no room for it, or it is asked for past a cache that the file system
@@ -135,11 +137,13 @@ def scratch_file(folder: str, num_bytes: int, *, direct: bool) -> Iterator[int]:
     _must_have_room(folder, num_bytes)
     with ExitStack() as stack:
         descriptor, path = tempfile.mkstemp(prefix="trainplan-", dir=folder)
-        stack.callback(_remove, path)
         stack.callback(os.close, descriptor)
-        if direct:
-            descriptor = past_cache(path)
-            stack.callback(os.close, descriptor)
+        try:
+            if direct:
+                descriptor = past_cache(path)
+                stack.callback(os.close, descriptor)
+        finally:
+            _remove(path)
         yield descriptor
 
 

@@ -1,10 +1,8 @@
-"""The journal on its drive: appended to by one process, and by one run at a time."""
+"""The journal on its drive: lines that are only ever appended."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from trainplan.costmodel.base import SpecError
@@ -80,45 +78,3 @@ def _drop_torn_line(descriptor: int) -> None:
         return
     whole = os.pread(descriptor, end, 0)
     os.ftruncate(descriptor, whole.rfind(b"\n") + 1)
-
-
-@contextmanager
-def only_run(path: Path) -> Iterator[None]:
-    """Hold the lock file while the body runs; the system frees it when the process ends.
-
-    Raises:
-        ProfilerError: Another run holds it.
-    """
-    descriptor = _locked(path)
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _locked(path: Path) -> int:
-    try:
-        from fcntl import LOCK_EX, LOCK_NB, flock  # noqa: PLC0415 (not on Windows)
-    except ImportError:
-        return os.open(path, os.O_RDWR | os.O_CREAT)
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-        try:
-            flock(descriptor, LOCK_EX | LOCK_NB)
-        except OSError as error:
-            os.close(descriptor)
-            raise ProfilerError(
-                f"another run writes to this output and holds {path}: wait for it, stop it, or "
-                "choose another"
-            ) from error
-        if _still_there(path, descriptor):
-            return descriptor
-        os.close(descriptor)  # the run before removed it just now
-
-
-def _still_there(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

@@ -15,20 +15,26 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, Popen
-from subprocess import run as run_process
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryFile
 from time import monotonic, sleep
+from typing import IO
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.cores import usable_cores
-from trainplan.profiler.journal.file import JournalFile, only_run
+from trainplan.profiler.journal.file import JournalFile
+from trainplan.profiler.journal.lock import only_run
 from trainplan.profiler.journal.records import Interrupted, JournalContent, TaskName
-from trainplan.profiler.launch.agenda import Budget
+from trainplan.profiler.launch.folder import run_folder
+from trainplan.profiler.launch.local import Orders, start_ranks
+from trainplan.profiler.launch.nodes import FaultError, Nodes
+from trainplan.profiler.launch.where import START_SECONDS, Files, Launch
 from trainplan.profiler.task import Request
+from trainplan.profiler.watch.awake import Awake
 from trainplan.profiler.watch.heartbeat import read_beats
-from trainplan.profiler.watch.processes import die_with_parent, end
-from trainplan.profiler.watch.watch import Progress, Watch, died, hung
+from trainplan.profiler.watch.processes import die_with_parent, kill, main_thread, signal_name
+from trainplan.profiler.watch.told import ToldToEnd
+from trainplan.profiler.watch.watch import KEPT, Fault, Limits, Progress, Watch, died, hung
 
 POLL_SECONDS = 0.1
 CPU_PROCESSES = 2
@@ -40,36 +46,12 @@ Source: derived. They import torch and connect in 5 to 15 s, and nothing is left
 COUNT_GPUS = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 0)"
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Processes of a run, and this node's part in it."""
+class StoppedByUser(KeyboardInterrupt):
+    """The run was told to end, and has."""
 
-    nproc_per_node: int
-    nnodes: int = 1
-    node_rank: int = 0
-    """Node 0 writes the journal."""
-    rdzv_endpoint: str = ""
-    """`host:port` of node 0, where there are several nodes."""
-    timeout_seconds: float = 60.0
-    """Longest time for one task."""
-    budget: Budget | None = None
-    """Of the whole run, start included, which node 0 keeps; none: all is measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What a run writes, on node 0."""
-
-    journal: Path
-    lock: Path
-
-    @classmethod
-    def beside(cls, output: Path) -> Files:
-        """Their names begin with that of the output."""
-        return cls(
-            output.with_name(f"{output.name}.journal.jsonl"),
-            output.with_name(f"{output.name}.lock"),
-        )
+    def __init__(self, sent: signal.Signals, progress: Progress | None = None) -> None:
+        super().__init__()
+        self.sent, self.progress = sent, progress
 
 
 def run(
@@ -86,21 +68,140 @@ def run(
     `restart` drops the journal of an earlier run, once no other run can be writing it.
 
     Raises:
-        ProfilerError: A process died or hung, torch is absent, another run is at work, or the
-            journal cannot be removed.
+        ProfilerError: A process died or hung, here or on another node, torch is absent, another run
+            is at work, or the journal cannot be removed.
         SpecError: The processes refuse: the journal is of something else, more processes than GPUs.
+        StoppedByUser: Ctrl-C, SIGTERM or SIGHUP; no process is left.
     """
     need_torch()
     with ExitStack() as stack:
+        told = stack.enter_context(ToldToEnd())
         if where.node_rank == 0:
             stack.enter_context(only_run(files.lock))
         if where.node_rank == 0 and restart:
             JournalFile(files.journal).remove()
-        while not _measured(request, where, files, on_progress, module):
-            # fresh processes go on from the journal; every launch settles some task
-            if where.budget and monotonic() >= where.budget.until - LEAST_SECONDS:
-                break
+        try:
+            nodes = stack.enter_context(Nodes(where, told.sleep, Awake()))
+        except KeyboardInterrupt as error:
+            raise StoppedByUser(told.sent or signal.SIGINT) from error
+        Run(request, where, files, module, on_progress, nodes, told).go()
         return JournalFile(files.journal).content() if where.node_rank == 0 else None
+
+
+@dataclass(slots=True)
+class Run:
+    """One run, as this node sees it."""
+
+    request: Request
+    where: Launch
+    files: Files
+    module: str
+    on_progress: Callable[[Progress], object]
+    nodes: Nodes
+    told: ToldToEnd
+    progress: Progress | None = None
+
+    def go(self) -> None:
+        """Launch ranks until all is measured; the other nodes are told how it ends here.
+
+        Raises:
+            PlanError, StoppedByUser: As `run`.
+        """
+        launch = 0
+        try:
+            while not self._measured(launch) and not self._spent():
+                launch += 1  # fresh processes go on from the journal; each launch settles some task
+        except FaultError as error:
+            self.nodes.tell(error.fault)
+            raise
+        except PlanError as error:
+            self.nodes.tell(Fault(f"{self._me} refuses: {error}"))
+            raise
+        except KeyboardInterrupt as error:
+            sent = self.told.sent or signal.SIGINT
+            self.nodes.tell(Fault(f"{self._me} was told to end by {sent.name}: {KEPT}"))
+            raise StoppedByUser(sent, self.progress) from error
+        self.nodes.tell_done()
+
+    def _spent(self) -> bool:
+        """Is too little of the budget left to start again? Node 0 says so for all."""
+        budget = None if self.where.node_rank else self.where.budget
+        return budget is not None and monotonic() >= budget.until - LEAST_SECONDS
+
+    @property
+    def _me(self) -> str:
+        return f"node {self.where.node_rank} ({self.nodes.host})"
+
+    def _measured(self, launch: int) -> bool:
+        """Start ranks and wait for their end; false where fresh ones have to go on."""
+        meeting = self.nodes.meet(launch)
+        if meeting is None:
+            return True
+        started: dict[int, Popen[bytes]] = {}
+        with run_folder() as folder:
+            orders = Orders(self.module, folder, self.files.journal)
+            orders.request.write_text(self.request.model_dump_json(), "utf-8")
+            try:
+                start_ranks(orders, self.where, meeting, started)
+                self._watch(folder, started)
+            except BaseException as error:
+                _end(started, error)
+                if not (isinstance(error, FaultError) and error.fault.of_task):
+                    self._forgive(folder)
+                raise
+            _end(started)
+            return all(beat.phase == "finished" for beat in read_beats(folder))
+
+    def _watch(self, folder: Path, started: Mapping[int, Popen[bytes]]) -> None:
+        """Return when all ranks have done their part.
+
+        Raises:
+            FaultError: They ended before they were done, or do not go on, here or elsewhere.
+            SpecError: They refuse.
+            KeyboardInterrupt: This process is told to end.
+        """
+        limits = Limits(self.where.timeout_seconds, self.where.start_seconds)
+        pids = {rank: process.pid for rank, process in started.items()}
+        watch = Watch(folder, self.nodes.host, pids, limits, self.where.nnodes, self.nodes.now)
+        while not watch.over():
+            self.told.sleep(POLL_SECONDS)
+            codes = {rank: process.poll() for rank, process in started.items()}
+            watch.look({rank: code for rank, code in codes.items() if code is not None})
+            if watch.progress and watch.progress != self.progress:
+                self.progress = watch.progress
+                self.on_progress(self.progress)
+            if watch.refusal:
+                raise SpecError(watch.refusal)
+            if fault := died(watch) or self.nodes.look():
+                raise FaultError(fault)
+            if watch.overdue():
+                raise FaultError(hung(watch))
+
+    def _forgive(self, folder: Path) -> None:
+        """The run ended through no fault of the task it was in."""
+        if self.where.node_rank:
+            return
+        journal = JournalFile(self.files.journal)
+        content = journal.content()
+        for beat in read_beats(folder):
+            name = TaskName(beat.item, beat.key)
+            if beat.rank == 0 and content is not None and name in content.starts:
+                journal.append(Interrupted(item=name.item, key=name.key))
+
+
+def _end(started: Mapping[int, Popen[bytes]], error: BaseException | None = None) -> None:
+    """End the ranks, and what they started.
+
+    Raises:
+        ProfilerError: Some stay though they are killed.
+    """
+    left = kill(tuple(started.values()))
+    if left:
+        before = f"{error}; " if error else ""
+        raise ProfilerError(
+            f"{before}process {left[0]} does not end though killed: it waits in the kernel for a "
+            "driver or a file system"
+        ) from error
 
 
 def need_torch() -> None:
@@ -113,129 +214,71 @@ def need_torch() -> None:
         raise ProfilerError("measuring needs torch: pip install 'trainplan[profile]'")
 
 
-def num_gpus() -> int:
+def num_gpus(
+    limits: Limits = Limits(60.0, START_SECONDS),  # noqa: B008 (frozen)
+    pause: Callable[[float], object] = sleep,
+) -> int:
     """GPUs that torch may use on this node, asked in another process.
 
+    Args:
+        limits: Longest time to load torch, and to do nothing meanwhile.
+        pause: Waits; raises where this process is told to end.
+
     Raises:
-        ProfilerError: torch is absent or does not load.
+        ProfilerError: torch is absent, does not load, or not in that time.
     """
     need_torch()
-    asked = run_process(
-        [sys.executable, "-c", COUNT_GPUS], capture_output=True, text=True, check=False
-    )
-    if asked.returncode or not asked.stdout.strip().isdecimal():
-        last = asked.stderr.strip().splitlines()[-1:] or ["no reason given"]
+    with TemporaryFile() as said, TemporaryFile() as why:
+        code = _asked(COUNT_GPUS, said, why, limits, pause)
+        answer, words = (_text(file) for file in (said, why))
+    if code is None:
+        raise ProfilerError(
+            f"torch did not tell its GPUs: no work for {limits.timeout_seconds:g} s (--timeout) "
+            f"or no end in {limits.start_seconds:g} s (--start-timeout); a driver that hangs stops "
+            "all that use it: does `nvidia-smi` answer?"
+        )
+    if code or not answer.isdecimal():
+        last = words.splitlines()[-1:] or [
+            f"killed by {signal_name(-code)}" if code < 0 else "no reason given"
+        ]
         raise ProfilerError(f"torch does not load: {last[0]}; install it anew")
-    return int(asked.stdout)
+    return int(answer)
+
+
+def _asked(
+    program: str, said: IO[bytes], why: IO[bytes], limits: Limits, pause: Callable[[float], object]
+) -> int | None:
+    """Exit code of a program in Python; null where it does not end in time."""
+    process = Popen(
+        [sys.executable, "-c", program],
+        stdin=DEVNULL,
+        stdout=said,
+        stderr=why,
+        start_new_session=True,
+        preexec_fn=partial(  # noqa: PLW1509 (takes no lock)
+            die_with_parent, signal.SIGKILL, os.getpid()
+        ),
+    )
+    now, seen = Awake(), main_thread(process.pid)
+    begin = worked = now()
+    try:
+        while process.poll() is None and now() < begin + limits.start_seconds:
+            if (thread := main_thread(process.pid)) != seen or thread is None:
+                seen, worked = thread, now()
+            if now() > worked + limits.timeout_seconds:
+                break
+            pause(POLL_SECONDS / 2)
+    finally:
+        code = process.poll()
+        kill((process,))
+    return code
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace").strip()
 
 
 def default_nproc(gpus: int) -> int:
     """Processes of a node: one for each of its GPUs, or two on the CPU."""
     return gpus or min(CPU_PROCESSES, usable_cores())
-
-
-def _measured(
-    request: Request,
-    where: Launch,
-    files: Files,
-    on_progress: Callable[[Progress], object],
-    module: str,
-) -> bool:
-    """Start processes and wait for their end; false where fresh ones have to go on."""
-    with TemporaryDirectory(prefix="trainplan-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        (folder / "request.json").write_text(request.model_dump_json(), "utf-8")
-        process = _start(_command(where, files, folder, module), where, folder)
-        try:
-            _wait(process, Watch(folder, where.timeout_seconds), on_progress)
-        except KeyboardInterrupt:
-            _end_all(process, folder)
-            if where.node_rank == 0:
-                _forgive(JournalFile(files.journal), folder)
-            raise
-        finally:
-            _end_all(process, folder)
-        return all(beat.phase == "finished" for beat in read_beats(folder))
-
-
-def _command(where: Launch, files: Files, folder: Path, module: str) -> list[str]:
-    rendezvous = ["--standalone"]
-    if where.nnodes > 1:
-        # of torchrun's rendezvous only the static one keeps the ranks where the user put them
-        rendezvous = [
-            *("--nnodes", str(where.nnodes), "--node-rank", str(where.node_rank)),
-            *("--rdzv-backend", "static", "--rdzv-endpoint", where.rdzv_endpoint),
-        ]
-    budget: list[str] = []
-    if where.budget and where.node_rank == 0:
-        budget = ["--budget", repr(where.budget.seconds), repr(where.budget.until)]
-    return [
-        *(sys.executable, "-m", "torch.distributed.run", *rendezvous),
-        *("--nproc-per-node", str(where.nproc_per_node), "-m", module),
-        *("--request", str(folder / "request.json"), "--journal", str(files.journal.absolute())),
-        *("--status", str(folder), "--deadline", str(where.timeout_seconds)),
-        *budget,
-    ]
-
-
-def _start(command: list[str], where: Launch, folder: Path) -> Popen[bytes]:
-    with (folder / "output.txt").open("wb") as output:
-        return Popen(
-            command,
-            stdin=DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=_environment(where),
-            start_new_session=True,
-            preexec_fn=partial(die_with_parent, signal.SIGTERM),  # noqa: PLW1509 (takes no lock)
-        )
-
-
-def _environment(where: Launch) -> Mapping[str, str]:
-    """The user's variables go first; cores are shared out, and one node talks to itself."""
-    threads = max(1, usable_cores() // where.nproc_per_node)
-    ours = {"OMP_NUM_THREADS": str(threads)}
-    if where.nnodes == 1 and Path("/sys/class/net/lo").exists():
-        ours["GLOO_SOCKET_IFNAME"] = "lo"
-    return {**ours, **os.environ}
-
-
-def _wait(process: Popen[bytes], watch: Watch, on_progress: Callable[[Progress], object]) -> None:
-    """Return when all processes ended well.
-
-    Raises:
-        ProfilerError: They ended before they were done, or do not go on.
-        SpecError: They refuse.
-    """
-    reported = None
-    running = True
-    while running:
-        running = process.poll() is None
-        watch.look()
-        if watch.progress and watch.progress != reported:
-            reported = watch.progress
-            on_progress(reported)
-        if running and watch.overdue():
-            raise ProfilerError(hung(watch))
-        sleep(POLL_SECONDS if running else 0)
-    for beat in watch.beats:
-        if beat.phase == "refused":
-            raise SpecError(beat.detail)
-    if process.returncode or not watch.beats:
-        output = (watch.folder / "output.txt").read_text("utf-8", errors="replace")
-        raise ProfilerError(died(watch.beats, output))
-
-
-def _end_all(process: Popen[bytes], folder: Path) -> None:
-    """The processes lead groups of their own, so each one is ended by its number."""
-    beats = read_beats(folder)
-    end(process, [beat.pid for beat in beats if beat.phase != "finished" and not beat.ended])
-
-
-def _forgive(journal: JournalFile, folder: Path) -> None:
-    """The user stopped the run: no fault of the task it was in."""
-    content = journal.content()
-    for beat in read_beats(folder):
-        name = TaskName(beat.item, beat.key)
-        if beat.rank == 0 and content is not None and name in content.starts:
-            journal.append(Interrupted(item=name.item, key=name.key))

@@ -14,8 +14,13 @@ from trainplan.profiler.journal.samples import Book, Samples, labelled
 from trainplan.profiler.task import MeasurementTask
 from trainplan.profiler.torch_on_use import torch
 
-LEFT_ALONE = re.compile(r"timed? ?out|connection (closed|reset|refused)|by peer", re.IGNORECASE)
-"""What torch says on a rank that waited for another one in vain."""
+LEFT_ALONE = re.compile(
+    r"timed? ?out|connection (closed|reset|refused)|by peer|broken pipe|failed to recv|"
+    r"recvValue failed|sendBytes failed|pair closure|remote (process|error)|network error|"
+    r"communicator was aborted",
+    re.IGNORECASE,
+)
+"""What torch, gloo and NCCL say on a rank that waited for another one in vain."""
 UNSUPPORTED = re.compile(
     r"not (yet )?(supported|implemented)|unsupported|does not support|no backend", re.IGNORECASE
 )

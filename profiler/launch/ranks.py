@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -11,11 +10,9 @@ from typing import TYPE_CHECKING
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import dist, torch
-from trainplan.profiler.watch.heartbeat import START_SECONDS
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
-    from torch.distributed import ProcessGroup
+    from torch.distributed import ProcessGroup, Store
 
 DATA_FRACTION = 0.5
 CONTROL_FRACTION = 0.8
@@ -44,11 +41,12 @@ class Ranks:
 
 
 def this_place() -> Place:
-    """Where torchrun put this process: a GPU for each one of the host, or the CPU.
+    """Where `launch` put this process: on a GPU for each one of the host, or on the CPU.
 
     Raises:
         ProfilerError: More processes than GPUs.
     """
+    local_rank = int(os.environ["LOCAL_RANK"])
     local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
     num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if 0 < num_gpus < local_world_size:
@@ -56,30 +54,33 @@ def this_place() -> Place:
             f"{local_world_size} processes but {num_gpus} GPUs that this process may use: ask for "
             "fewer processes per node, or set CUDA_VISIBLE_DEVICES"
         )
+    if num_gpus:
+        torch.cuda.set_device(local_rank)
     return Place(
         device="cuda" if num_gpus else "cpu",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
-        local_rank=int(os.environ["LOCAL_RANK"]),
+        local_rank=local_rank,
         local_world_size=local_world_size,
     )
 
 
-def join(place: Place, deadline_seconds: float) -> Ranks:
+def join(
+    place: Place, deadline_seconds: float, start_seconds: float, listening: int | None
+) -> Ranks:
     """Connect all ranks: NCCL for data on GPUs, gloo on the CPU and for control.
 
     gloo gives up before a task's time is up, so that the ranks that wait for a rank that hangs can
     be told from it. NCCL ends the process when it gives up, hence after that time; on GPUs the
-    clock gives up.
+    clock gives up. Ranks wait for those that start longer than their watcher does, who knows why.
     """
     backend, patience = "gloo", DATA_FRACTION * deadline_seconds
     if place.device == "cuda":
-        torch.cuda.set_device(place.local_rank)
         # not told the device, NCCL connects when first used: memory is measured without it
         backend, patience = "nccl", 2 * deadline_seconds
     dist.init_process_group(
         backend,
-        store=_meet(place),
+        store=_meet(place, timedelta(seconds=2 * start_seconds), listening),
         rank=place.rank,
         world_size=place.world_size,
         timeout=timedelta(seconds=patience),
@@ -91,17 +92,26 @@ def join(place: Place, deadline_seconds: float) -> Ranks:
     return Ranks(place, control)
 
 
-def _meet(place: Place) -> Store:
-    """Wait for all ranks to be there, which takes longer than a group may wait for one of them."""
-    from torch._C._distributed_c10d import PrefixStore  # noqa: PLC0415
-    from torch.distributed.rendezvous import rendezvous  # noqa: PLC0415
+def _meet(place: Place, patience: timedelta, listening: int | None) -> Store:
+    """Wait for all ranks at a socket that `launch` opened, so that no port is taken twice.
 
-    patience = timedelta(seconds=START_SECONDS)
-    meet: Callable[..., Iterator[tuple[Store, int, int]]] = rendezvous
-    store, _, _ = next(meet("env://", timeout=patience))
+    Source: torch's backend of libuv takes no socket before 2.8 (pytorch/pytorch, pull request
+    150215); its other one always did.
+    """
+    given = {} if listening is None else {"master_listen_fd": listening}
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        place.world_size,
+        place.rank == 0,
+        patience,
+        wait_for_workers=False,
+        use_libuv=False,
+        **given,
+    )
     store.set(f"trainplan/{place.rank}", "here")
     store.wait([f"trainplan/{rank}" for rank in range(place.world_size)], patience)
-    return PrefixStore("trainplan", store)
+    return dist.PrefixStore("trainplan", store)
 
 
 def leave() -> None:

@@ -26,12 +26,22 @@ def launch_script(
 
 
 def _directives(kind: LauncherKind, num_nodes: int, gpus_per_node: int) -> Iterator[str]:
+    """What nobody but the user knows are lines to fill: `##SBATCH` is a comment to Slurm.
+
+    Source: man sbatch; a step has the processors of its task alone once --cpus-per-task is set.
+    """
     if kind == "slurm":
         yield "#SBATCH --job-name=trainplan-profile"
         yield f"#SBATCH --nodes={num_nodes}"
         yield "#SBATCH --ntasks-per-node=1"
         yield f"#SBATCH --gpus-per-node={gpus_per_node}"
         yield "#SBATCH --exclusive"
+        yield "# Fill in what your cluster wants, and take one # away: the longest time (a run that"
+        yield "# is killed goes on when handed in again), the queue (of those `sinfo` lists), and"
+        yield "# where --exclusive is refused all cores of a node."
+        yield "##SBATCH --time=01:00:00"
+        yield "##SBATCH --partition="
+        yield "##SBATCH --cpus-per-task="
 
 
 def _rendezvous(kind: LauncherKind) -> Iterator[str]:
@@ -44,6 +54,20 @@ def _rendezvous(kind: LauncherKind) -> Iterator[str]:
         yield ': "${MASTER_ADDR:?Set MASTER_ADDR: the address of the first node.}"'
         yield ': "${NODE_RANK:?Set NODE_RANK: the number of this node, from 0.}"'
     yield f'export MASTER_PORT="${{MASTER_PORT:-{DEFAULT_MASTER_PORT}}}"'
+    yield from INTERFACES
+
+
+CORES = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
+"""srun no longer takes it from sbatch. Source: man srun of Slurm 22.05,
+`--cpus-per-task` and SRUN_CPUS_PER_TASK."""
+INTERFACES = (
+    "# gloo talks over the interface that the name of a host leads to, NCCL over the first that is",
+    "# neither lo nor docker; where nodes do not find each other, name the one between them, which",
+    "# `ip route get ADDRESS_OF_ANOTHER_NODE` tells:",
+    "#export GLOO_SOCKET_IFNAME=eth0 NCCL_SOCKET_IFNAME=eth0",
+)
+"""Source: torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, `createDefaultDevice`; NCCL user guide,
+NCCL_SOCKET_IFNAME."""
 
 
 def _start(
@@ -60,6 +84,6 @@ def _start(
         yield f"exec {words} \\\n  {options}"
         return
     yield "# without --cpu-bind=none the one task of a node could be tied to one core"
-    yield "srun --kill-on-bad-exit=1 --cpu-bind=none bash -c '"
+    yield f"srun --kill-on-bad-exit=1 --cpu-bind=none {CORES} \\\n  bash -c '"
     yield f'  exec "$@" {options}'
     yield f"' task \\\n  {words}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +25,10 @@ from trainplan.profiler.journal.records import Header
 from trainplan.profiler.launch.agenda import Agenda, Budget
 from trainplan.profiler.launch.costs import Ahead, Costs
 from trainplan.profiler.launch.loop import Restart, Walk
+from trainplan.profiler.launch.outcome import LEFT_ALONE
 from trainplan.profiler.launch.ranks import DATA_FRACTION, Ranks, join, leave, this_place
 from trainplan.profiler.task import Item, Place, Request
-from trainplan.profiler.watch.heartbeat import Heart, leave_on_signal
-from trainplan.profiler.watch.processes import die_with_parent
+from trainplan.profiler.watch.heartbeat import Heart
 
 LISTEN_SECONDS = 0.5
 """Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""
@@ -46,16 +45,22 @@ class Options:
     """Folder of the heartbeats."""
     deadline_seconds: float
     """Of one task."""
+    start_seconds: float
+    """Until all ranks have met."""
+    parent: int
+    """Process that watches; this one ends with it."""
+    listening: int | None
+    """Socket at which the ranks meet, on rank 0."""
     budget: Budget | None
     """Rank 0 keeps it."""
 
 
 def main(arguments: Sequence[str] | None = None, items: Mapping[str, Item] | None = None) -> int:
-    """Measure what the request asks for, as one of the ranks that torchrun started."""
-    die_with_parent(signal.SIGKILL)
+    """Measure what the request asks for, as one of the ranks that `launch` started."""
     options = _options(arguments)
-    heart = Heart(options.status, int(os.environ["RANK"]))
-    leave_on_signal(heart)
+    if os.getppid() != options.parent:
+        return 1  # it ended before this process could be told to end with it
+    heart = Heart(options.status, int(os.environ["RANK"]), options.parent)
     try:
         _run(options, heart, _registry() if items is None else items)
     except Restart:
@@ -64,26 +69,35 @@ def main(arguments: Sequence[str] | None = None, items: Mapping[str, Item] | Non
     except PlanError as error:
         heart.report_phase("refused", detail=str(error))
         return 2
-    except RuntimeError:  # what torch raises where another rank is gone
-        heart.end("alone")
+    except RuntimeError as error:  # what torch raises where another rank is gone
+        if LEFT_ALONE.search(str(error)):
+            heart.end("alone")
         raise
     heart.report_phase("finished")
     return 0
 
 
 def _options(arguments: Sequence[str] | None) -> Options:
-    # torchrun takes an option for its own where it is the beginning of one of its own
-    parser = argparse.ArgumentParser(
-        prog="python -m trainplan.profiler.launch.session", allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(prog="python -m trainplan.profiler.launch.session")
     parser.add_argument("--request", type=Path, required=True)
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--status", type=Path, required=True)
     parser.add_argument("--deadline", type=float, required=True)
+    parser.add_argument("--start", type=float, required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--listening", type=int)
     parser.add_argument("--budget", type=float, nargs=2, metavar=("SECONDS", "UNTIL"))
     found = parser.parse_args(arguments)
-    budget = Budget(*found.budget) if found.budget else None
-    return Options(found.request, found.journal, found.status, found.deadline, budget)
+    return Options(
+        found.request,
+        found.journal,
+        found.status,
+        found.deadline,
+        found.start,
+        found.parent,
+        found.listening,
+        Budget(*found.budget) if found.budget else None,
+    )
 
 
 def _registry() -> Mapping[str, Item]:
@@ -96,9 +110,10 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
     request = Request.model_validate_json(options.request.read_text("utf-8"))
     chosen = _chosen(request, items)
     place = this_place()
-    ranks = join(place, options.deadline_seconds)
+    heart.report_phase("meeting")
+    ranks = join(place, options.deadline_seconds, options.start_seconds, options.listening)
     heart.report_phase("waiting")
-    _must_agree(ranks, request.model_dump_json())
+    _must_agree(ranks, request.model_dump_json(), heart.beat.host)
     clock = DeviceClock(
         place, request.quick, ranks.control, DATA_FRACTION * options.deadline_seconds
     )
@@ -172,13 +187,13 @@ def _chosen(request: Request, items: Mapping[str, Item]) -> tuple[Item, ...]:
     return tuple(item for name, item in items.items() if not request.only or name in request.only)
 
 
-def _must_agree(ranks: Ranks, request: str) -> None:
-    requests = ranks.gather(request)
+def _must_agree(ranks: Ranks, request: str, host: str) -> None:
+    requests, hosts = ranks.gather(request), ranks.gather(host)
     others = [rank for rank, text in enumerate(requests) if text != requests[0]]
     if others:
         raise ProfilerError(
-            f"rank {others[0]} was asked for other measurements than rank 0: "
-            "start the same command on every node"
+            f"rank {others[0]} on {hosts[others[0]]} was asked for other measurements than rank 0 "
+            f"on {hosts[0]}: start the same command on every node"
         )
 
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import current_thread, main_thread
 from time import monotonic, sleep
-from types import FrameType
-from typing import Self
 
 MARK = "TRAINPLAN_TRIAL"
 """Environment variable that marks the processes of a trial."""
@@ -26,8 +23,6 @@ NOBODY = -1
 POLL_SECONDS = 0.05
 FORCE_SECONDS = 30.0
 """How long a killed process may take to go: a driver frees the memory of a GPU first."""
-NAP_SECONDS = 0.2
-ENDS_US = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if sys.platform != "win32" else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,41 +103,3 @@ def _signal_group(leader: int, grace_s: float) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, sent)
             sleep(seconds)
-
-
-class ToldToEnd:
-    """Notes Ctrl-C, SIGTERM and SIGHUP while a trial runs, in place of ending us in the middle.
-
-    Nothing is started, and nothing ended, by halves; a second Ctrl-C waits for the first. What is
-    ignored, as SIGHUP under nohup, stays so.
-    """
-
-    def __init__(self) -> None:
-        self.told = False
-        self._before: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None]
-        self._before = {}
-
-    def __enter__(self) -> Self:
-        if current_thread() is main_thread():  # signals are the main thread's
-            heard = (one for one in ENDS_US if signal.getsignal(one) is not signal.SIG_IGN)
-            self._before = {one: signal.signal(one, self._note) for one in heard}
-        return self
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self.told = True
-
-    def __exit__(self, *_: object) -> None:
-        for one, handler in self._before.items():
-            signal.signal(one, handler)
-
-    def sleep(self, seconds: float) -> None:
-        """Wait, and not much longer once told.
-
-        Raises:
-            KeyboardInterrupt: We are told to end.
-        """
-        until = monotonic() + seconds
-        while not self.told and (left := until - monotonic()) > 0:
-            sleep(min(left, NAP_SECONDS))
-        if self.told:
-            raise KeyboardInterrupt

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic, sleep
@@ -15,14 +15,17 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt, ValidationEr
 from trainplan.costmodel.spec.base import Spec
 
 BEAT_SECONDS = 0.25
-START_SECONDS = 300.0
-"""Time to import torch from a slow drive and to find the other nodes."""
 
-Phase = Literal["starting", "measuring", "waiting", "failed", "restart", "refused", "finished"]
-"""`measuring`: in a call of a task. `waiting`: for other ranks. `failed`: the call raised an error.
-`restart`: ends so that fresh processes go on. `refused`: cannot run at all, `detail` says why."""
-Ended = Literal["", "signal", "alone"]
-"""Why the process ends though its task does not: told to, or left alone by the other ranks."""
+Phase = Literal[
+    "starting", "meeting", "measuring", "waiting", "failed", "restart", "refused", "finished"
+]
+"""`starting`: loads its libraries. `meeting`: until all ranks are there. `measuring`: in a call of
+a task. `waiting`: for other ranks. `failed`: the call raised an error. `restart`: ends so that
+fresh processes go on. `refused`: cannot run at all, `detail` says why."""
+OVER: tuple[Phase, ...] = ("restart", "refused", "finished")
+"""After these a process ends by itself."""
+Ended = Literal["", "alone"]
+"""Why the process ends though its task does not: left alone by the other ranks."""
 
 
 class Beat(Spec):
@@ -46,9 +49,13 @@ class Beat(Spec):
 
 
 class Heart:
-    """Writes the beat of this process: at every change, and a few times a second between."""
+    """Writes the beat of this process: at every change, and a few times a second between.
 
-    def __init__(self, folder: Path, rank: int) -> None:
+    The process ends with its parent, the one that watches it.
+    """
+
+    def __init__(self, folder: Path, rank: int, parent: int) -> None:
+        self._parent = parent
         self._path = folder / f"rank-{rank}.json"
         self._beat = Beat(rank=rank, host=socket.gethostname(), pid=os.getpid())
         self._begin = monotonic()
@@ -77,7 +84,10 @@ class Heart:
     def _go_on(self) -> None:
         while True:
             sleep(BEAT_SECONDS)
-            self._write()
+            if os.getppid() != self._parent:  # where the system does not end us with it
+                os._exit(1)
+            with suppress(OSError):  # the folder goes as we are ended, or its drive is full
+                self._write()
 
     def _write(self) -> None:
         with self._lock:
@@ -88,22 +98,6 @@ class Heart:
             draft = self._path.with_suffix(".draft")
             draft.write_text(self._beat.model_dump_json(), "utf-8")
             draft.replace(self._path)
-
-
-def leave_on_signal(heart: Heart) -> None:
-    """On SIGTERM write it down and end at once, even where the main thread waits in a library."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    signal.signal(signal.SIGTERM, lambda _signal, _frame: None)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-
-    def leave() -> None:
-        while signal.SIGTERM not in os.read(reader, 1):
-            pass
-        heart.end("signal")
-        os._exit(128 + signal.SIGTERM)
-
-    Thread(target=leave, daemon=True).start()
 
 
 def read_beats(folder: Path) -> tuple[Beat, ...]:

@@ -271,10 +271,10 @@ def test_every_block_of_a_file_is_written_and_read_once(tmp_path, monkeypatch):
     assert sorted(seen) == [n * BLOCK_BYTES for n in range(5)]
 
 
-def test_a_file_is_removed_where_measuring_fails(tmp_path):
-    with pytest.raises(TimeoutError), drive_file(str(tmp_path), 2**23):
-        raise TimeoutError
-    assert not list(tmp_path.iterdir())
+def test_a_file_has_no_name_so_that_nothing_is_left_of_a_process_that_is_killed(tmp_path):
+    with drive_file(str(tmp_path), 2**23) as file:
+        assert not list(tmp_path.iterdir())
+        assert os.fstat(file.descriptor).st_size == 2**23
 
 
 @pytest.mark.parametrize("kind", ["tmpfs", "ramfs"])

@@ -14,11 +14,13 @@ from trainplan.costmodel.spec.evidence.profile import Host
 from trainplan.profiler.bench.layers.megatron import is_installed
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
-from trainplan.profiler.journal.file import only_run
-from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of, read_journal
+from trainplan.profiler.journal.lock import only_run
+from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of
 from trainplan.profiler.journal.seals import unsealed
 from trainplan.profiler.launch.agenda import Budget
-from trainplan.profiler.launch.launch import Files, Launch, run
+from trainplan.profiler.launch.launch import run
+from trainplan.profiler.launch.session import _chosen
+from trainplan.profiler.launch.where import Files, Launch
 from trainplan.profiler.task import Place, Request
 
 pytest.importorskip("torch")
@@ -134,63 +136,28 @@ def test_two_ranks_measure_and_list_what_they_cannot(measure):
         assert [one.time() for one in record.samples] == [p.time for p in record.points]
 
 
-def test_a_rank_that_dies_is_named_and_only_the_rest_is_measured_again(measure):
-    measure.fault("exit")
-    with pytest.raises(ProfilerError) as error:
-        measure("faulty")
-    assert "item faulty, task fault: rank 1 on" in str(error.value)
-    assert "exit code 7" in str(error.value)
-    assert "is kept" in str(error.value)
-    assert not processes_left(measure.files)
-    measure.fault("")
-    content = measure("faulty")
-    assert len(content.points) == 3
-    assert content.failures == ()
-    assert [starts(measure.files, key) for key in ("before", "fault", "after")] == [1, 2, 1]
-
-
-@pytest.mark.parametrize(("fault", "words"), [("sleep", "hangs"), ("stop", "stands still")])
-def test_a_rank_that_hangs_is_named_and_ended(measure, fault, words):
-    measure.fault(fault)
+def test_a_rank_that_hangs_is_named_and_ended(measure):
+    measure.fault("sleep")
     with pytest.raises(ProfilerError) as error:
         measure("faulty", timeout=4.0)
-    assert re.search(f"item faulty, task fault: rank 1 on .* {words}", str(error.value))
+    assert re.search("item faulty, task fault: rank 1 on .* hangs", str(error.value))
     assert not processes_left(measure.files)
+    assert starts(measure.files, "fault") == 1
 
 
-def test_a_run_the_user_stops_leaves_no_process_and_no_mark_on_its_task(measure):
-    measure.fault("sleep")
-
-    def stop(progress):
-        if progress.key == "fault":
-            assert len(processes_left(measure.files)) >= 2
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(measure.request("faulty"), Launch(2), measure.files, stop, "profiler_items")
-    assert not processes_left(measure.files)
-    content = read_journal(measure.files.journal.read_text())
-    assert content.starts == {}
-    assert len(content.points) == 1
-
-
-def test_a_task_that_stopped_two_runs_is_passed_over(measure):
-    start = Start(item="faulty", key="fault")
-    header = header_of(measure.request("faulty"), 1)
+def test_after_an_error_on_one_rank_fresh_processes_go_on_and_pass_over_what_stopped_two_runs(
+    measure,
+):
+    start = Start(item="faulty", key="after")
+    header = header_of(measure.request("faulty"), 2)
     measure.files.journal.write_text("".join(map(line_of, (header, start, start))))
-    content = measure("faulty", processes=1)
-    assert [failure.detail for failure in content.failures] == [
-        "fault: stopped the run 2 times and is passed over"
-    ]
-    assert len(content.points) == 2
-
-
-def test_an_error_on_one_rank_is_listed_and_fresh_processes_go_on(measure):
     measure.fault("raise")
     content = measure("faulty", timeout=6.0)
-    (failure,) = content.failures
-    assert (failure.detail, failure.rank) == ("fault: out of memory: one rank has no room", 1)
-    assert len(content.points) == 2
+    raised, passed_over = content.failures
+    assert (raised.detail, raised.rank) == ("fault: out of memory: one rank has no room", 1)
+    assert passed_over.detail == "after: stopped the run 2 times and is passed over"
+    assert len(content.points) == 1
+    assert [starts(measure.files, key) for key in ("before", "fault", "after")] == [1, 1, 2]
 
 
 def test_a_second_run_on_one_output_is_refused(measure):
@@ -206,8 +173,8 @@ def test_a_second_run_leaves_the_journal_of_the_first(measure):
 
 
 def test_an_unknown_item_is_refused_by_name(measure):
-    with pytest.raises(SpecError, match=r"'nothing'.*plain"):
-        measure("nothing", processes=1)
+    with pytest.raises(ProfilerError, match=r"'nothing'.*plain"):
+        _chosen(measure.request("nothing"), {"plain": None})
 
 
 def test_four_ranks_measure_collectives_messages_links_and_layers_beside_them(measure):

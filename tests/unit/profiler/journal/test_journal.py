@@ -8,7 +8,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import Failure, Host, Software, StreamPoint, Timing
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.journal.file import JournalFile, only_run
+from trainplan.profiler.journal.file import JournalFile
 from trainplan.profiler.journal.records import (
     Done,
     Failed,
@@ -273,12 +273,3 @@ def test_a_journal_that_cannot_be_removed_is_named(tmp_path):
     (tmp_path / "journal.jsonl").mkdir()
     with pytest.raises(ProfilerError, match=r"journal\.jsonl: cannot be removed"):
         JournalFile(tmp_path / "journal.jsonl").remove()
-
-
-def test_one_run_at_a_time_measures_into_an_output(tmp_path):
-    lock = tmp_path / "out.lock"
-    with only_run(lock), pytest.raises(ProfilerError, match="another run"), only_run(lock):
-        pass
-    assert not lock.exists()
-    with only_run(lock):
-        assert lock.exists()

@@ -1,6 +1,12 @@
 """What the supervisor makes of heartbeats, and the parts of a run that need no processes."""
 
+import os
+import re
+import signal
 import subprocess
+import time
+from dataclasses import replace
+from functools import partial
 from itertools import combinations
 
 import pytest
@@ -8,18 +14,19 @@ import pytest
 from trainplan.profiler.bench.links import pairings
 from trainplan.profiler.host.machine import this_host
 from trainplan.profiler.host.nvml import Driver
-from trainplan.profiler.launch.script import launch_script
 from trainplan.profiler.task import Place
+from trainplan.profiler.watch.awake import Awake
 from trainplan.profiler.watch.heartbeat import Beat
-from trainplan.profiler.watch.watch import Watch, died, hung
+from trainplan.profiler.watch.processes import (
+    MainThread,
+    die_with_parent,
+    main_thread,
+    memory_kills,
+)
+from trainplan.profiler.watch.watch import Limits, Watch, died, hung
 
 TWO_NODES = Place(device="cpu", rank=0, world_size=8, local_rank=0, local_world_size=4)
-TORCHRUN = """
-Root Cause (first observed failure):
-[0]:
-  rank      : 1 (local_rank: 1)
-  exitcode  : -9 (pid: 4711)
-"""
+LIMITS = Limits(timeout_seconds=60.0, start_seconds=300.0)
 
 
 def beat(rank, phase="measuring", **more):
@@ -28,18 +35,34 @@ def beat(rank, phase="measuring", **more):
 
 
 class Folder:
-    """Heartbeats and a clock that a test sets."""
+    """Beats, processes and a clock that a test sets."""
 
-    def __init__(self, tmp_path):
-        self.path, self.seconds = tmp_path, 0.0
-        self.watch = Watch(tmp_path, 60.0, now=lambda: self.seconds)
+    def __init__(self, tmp_path, num_nodes=1, memory_kills=0):
+        self.path, self.seconds, self.kills = tmp_path, 0.0, memory_kills
+        self.threads = {rank: MainThread(stopped=False, work=(0,)) for rank in (0, 1)}
+        self.watch = Watch(
+            tmp_path,
+            "a",
+            {0: 100, 1: 101},
+            LIMITS,
+            num_nodes,
+            now=lambda: self.seconds,
+            thread_of=lambda pid: self.threads[pid - 100],
+            killed_for_memory=lambda: self.kills,
+        )
 
-    def at(self, seconds, *beats):
+    def at(self, seconds, *beats, codes=(), work=None):
+        """What is seen at that time; `work` of all main threads, by default other than before."""
         self.seconds = seconds
+        for rank, thread in self.threads.items():
+            self.threads[rank] = replace(thread, work=(seconds if work is None else work,))
         for told in beats:
             (self.path / f"rank-{told.rank}.json").write_text(told.model_dump_json())
-        self.watch.look()
+        self.watch.look(dict(codes))
         return self.watch
+
+    def printed(self, rank, text):
+        (self.path / f"output-{rank}.txt").write_text(text)
 
 
 @pytest.fixture
@@ -48,50 +71,179 @@ def folder(tmp_path):
 
 
 def test_a_task_is_overdue_after_its_time_and_not_before(folder):
-    assert not folder.at(0, beat(0, step=3)).overdue()
+    other = beat(1, phase="finished")
+    assert not folder.at(0, beat(0, step=3), other).overdue()
     assert not folder.at(59, beat(0, step=3, number=9)).overdue()
     assert not folder.at(61, beat(0, step=4)).overdue()
     assert folder.at(122, beat(0, step=4, number=10)).overdue()
 
 
-def test_processes_that_start_have_more_time(folder):
-    folder.at(0, beat(0, phase="starting"))
-    assert not folder.at(200).overdue()
-    assert folder.at(301).overdue()
+def test_a_rank_that_loads_its_libraries_has_more_time_as_long_as_it_works(folder):
+    for seconds in (0, 50, 100, 150, 200, 250, 299):
+        assert not folder.at(seconds).overdue()
+    watch = folder.at(301)
+    assert watch.overdue()
+    assert re.search(r"at the start: rank 0 on a .* 300 s \(--start-timeout\)", hung(watch).text)
+
+
+def test_a_rank_that_does_nothing_while_it_starts_has_the_time_of_a_task(folder):
+    folder.at(0)
+    folder.at(1, beat(0, phase="meeting", item=""), work=7)
+    beating = beat(0, phase="meeting", item="", number=9)
+    assert not folder.at(60, beating, beat(1, phase="starting", number=5), work=7).overdue()
+    watch = folder.at(62, beat(1, phase="starting", number=6, item=""), work=7)
+    assert watch.overdue()
+    assert re.match(r"at the start: rank 1 on a .* 60 s \(--timeout\)", hung(watch).text)
+
+
+def test_a_rank_that_is_stopped_is_named_first_and_its_task_forgiven(folder):
+    folder.at(0, beat(0, phase="failed"), beat(1))
+    folder.threads[1] = replace(folder.threads[1], stopped=True)
+    fault = hung(folder.at(61, beat(0, phase="failed", number=9)))
+    assert fault.text.startswith("item gemm, task m=1: rank 1 on a is stopped by a signal")
+    assert not fault.of_task
+
+
+def test_a_rank_that_is_stopped_while_it_meets_the_others_is_overdue_as_any(folder):
+    folder.at(0, beat(0, phase="meeting"), beat(1, phase="meeting"), work=7)
+    assert folder.at(61, beat(0, phase="meeting", number=9), work=7).overdue()
 
 
 def test_of_ranks_that_wait_and_one_that_measures_this_one_hangs(folder):
     folder.at(0, beat(0, phase="waiting"), beat(1))
     watch = folder.at(61, beat(0, phase="waiting", number=5), beat(1, number=5))
-    assert hung(watch).startswith("item gemm, task m=1: rank 1 on a hangs")
+    assert hung(watch).text.startswith("item gemm, task m=1: rank 1 on a hangs")
+    assert hung(watch).of_task
 
 
 def test_a_rank_whose_heart_stands_still_is_named_first(folder):
-    folder.at(0, beat(0), beat(1))
-    watch = folder.at(61, beat(0, number=100))
-    assert hung(watch).startswith("item gemm, task m=1: rank 1 on a stands still")
+    folder.at(0, beat(0), beat(1), work=7)
+    watch = folder.at(61, beat(0, number=100), work=7)
+    assert hung(watch).text.startswith("item gemm, task m=1: rank 1 on a stands still")
 
 
 def test_a_rank_that_failed_is_named_before_those_left_in_the_call(folder):
     folder.at(0, beat(0), beat(1, phase="failed", detail="out of memory"))
     watch = folder.at(61, beat(0, number=5), beat(1, phase="failed", detail="out of memory"))
-    assert "rank 1 on a" in hung(watch)
+    assert "rank 1 on a failed (out of memory)" in hung(watch).text
 
 
-def test_ranks_that_all_wait_point_to_another_node(folder):
-    folder.at(0, beat(0, phase="waiting"))
-    assert "another node" in hung(folder.at(61, beat(0, phase="waiting", number=5)))
+def test_ranks_that_all_wait_point_to_another_node_whose_watcher_speaks_first(tmp_path):
+    folder = Folder(tmp_path, num_nodes=2)
+    folder.at(0, beat(0, phase="waiting"), beat(1, phase="waiting"))
+    later = [beat(rank, phase="waiting", number=5) for rank in (0, 1)]
+    assert not folder.at(60.5, *later).overdue()
+    watch = folder.at(62, *later)
+    assert watch.overdue()
+    assert "ranks 0 to 1 on a wait for another node" in hung(watch).text
 
 
-def test_the_rank_that_a_signal_killed_is_named_and_not_those_told_to_end():
-    text = died((beat(0, ended="signal"), beat(1), beat(2, ended="alone")), TORCHRUN)
-    assert text.startswith("item gemm, task m=1: rank 1 on a died by signal 9; ")
+@pytest.mark.parametrize(
+    ("code", "kills", "words"),
+    [
+        (-9, 0, "was killed by SIGKILL (by somebody: memory did not run out)"),
+        (-9, 1, "was killed by SIGKILL (the system ran out of memory)"),
+        (-9, None, "was killed by SIGKILL (by the system where memory ran out, else by somebody)"),
+        (-11, 0, "was killed by SIGSEGV;"),
+        (-40, 0, "was killed by signal 40;"),
+        (7, 0, "died with exit code 7;"),
+    ],
+)
+def test_a_rank_that_died_is_named_at_once_with_what_ended_it(folder, code, kills, words):
+    folder.at(0, beat(0), beat(1))
+    folder.kills = kills
+    fault = died(folder.at(1, beat(0, ended="alone"), codes={0: 1, 1: code}))
+    assert fault.text.startswith(f"item gemm, task m=1: rank 1 on a {words}")
+    assert fault.of_task
 
 
-def test_an_error_before_the_first_beat_is_shown():
-    assert "ModuleNotFoundError: No module named 'x'" in died(
-        (), "Traceback\nModuleNotFoundError: No module named 'x'\n"
-    )
+def test_a_rank_that_dies_before_its_first_beat_is_named_too(folder):
+    fault = died(folder.at(1, codes={1: -9}))
+    assert fault.text.startswith("at the start: rank 1 on a was killed by SIGKILL")
+    assert not fault.of_task
+
+
+def test_nobody_blames_a_task_for_a_signal_from_outside(folder):
+    assert not died(folder.at(1, beat(0), beat(1), codes={1: -15})).of_task
+
+
+def test_an_error_is_told_once_others_had_the_time_to_be_the_reason(folder):
+    folder.printed(1, "[rank1]: Traceback\n[rank1]: ModuleNotFoundError: No module named 'x'\n")
+    assert died(folder.at(1, codes={1: 1})) is None
+    fault = died(folder.at(2.5, codes={1: 1}))
+    assert "rank 1 on a died: ModuleNotFoundError: No module named 'x'" in fault.text
+    blamed = died(folder.at(2.6, codes={0: -9, 1: 1}))
+    assert "rank 0 on a was killed by SIGKILL" in blamed.text
+
+
+def test_a_rank_that_aborts_may_do_so_because_of_another_and_is_named_where_none_is(folder):
+    both = beat(0, ended="alone"), beat(1)
+    assert died(folder.at(1, *both, codes={0: 1, 1: -6})) is None
+    fault = died(folder.at(2.5, codes={0: 1, 1: -6}))
+    assert fault.text.startswith("item gemm, task m=1: rank 1 on a was killed by SIGABRT;")
+
+
+@pytest.mark.parametrize(("num_nodes", "whom"), [(1, "each other"), (2, "another node, see what")])
+def test_ranks_that_were_all_left_alone_blame_none_of_them(tmp_path, num_nodes, whom):
+    folder = Folder(tmp_path, num_nodes=num_nodes)
+    folder.printed(0, "RuntimeError: Connection closed by peer [::1]:1\n")
+    both = [beat(rank, ended="alone") for rank in (0, 1)]
+    assert died(folder.at(1, *both, codes={0: 1, 1: 1})) is None
+    fault = died(folder.at(2.5, codes={0: 1, 1: 1}))
+    assert fault.text.startswith(f"ranks 0 to 1 on a lost {whom}")
+    assert "Connection closed by peer" in fault.text
+
+
+def test_a_run_is_over_when_all_are_done_and_those_that_do_not_leave_are_not_waited_for(folder):
+    done = [beat(rank, phase="finished") for rank in (0, 1)]
+    assert not folder.at(0, done[0], codes={0: 0}).over()
+    assert not folder.at(1, done[1], codes={0: 0}).over()
+    assert folder.at(1, codes={0: 0, 1: -11}).over()
+    assert died(folder.watch) is None
+    assert folder.at(7, codes={0: 0}).over()
+
+
+def test_ranks_that_cannot_reach_each_other_at_the_start_are_told_of_their_interfaces(tmp_path):
+    folder = Folder(tmp_path, num_nodes=2)
+    both = [beat(rank, phase="meeting", ended="alone") for rank in (0, 1)]
+    folder.at(1, *both, codes={0: 1, 1: 1})
+    assert "GLOO_SOCKET_IFNAME" in died(folder.at(2.5, codes={0: 1, 1: 1})).text
+
+
+def test_time_in_which_the_watcher_itself_was_held_makes_nobody_late():
+    seconds = [0.0]
+    awake = Awake(lambda: seconds[-1])
+    begin = awake()
+    for at in (1.0, 2.5, 602.5, 603.0):
+        seconds.append(at)
+        last = awake()
+    assert last - begin == 3.0
+
+
+def test_a_process_that_waits_does_no_work_and_one_that_is_stopped_is_known():
+    with subprocess.Popen(["sleep", "60"]) as process:
+        time.sleep(0.2)
+        first = main_thread(process.pid)
+        time.sleep(0.2)
+        assert main_thread(process.pid) == first
+        assert not first.stopped
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        assert main_thread(process.pid).stopped
+        process.kill()
+    assert main_thread(process.pid) is None
+
+
+def test_a_process_whose_parent_ended_before_it_was_watched_ends_itself():
+    of_another = partial(die_with_parent, signal.SIGKILL, os.getppid())
+    with subprocess.Popen(["sleep", "60"], preexec_fn=of_another) as process:  # noqa: PLW1509
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_processes_that_the_system_killed_for_memory_are_counted(tmp_path):
+    (tmp_path / "vmstat").write_text("oom_kill_disable 7\noom_kill 4\n")
+    assert memory_kills(tmp_path / "vmstat") == 4
+    assert memory_kills(tmp_path / "absent") is None
 
 
 def test_progress_is_that_of_the_first_rank(folder):
@@ -116,37 +268,6 @@ def test_random_rounds_are_the_same_on_every_rank_and_disjoint():
     assert rounds == list(pairings(33, all_pairs=False))
     for pairing in rounds:
         assert len({rank for pair in pairing for rank in pair}) == 32
-
-
-@pytest.mark.parametrize("kind", ["slurm", "torchrun"])
-def test_a_launch_script_is_bash_in_which_values_stay_data(kind, tmp_path):
-    command = ("plan", "profile", "--output", "my $(touch bad) profile.json", "it's")
-    script = tmp_path / "run.sh"
-    stubs = 'scontrol() { echo node0; }\nsrun() { SLURM_PROCID=1 "${@:3}"; }\n'
-    plan = tmp_path / "plan"
-    plan.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    plan.chmod(0o755)
-    script.write_text(stubs + launch_script(kind, command, 2, 8))
-    done = subprocess.run(
-        ["bash", script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={
-            "PATH": f"{tmp_path}:/usr/bin:/bin",
-            "MASTER_ADDR": "node0",
-            "NODE_RANK": "1",
-            "SLURM_JOB_NODELIST": "node[0-1]",
-        },
-    )
-    words = done.stdout.splitlines()
-    assert words[:4] == [*command[1:]]
-    assert words[4:] == [
-        *("--nnodes", "2", "--nproc-per-node", "8"),
-        *("--node-rank", "1", "--rdzv-endpoint", "node0:6000"),
-    ]
-    assert not (tmp_path / "bad").exists()
 
 
 def test_a_host_is_described_from_what_the_system_tells(tmp_path):

@@ -1,0 +1,53 @@
+"""How many GPUs there are, asked in a process that may hang or die in a driver."""
+
+import pytest
+
+from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.launch import launch
+from trainplan.profiler.watch.watch import Limits
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    def of(program, **more):
+        monkeypatch.setattr(launch, "COUNT_GPUS", program)
+        return launch.num_gpus(**more)
+
+    monkeypatch.setattr(launch, "need_torch", lambda: None)
+    return of
+
+
+def test_what_the_process_prints_is_the_number(asked):
+    assert asked("print(3)") == 3
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("import os; os.kill(os.getpid(), 11)", "torch does not load: killed by SIGSEGV"),
+        ("raise ImportError('libcudart.so')", "ImportError: libcudart.so"),
+    ],
+)
+def test_a_process_that_dies_says_why(asked, program, words):
+    with pytest.raises(ProfilerError, match=words):
+        asked(program)
+
+
+@pytest.mark.parametrize(
+    ("program", "limits"),
+    [
+        ("import time; time.sleep(60)", Limits(0.3, 60.0)),
+        ("while True: pass", Limits(60.0, 0.3)),
+    ],
+)
+def test_a_driver_that_hangs_is_given_up(asked, program, limits):
+    with pytest.raises(ProfilerError, match=r"--timeout.*--start-timeout.*nvidia-smi"):
+        asked(program, limits=limits)
+
+
+def test_whoever_is_told_to_end_waits_no_longer(asked):
+    def pause(seconds):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asked("import time; time.sleep(60)", pause=pause)
