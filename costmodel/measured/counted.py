@@ -117,12 +117,12 @@ def share_of_products(
     precisions: tuple[Precision, ...],
     doubt: Doubt,
 ) -> Share:
-    """Of single products in some precisions, by what the catalog's curve says of each."""
-    mine = [
-        p
-        for p in profile.points
-        if isinstance(p, ProductPoint) and p.groups == 1 and p.precision in precisions
-    ]
+    """Of single products in some precisions, by what the catalog's curve says of each.
+
+    Products with fast accumulation are told by their distance from the curve, so they set none.
+    """
+    alone = [p for p in profile.points if isinstance(p, ProductPoint) and p.groups == 1]
+    mine = [p for p in alone if p.precision in precisions and not p.fast_accumulation]
     if not mine:
         return Share()
     seconds = on_curve(known.memory_bytes_per_second, rate, mine).seconds.tolist()

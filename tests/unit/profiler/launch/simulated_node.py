@@ -3,7 +3,7 @@
 import math
 import random
 import re
-from functools import cache
+from functools import cache, cached_property
 
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec.evidence.profile import Host, Software, StreamPoint, Timing
@@ -107,6 +107,11 @@ class Node:
             for name, item in ITEMS.items()
             if name in only
         }
+
+    @cached_property
+    def num_tasks(self):
+        """Of the whole list."""
+        return sum(1 for item in self.items.values() for _ in item.tasks(self.request, PLACE))
 
     def tasks_of(self, item):
         def tasks(request, place):
