@@ -68,6 +68,11 @@ class Way:
     runtime: str = "fsdp2"
     ddp: bool = False
 
+    def cuts(self, model):
+        """Does it divide the heads of the model?"""
+        tp = self.layout["tp"]
+        return model.num_attention_heads % tp == 0 == model.num_key_value_heads % tp
+
     @property
     def priced(self):
         return "torch-eager" if self.ddp else self.runtime
@@ -144,7 +149,8 @@ def main():
     parser.add_argument("--only", default="", help="cases whose name has this word")
     parser.add_argument("--terms", action="store_true", help="also the terms of each estimate")
     asked = parser.parse_args()
-    cases = [(m, w) for w in WAYS for m in MODELS if asked.only in f"{w.name}/{m.name}"]
+    every = [(m, w) for w in WAYS for m in MODELS if w.cuts(m)]
+    cases = [(m, w) for m, w in every if asked.only in f"{w.name}/{m.name}"]
     found = {(m.name, w.name): [] for m, w in cases}
     for number in range(asked.rounds):
         with tempfile.TemporaryDirectory(prefix="closed-loop-") as name:
