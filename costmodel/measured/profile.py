@@ -181,6 +181,13 @@ def _layers(profile: Profile, precision: Precision) -> tuple[LayerPoint, ...]:
     return plausible([p for p in mine if not (shared and p.alone and p.collectives_inside)])
 
 
+SAME_LAYER = (
+    *("model", "moe", "runtime", "kernels", "attention", "precision", "tp", "ep", "seq_length"),
+    *("sequence_parallel", "in_step", "collectives_inside", "alone"),
+)
+"""What two points of one layer, timed in one way, have in common."""
+
+
 def plausible(layers: Sequence[LayerPoint]) -> tuple[LayerPoint, ...]:
     """Measured layers without those slower than the same layer on a larger micro batch.
 
@@ -192,8 +199,7 @@ def plausible(layers: Sequence[LayerPoint]) -> tuple[LayerPoint, ...]:
         return sum(one.seconds for one in parts if one)
 
     def same(one: LayerPoint, other: LayerPoint) -> bool:
-        fields = ("model", "moe", "runtime", "tp", "ep", "seq_length")
-        return all(getattr(one, name) == getattr(other, name) for name in fields)
+        return all(getattr(one, name) == getattr(other, name) for name in SAME_LAYER)
 
     return tuple(
         one
