@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log, sqrt
+from math import log
 from statistics import median
 from typing import TypeVar
 
@@ -146,7 +146,7 @@ def _counted(spread: float, used: Sequence[Ratios], *, in_place: bool) -> Share:
     """Share of the level of layers. Source: `machine.shares`, over both passes together."""
     logs = [log(one.whole) for one in used]
     times = [taken for one in used for taken in _passes(one.point)]
-    noise = noise_of(times) * sqrt(len(times) / len(used))
+    noise = noise_of(times, len(used))
     return share(median(logs), spread, noise, 0.0 if in_place else IN_PLACE)
 
 

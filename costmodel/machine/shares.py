@@ -24,11 +24,18 @@ Dazz993/Mist@d69e530a and ai-dynamo/aiconfigurator@095f58a5: bandwidths 0.54 to 
 0.32 in the mean square, which are two such errors.
 """
 TAIL = 12.0
-"""Degrees of freedom of what the catalog is off by. Source: `costmodel.measured.scalars`, TAIL."""
+"""Degrees of freedom of what a machine, and the catalog of it, is off by.
+
+Source: tried on published runs; after two to five of a machine, 12 and 40 predict the others
+better than 4, by 0.3 of 4.4 %, and with 12 layouts that agree far off are still believed.
+"""
 ROUNDS = 50
 """More than enough: a round moves a share towards a stationary point by a fifth or more."""
 MAD_OF_NORMAL = 1.4826
-"""Standard deviation of a normal variable over its median absolute deviation."""
+"""Standard deviation of a normal variable over its median absolute deviation.
+
+Source: half of a normal distribution lies within 0.6745 standard deviations of its median.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +108,15 @@ def _most_probable(seen: float, spread: float, noise: float) -> float:
     return min((settled(0.0), settled(1.0)), key=cost) if noise else 1.0
 
 
-def noise_of(times: Sequence[Timing], scatter_fraction: float = 0.0) -> float:
-    """Error of what many points have in common, in log units.
+def noise_of(times: Sequence[Timing], count: int, scatter_fraction: float = 0.0) -> float:
+    """Error of what `count` ratios of these times have in common, in log units.
 
     `scatter_fraction` is the median error of a point left out of their curve, where it is known.
     Source: the error of a mean of n values is theirs over the root of n.
     """
     own = median(time.spread_fraction for time in times)
     validated = MAD_OF_NORMAL * scatter_fraction
-    return hypot(own, validated, stated_spread(times)) / sqrt(len(times))
+    return hypot(own, validated, stated_spread(times)) / sqrt(count)
 
 
 def stated_spread(times: Sequence[Timing]) -> float:

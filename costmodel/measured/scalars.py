@@ -16,6 +16,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.machine.shares import MAD_OF_NORMAL, TAIL
 from trainplan.costmodel.measured.effects import Effects, Shared, effects_of
 from trainplan.costmodel.spec.evidence.calibration import Scalars
 
@@ -28,12 +29,6 @@ OVERHEAD_SPREAD_SECONDS = 0.2
 """Standard deviation. Source: assumed; data loading, logging and host work between steps."""
 LEAST_LEARNT = 0.5
 """A scalar is identified when the runs halve its spread. Source: assumed."""
-TAIL = 12.0
-"""Degrees of freedom of the effects.
-
-Source: tried on published runs; after two to five of a machine, 12 and 40 predict the others
-better than 4, by 0.3 of 4.4 %, and with 12 layouts that agree far off are still believed.
-"""
 NETWORK_FACTORS = np.exp2(np.linspace(-3, 2, 11))
 """Bandwidths each run is priced at; in between its logarithm is interpolated."""
 ITERATIONS, CONVERGED = 200, 1e-10
@@ -199,7 +194,7 @@ def fit_of(steps: Steps, free: BoolColumn) -> Fit:
         wider = _width(effects, theta, covariance) if agree else 1.0
     off = np.abs(np.log(steps.measured) - steps.log_predicted(theta))
     if agree:
-        odd = max(1.0, float(1.4826 * np.median(off)) / _noise())
+        odd = max(1.0, float(MAD_OF_NORMAL * np.median(off)) / _noise())
         return Fit(theta, odd**2 * covariance, free, effects)
     return Fit(theta, covariance + _undecided(effects, float(np.median(off))), free, effects)
 
