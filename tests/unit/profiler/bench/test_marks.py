@@ -139,7 +139,7 @@ def test_rounds_grow_with_the_ranks_beyond_128_in_bf16(ranks, rounds):
 
 
 class Network:
-    """Collectives of ranks that this process plays, one element in a million of which is wrong."""
+    """Collectives of ranks that this process plays, with a fault where one is given."""
 
     def __init__(self, ranks, index, dtype, fault=None):
         self.team = Team(None, ranks, index, "cpu", dtype)
@@ -157,9 +157,8 @@ class Network:
 
     def call(self, operation, team, part, full):
         every = [self.sent(operation, part, full, rank) for rank in range(team.size)]
-        mine = slice(
-            team.index * (len(full) // team.size), (team.index + 1) * (len(full) // team.size)
-        )
+        share = len(full) // team.size
+        mine = slice(team.index * share, (team.index + 1) * share)
         result = {
             "all_reduce": lambda: sum(each.double() for each in every),
             "reduce_scatter": lambda: sum(each.double() for each in every)[mine],
@@ -189,19 +188,18 @@ def test_collectives_that_work_pass(operation, name, index, monkeypatch):
 
 
 def flipped(bit):
-    def fault(out, before, every, at=777_777):
-        out.view(torch.int16 if out.itemsize == 2 else torch.int32)[at % len(out)] ^= 1 << bit
+    def fault(out, before, every):
+        out.view(torch.int16)[777] ^= 1 << bit
 
     return fault
 
 
-def stale(out, before, every, at=777_777):
-    out[at % len(out)] = before[at % len(out)]
+def stale(out, before, every):
+    out[777] = before[777]
 
 
-def swapped(out, before, every, at=250_000):
-    at %= len(out) // 2
-    out[at : at + 512], out[-512:] = out[-512:].clone(), out[at : at + 512].clone()
+def swapped(out, before, every):
+    out[777:1289], out[-512:] = out[-512:].clone(), out[777:1289].clone()
 
 
 FAULTS = {
@@ -248,12 +246,6 @@ def test_ranks_that_are_added_in_later_rounds_are_missed_too(operation, monkeypa
     assert network.turn == 2
     with pytest.raises(ProfilerError, match="over 130 ranks"):
         run(Network(130, 61, torch.bfloat16, without_a_rank), operation, 130, monkeypatch)
-
-
-def test_one_wrong_bit_in_a_million_elements_is_found(monkeypatch):
-    network = Network(4, 1, torch.bfloat16, FAULTS["lowest bit"])
-    with pytest.raises(ProfilerError, match=r"element 777777 of block 0, 1 of 1048576 are wrong"):
-        run(network, "all_reduce", 2**20, monkeypatch)
 
 
 @pytest.mark.parametrize("name", FORMATS)
