@@ -39,7 +39,7 @@ def is_inside(point: LinkPoint) -> bool:
 def rates_of(points: Sequence[LinkPoint]) -> Rates:
     """Of the largest message the median of both ways and all repeats.
 
-    Source: as `costmodel.measured.profile.measured_links`.
+    Source: as `costmodel.measured.links.measured_links`.
     """
     largest = max(point.num_bytes for point in points)
     found: dict[frozenset[str], list[float]] = {}

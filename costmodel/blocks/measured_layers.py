@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log, sqrt
+from math import log
 from statistics import median
 from typing import TypeVar
 
@@ -118,8 +118,7 @@ def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
 
 def _levels(context: Context, found: Sequence[Ratios]) -> Levels | None:
     """Levels of the points that tell most of the job: those in place, if there are any."""
-    library = library_of(context.job.runtime)
-    in_place = [one for one in found if _in_place(one.point, library)]
+    in_place = [one for one in found if not one.point.alone and _is_own(one.point, context.traits)]
     used = in_place or found
     if not used:
         return None
@@ -137,16 +136,16 @@ def library_of(runtime: str) -> str:
     return (known.library if known else "") or runtime
 
 
-def _in_place(point: LayerPoint | EndPoint, library: str) -> bool:
-    """Did the library of the job run it, as a whole?"""
-    return not point.alone and library_of(point.runtime) == library
+def _is_own(point: LayerPoint | EndPoint, traits: RuntimeTraits) -> bool:
+    """Is it of the library of the job?"""
+    return library_of(point.runtime) == library_of(traits.name)
 
 
 def _counted(spread: float, used: Sequence[Ratios], *, in_place: bool) -> Share:
     """Share of the level of layers. Source: `machine.shares`, over both passes together."""
     logs = [log(one.whole) for one in used]
     times = [taken for one in used for taken in _passes(one.point)]
-    noise = noise_of(times) * sqrt(len(times) / len(used))
+    noise = noise_of(times, len(used))
     return share(median(logs), spread, noise, 0.0 if in_place else IN_PLACE)
 
 
@@ -244,8 +243,7 @@ def _alike(point: LayerPoint, traits: RuntimeTraits) -> bool:
 
 def _most_telling(points: Sequence[PointT], traits: RuntimeTraits) -> Sequence[PointT]:
     """Those of the runtime's own library where there are any, and of these those in a step."""
-    own = [one for one in points if library_of(one.runtime) == library_of(traits.name)]
-    found = own or points
+    found = [one for one in points if _is_own(one, traits)] or points
     return [one for one in found if one.in_step] or found
 
 

@@ -101,15 +101,15 @@ def _most_probable(seen: float, spread: float, noise: float) -> float:
     return min((settled(0.0), settled(1.0)), key=cost) if noise else 1.0
 
 
-def noise_of(times: Sequence[Timing], scatter_fraction: float = 0.0) -> float:
-    """Error of what many points have in common, in log units.
+def noise_of(times: Sequence[Timing], count: int, scatter_fraction: float = 0.0) -> float:
+    """Error of what `count` ratios of these times have in common, in log units.
 
     `scatter_fraction` is the median error of a point left out of their curve, where it is known.
     Source: the error of a mean of n values is theirs over the root of n.
     """
     own = median(time.spread_fraction for time in times)
     validated = MAD_OF_NORMAL * scatter_fraction
-    return hypot(own, validated, stated_spread(times)) / sqrt(len(times))
+    return hypot(own, validated, stated_spread(times)) / sqrt(count)
 
 
 def stated_spread(times: Sequence[Timing]) -> float:

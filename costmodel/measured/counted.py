@@ -23,12 +23,7 @@ from trainplan.costmodel.catalog.evidence import evidence_of
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import streaming_bytes_per_second
-from trainplan.costmodel.machine.hardware import (
-    OPERATIONS,
-    SHAPES,
-    STRIDES,
-    GemmRate,
-)
+from trainplan.costmodel.machine.hardware import OPERATIONS, SHAPES, STRIDES, GemmRate
 from trainplan.costmodel.machine.shares import (
     MAD_OF_NORMAL,
     Share,
@@ -41,13 +36,13 @@ from trainplan.costmodel.measured.curve_residuals import (
     fitted_attention,
     inside_domain,
     on_curve,
+    single_products,
 )
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
     CollectivePoint,
     OptimizerPoint,
     Point,
-    ProductPoint,
     Profile,
     StreamPoint,
     Timing,
@@ -107,7 +102,7 @@ def _share(
     if not ratios:
         return Share()
     logs = [log(one) for one in ratios]
-    return share(median(logs), spread, noise_of(times, scatter_fraction))
+    return share(median(logs), spread, noise_of(times, len(ratios), scatter_fraction))
 
 
 def share_of_products(
@@ -121,8 +116,7 @@ def share_of_products(
 
     Products with fast accumulation are told by their distance from the curve, so they set none.
     """
-    alone = [p for p in profile.points if isinstance(p, ProductPoint) and p.groups == 1]
-    mine = [p for p in alone if p.precision in precisions and not p.fast_accumulation]
+    mine = single_products(profile.points, precisions)
     if not mine:
         return Share()
     seconds = on_curve(known.memory_bytes_per_second, rate, mine).seconds.tolist()
@@ -159,7 +153,7 @@ def share_of_streams(
     )
     ratios = [streaming_bytes_per_second(known) / one for one in speeds if one]
     times = [p.time for p in points if isinstance(p, StreamPoint | OptimizerPoint)]
-    return _share(ratios, times[: len(ratios)], doubt.streams)
+    return _share(ratios, times, doubt.streams)
 
 
 def _gives(known: Machine, measured: Machine) -> bool:

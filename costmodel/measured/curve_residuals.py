@@ -20,8 +20,14 @@ from trainplan.costmodel.machine.hardware import (
     nearest_stride,
 )
 from trainplan.costmodel.machine.residuals import Residuals, residuals
-from trainplan.costmodel.spec.evidence.profile import AttentionPoint, CollectivePoint, ProductPoint
+from trainplan.costmodel.spec.evidence.profile import (
+    AttentionPoint,
+    CollectivePoint,
+    Point,
+    ProductPoint,
+)
 from trainplan.costmodel.spec.gpu import CollectiveFit
+from trainplan.costmodel.spec.job import FULL_WIDTH, Precision
 
 LEAST_POINTS = 3
 """Fewer points say nothing about the shape of what a curve leaves.
@@ -36,6 +42,26 @@ Source: derived; repeated calls agree within 1 to 2 %, curves leave 10 to 20 %. 
 of A100, H100, H200 and B200 (and of each alone) the error of a size left out is the same at 0.001
 to 0.02, and a tenth higher at 0.15 (examples/profile_fits).
 """
+
+
+def beside_linear(precision: Precision) -> tuple[Precision, ...]:
+    """Precisions that tell of products outside linear layers: one of full width, else either half.
+
+    Source: tensor cores multiply bf16 and fp16 at one rate; datasheets of `GpuSpec.peak_tflops`.
+    """
+    return (precision,) if precision in FULL_WIDTH else ("bf16", "fp16")
+
+
+def single_products(
+    points: Sequence[Point], precisions: Sequence[Precision]
+) -> Sequence[ProductPoint]:
+    """Products that curves go through: single ones with sums in fp32; others where none has them.
+
+    Source: `ProductPoint.fast_accumulation`; some GPUs know one way alone.
+    """
+    known = [p for p in points if isinstance(p, ProductPoint) and p.precision in precisions]
+    single = [p for p in known if p.groups == 1]
+    return [p for p in single if not p.fast_accumulation] or single
 
 
 def products(points: Sequence[ProductPoint], extra_rows: float = 0.0) -> Product:

@@ -6,24 +6,24 @@ speeds that are one number.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
 from typing import TypeVar
 
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import BYTES_FP32, GB
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.machine.compute import ADAM_STEP_BYTES
 from trainplan.costmodel.machine.hardware import GemmRate
 from trainplan.costmodel.measured.counted import shares_note
 from trainplan.costmodel.measured.curve_residuals import (
     attention_residuals,
+    beside_linear,
     collective_residuals,
     product_residuals,
+    single_products,
 )
 from trainplan.costmodel.measured.host import measured_host
 from trainplan.costmodel.measured.shrink import shrunk
@@ -38,7 +38,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,
     EndPoint,
     LayerPoint,
-    LinkPoint,
     MemoryPoint,
     OptimizerPoint,
     Point,
@@ -47,12 +46,10 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
 )
 from trainplan.costmodel.spec.gpu import FittedConstants
-from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Precision
-from trainplan.costmodel.spec.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
+from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
 from trainplan.costmodel.spec.optimizer import OptimizerSpec
 from trainplan.costmodel.traffic.update import step_seconds
 
-HALVES: tuple[Precision, ...] = ("bf16", "fp16")
 PointT = TypeVar("PointT")
 
 
@@ -98,18 +95,13 @@ def _as_measured(
     points = profile.points
     values = {name: one.value for name, one in profile.constants.items()}
     machine = machine_of(cluster, precision, fixed.model_copy(update=values), profile)
-    wide = precision in FULL_WIDTH
-    half = _with_residuals(machine, machine.half, profile, (precision,) if wide else HALVES)
+    others = beside_linear(precision)
+    half = _with_residuals(machine, machine.half, profile, others)
     low = precision in LOW_PRECISION
     linear = _with_residuals(machine, machine.linear, profile, (precision,)) if low else half
     machine = replace(machine, half=half, linear=linear)
-    cores = [
-        point
-        for point in points_of(points, AttentionPoint)
-        if point.precision in ((precision,) if wide else HALVES)
-    ]
+    cores = [p for p in points_of(points, AttentionPoint) if p.precision in others]
     forward, backward = attention_residuals(machine, cores)
-    outside = _outside_bytes(points_of(points, MemoryPoint))
     updates = points_of(points, OptimizerPoint)
     machine = replace(
         machine,
@@ -123,7 +115,7 @@ def _as_measured(
         optimizer_bytes_per_second=_optimizer_speed(updates),
         permute_bytes_per_second=_stream_speed(points, PERMUTES),
         loss_bytes_per_second=_stream_speed(points, LOSSES),
-        outside_bytes=outside,
+        outside_bytes=_outside_bytes(points_of(points, MemoryPoint)),
         unvalidated=bool(points),
         **measured_host(machine, profile, cluster),
     )
@@ -181,6 +173,13 @@ def _layers(profile: Profile, precision: Precision) -> tuple[LayerPoint, ...]:
     return plausible([p for p in mine if not (shared and p.alone and p.collectives_inside)])
 
 
+SAME_LAYER = (
+    *("model", "moe", "runtime", "kernels", "attention", "precision", "tp", "ep", "seq_length"),
+    *("sequence_parallel", "in_step", "collectives_inside", "alone"),
+)
+"""What two points of one layer, timed in one way, have in common."""
+
+
 def plausible(layers: Sequence[LayerPoint]) -> tuple[LayerPoint, ...]:
     """Measured layers without those slower than the same layer on a larger micro batch.
 
@@ -192,8 +191,7 @@ def plausible(layers: Sequence[LayerPoint]) -> tuple[LayerPoint, ...]:
         return sum(one.seconds for one in parts if one)
 
     def same(one: LayerPoint, other: LayerPoint) -> bool:
-        fields = ("model", "moe", "runtime", "tp", "ep", "seq_length")
-        return all(getattr(one, name) == getattr(other, name) for name in fields)
+        return all(getattr(one, name) == getattr(other, name) for name in SAME_LAYER)
 
     return tuple(
         one
@@ -213,16 +211,14 @@ def _with_residuals(
     bandwidth, constants = machine.memory_bytes_per_second, machine.constants
     extra, extra_weight = constants.expert_extra_rows, constants.expert_extra_rows_weight_gradient
     known = [p for p in points_of(profile.points, ProductPoint) if p.precision in precisions]
-    alone = [point for point in known if point.groups == 1]
-    single = [point for point in alone if not point.fast_accumulation]
-    fast = [point for point in alone if point.fast_accumulation]
+    fast = [p for p in known if p.groups == 1 and p.fast_accumulation]
     whole = [point for point in fast if point.recipe == "tensorwise"]
     rows = [point for point in fast if point.recipe != "tensorwise"]
     grouped = [point for point in known if point.groups > 1 and not point.weight_gradient]
     weights = [point for point in known if point.groups > 1 and point.weight_gradient]
     return replace(
         rate,
-        residuals=product_residuals(bandwidth, rate, single),
+        residuals=product_residuals(bandwidth, rate, single_products(known, precisions)),
         fast=product_residuals(bandwidth, rate, whole),
         fast_rows=product_residuals(bandwidth, rate, rows),
         grouped=product_residuals(bandwidth, rate, grouped, extra),
@@ -278,31 +274,3 @@ def _outside_bytes(points: Sequence[MemoryPoint]) -> float | None:
     if "context_bytes" not in values or "communicator_bytes" not in values:
         return None
     return values["context_bytes"] + values["communicator_bytes"]
-
-
-def measured_links(profile: Profile) -> LinkSpec | None:
-    """Bandwidth between all nodes; null where some pair was not measured, or a name is none.
-
-    Source: of a message of the largest size the start is the smallest part, so its bytes over its
-    seconds are nearest to the bandwidth; of both ways and all repeats the median counts.
-    """
-    names = [host.name for host in profile.hosts]
-    named = len(set(names)) == len(names) == profile.num_nodes <= MOST_LINKED_NODES
-    if not named or len(names) < 2 or not all(re.fullmatch(NODE_NAME, name) for name in names):
-        return None
-    points = [p for p in profile.points if isinstance(p, LinkPoint) and p.source in names]
-    largest = max((p.num_bytes for p in points), default=0)
-    rates: dict[frozenset[str], list[float]] = {}
-    for point in points:
-        if point.num_bytes == largest:
-            ends = frozenset((point.source, point.target))
-            rates.setdefault(ends, []).append(largest / point.time.seconds / GB)
-    pairs = {frozenset((one, other)) for one in names for other in names if one != other}
-    if not pairs <= rates.keys():
-        return None
-    return LinkSpec(
-        nodes=tuple(names),
-        gb_per_s=tuple(
-            tuple(median(rates.get(frozenset((a, b)), [0.0])) for b in names) for a in names
-        ),
-    )

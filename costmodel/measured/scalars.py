@@ -16,6 +16,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.machine.shares import MAD_OF_NORMAL
 from trainplan.costmodel.measured.effects import Effects, Shared, effects_of
 from trainplan.costmodel.spec.evidence.calibration import Scalars
 
@@ -199,7 +200,7 @@ def fit_of(steps: Steps, free: BoolColumn) -> Fit:
         wider = _width(effects, theta, covariance) if agree else 1.0
     off = np.abs(np.log(steps.measured) - steps.log_predicted(theta))
     if agree:
-        odd = max(1.0, float(1.4826 * np.median(off)) / _noise())
+        odd = max(1.0, float(MAD_OF_NORMAL * np.median(off)) / _noise())
         return Fit(theta, odd**2 * covariance, free, effects)
     return Fit(theta, covariance + _undecided(effects, float(np.median(off))), free, effects)
 

@@ -23,10 +23,7 @@ from trainplan.costmodel.machine.hardware import (
     nearest_stride,
 )
 from trainplan.costmodel.machine.residuals import Residuals
-from trainplan.costmodel.machine.shares import (
-    Share,
-    Shares,
-)
+from trainplan.costmodel.machine.shares import Share, Shares
 from trainplan.costmodel.measured.counted import (
     doubt_of,
     share_of_attention,
@@ -35,10 +32,9 @@ from trainplan.costmodel.measured.counted import (
     share_of_products,
     share_of_streams,
 )
-from trainplan.costmodel.spec.evidence.profile import (
-    Profile,
-)
-from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Precision
+from trainplan.costmodel.measured.curve_residuals import beside_linear
+from trainplan.costmodel.spec.evidence.profile import Profile
+from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
 
 CONSTANTS = {
     "attention": ("attention_fixed_seconds", "attention_backward_efficiency"),
@@ -57,12 +53,10 @@ def shrunk(known: Machine, measured: Machine, profile: Profile, precision: Preci
     Source: `share`.
     """
     doubt, points = doubt_of(profile, precision), profile.points
-    halves: tuple[Precision, ...] = ("bf16", "fp16")
-    wide, low = precision in FULL_WIDTH, precision in LOW_PRECISION
-    of_half = share_of_products(known, profile, known.half, (precision,) if wide else halves, doubt)
-    of_linear = (
-        share_of_products(known, profile, known.linear, (precision,), doubt) if low else of_half
-    )
+    of_half = share_of_products(known, profile, known.half, beside_linear(precision), doubt)
+    of_linear = of_half
+    if precision in LOW_PRECISION:
+        of_linear = share_of_products(known, profile, known.linear, (precision,), doubt)
     attention = share_of_attention(known, points, doubt)
     curves = share_of_links(known, profile, doubt.collectives)
     shares = Shares(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product
 from typing import Literal
 
 from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Point
+from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Point, Timing
+from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.bench.embedding_and_head import head_tokens
 from trainplan.profiler.bench.inputs.shapes import caps, padded_rows
 from trainplan.profiler.bench.inputs.tensors import difference, task, working_precision
@@ -26,6 +27,7 @@ from trainplan.profiler.bench.layers.megatron import (
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.task import Clock, MeasurementTask, Place, Request
 
+Kernels = Literal["fused", "eager"]
 PLAIN_ON_A_GPU = (
     "only jobs without it (--option attention=unfused --option compile=false) take their times"
 )
@@ -86,7 +88,7 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
     with micro_batch(wanted, place) as run:
         parts = timed(clock, run, PARTS, depth, together=True)
         saved = run.saved_bytes() / depth
-    kernels: Literal["fused", "eager"] = "fused" if has_engine(place) else "eager"
+    kernels: Kernels = "fused" if has_engine(place) else "eager"
     yield LayerPoint(
         model=case.model,
         moe=case.moe,
@@ -106,13 +108,20 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
         weight=difference(parts["backward"], parts["inputs"]),
         saved_bytes=saved,
     )
+    if ends:
+        yield from _ends(case, precision, kernels, parts)
+
+
+def _ends(
+    case: Case, precision: Precision, kernels: Kernels, parts: Mapping[str, Timing]
+) -> Iterator[EndPoint]:
     kinds: tuple[Literal["embedding", "head"], ...] = ("embedding", "head")
-    for kind in kinds if ends else ():
+    for kind in kinds:
         yield EndPoint(
             kind=kind,
             tokens=case.tokens,
             hidden_size=case.model.hidden_size,
-            vocab_size=padded_rows(case.model, tp),
+            vocab_size=padded_rows(case.model, case.sharding.tp),
             runtime=RUNTIME,
             kernels=kernels,
             precision=precision,

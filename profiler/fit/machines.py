@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.measured.profile import measured_links
+from trainplan.costmodel.measured.links import measured_links
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.profile import Profile

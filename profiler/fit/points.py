@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, MICROSECOND, TERA
-from trainplan.costmodel.comm.collectives import hops_seconds, nic_share
-from trainplan.costmodel.machine.hardware import (
-    GROUP_SIZES,
-    OPERATIONS,
-    SHAPES,
-    STRIDES,
-    curve_name,
-)
-from trainplan.costmodel.measured.curve_residuals import inside_domain
+from trainplan.costmodel.measured.curve_residuals import single_products
 from trainplan.costmodel.measured.profile import points_of
+from trainplan.costmodel.measured.shrink import CONSTANTS
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.profile import (
     LOSSES,
@@ -34,71 +26,26 @@ from trainplan.costmodel.spec.evidence.profile import (
 from trainplan.costmodel.spec.gpu import (
     CPU,
     AttentionFit,
-    CollectiveFit,
     FittedConstants,
-    GemmFit,
     GpuSpec,
 )
 from trainplan.profiler.fit.curves import (
     LEAST_POINTS,
     backward_efficiency,
     fit_attention,
-    fit_collective,
     fit_products,
     left_out,
-    predict_collective,
     predict_products,
     relative_fit,
 )
+from trainplan.profiler.fit.links import fit_links
+from trainplan.profiler.fit.result import FitResult
 
-ERRATIC = 0.25
-"""A collective whose sizes do not tell each other better than that is not one curve.
-
-Source: recorded collectives of tests/replay: at most 0.20 where the network is sound, 0.54 to 0.63
-where it is not (A10G over PCIe, 4 GPUs).
-"""
-FITTED = frozenset(
-    {
-        "alltoall_alpha",
-        "attention_fixed_seconds",
-        "attention_backward_efficiency",
-        "elementwise_efficiency",
-        "fsdp_contention",
-        "inter_node_alpha",
-        "launch_seconds",
-        "overlap_contention",
-        "overlap_window",
-        "p2p_alpha",
-    }
-)
+OVERLAPS = ("fsdp_contention", "overlap_contention", "overlap_window")
+FITTED = frozenset(chain(*CONSTANTS.values(), OVERLAPS))
 """Constants that points give."""
 TINY = 1e-12
 """Constants are positive: what a device does not have is a picosecond."""
-
-
-@dataclass(slots=True)
-class _FitResult:
-    """Numbers as they are fitted."""
-
-    spec: GpuSpec
-    source: str
-    gemm: dict[str, GemmFit] = field(default_factory=dict)
-    collectives: dict[str, CollectiveFit] = field(default_factory=dict)
-    attention: AttentionFit | None = None
-    constants: dict[str, Sourced] = field(default_factory=dict)
-    nic: Sourced | None = None
-    scatter: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-    def said(self, count: int, what: str) -> str:
-        """Source of a number."""
-        return f"{self.source}, {count} {what}"
-
-    def constant(self, name: str, value: float, count: int, what: str) -> None:
-        """Set a constant of the formulas; what the points do not tell apart from nothing stays."""
-        if value <= 0:
-            return
-        self.constants[name] = Sourced(value=value, source=self.said(count, what))
 
 
 def fitted(profile: Profile, spec: GpuSpec) -> Profile:
@@ -107,14 +54,11 @@ def fitted(profile: Profile, spec: GpuSpec) -> Profile:
     `spec` are the datasheet numbers of its GPU. A curve the points do not identify is left out and
     a note says why.
     """
-    found = _FitResult(spec, profile.origins[0].source)
+    found = FitResult(spec, profile.origins[0].source)
     points = profile.points
     _products(found, points_of(points, ProductPoint))
     _attention(found, points_of(points, AttentionPoint))
-    _collectives(found, points_of(points, CollectivePoint))
-    _exchanges(found)
-    _messages(found, points_of(points, CollectivePoint))
-    _across(found, points_of(points, CollectivePoint))
+    fit_links(found, points_of(points, CollectivePoint))
     _streams(found, points_of(points, StreamPoint))
     _overlaps(found, [p for p in points_of(points, OverlapPoint) if p.operation in SHARDING])
     curves = FittedConstants(
@@ -136,10 +80,9 @@ def _kept(profile: Profile) -> Mapping[str, Sourced]:
     return {name: one for name, one in profile.constants.items() if name not in FITTED}
 
 
-def _products(found: _FitResult, points: Sequence[ProductPoint]) -> None:
+def _products(found: FitResult, points: Sequence[ProductPoint]) -> None:
     for precision in sorted({p.precision for p in points}):
-        mine = [p for p in points if p.precision == precision and p.groups == 1]
-        mine = [p for p in mine if not p.fast_accumulation] or mine
+        mine = single_products(points, (precision,))
         if precision not in found.spec.peak_tflops:
             found.notes.append(f"{precision} products: the peak of the GPU is not known")
             continue
@@ -158,7 +101,7 @@ def _products(found: _FitResult, points: Sequence[ProductPoint]) -> None:
             found.scatter[f"{precision} products"] = scatter
 
 
-def _attention(found: _FitResult, points: Sequence[AttentionPoint]) -> None:
+def _attention(found: FitResult, points: Sequence[AttentionPoint]) -> None:
     """The curve of the precision with most points, and the speed of the backward pass."""
     precisions = [p.precision for p in points if p.precision in found.spec.peak_tflops]
     if not precisions:
@@ -183,98 +126,7 @@ def _attention(found: _FitResult, points: Sequence[AttentionPoint]) -> None:
         found.constant("attention_backward_efficiency", backward, len(mine), "backward passes")
 
 
-def _collectives(found: _FitResult, points: Sequence[CollectivePoint]) -> None:
-    for operation in OPERATIONS:
-        for size, stride in SHAPES:
-            name = curve_name(operation, size, stride)
-            mine = inside_domain(points, name, found.spec.nvlink_domain)
-            curve = _curve(found, name, mine)
-            if curve is None:
-                continue
-            scatter = left_out(mine, predict_collective)
-            if scatter > ERRATIC:
-                found.notes.append(
-                    f"{name}: its sizes contradict each other by {scatter:.0%}, so it is not used"
-                )
-                continue
-            found.collectives[name] = curve
-            if np.isfinite(scatter):
-                found.scatter[name] = scatter
-
-
-def _curve(found: _FitResult, name: str, mine: Sequence[CollectivePoint]) -> CollectiveFit | None:
-    """The curve through some points; null where there are none, or with a note what is wrong."""
-    if not mine:
-        return None
-    curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
-    if curve is None:
-        found.notes.append(f"{name}: {why}")
-    return curve
-
-
-def _exchanges(found: _FitResult) -> None:
-    """Start of an exchange among experts: the split sizes go first, an all-to-all of their own.
-
-    Source: `alltoall_alpha` of `Constants`, twice the start; of the largest group measured.
-    """
-    for size in reversed(GROUP_SIZES):
-        curve = found.collectives.get(curve_name("alltoall", size))
-        if curve:
-            what = f"starts of an all-to-all on {size} GPUs"
-            found.constant("alltoall_alpha", 2 * curve.alpha_us * MICROSECOND, 2, what)
-            return
-
-
-def _messages(found: _FitResult, points: Sequence[CollectivePoint]) -> None:
-    """Start and bandwidth of messages between two GPUs of a node, and how far apart they are."""
-    inside = [p for p in points if p.per_node == p.ranks]
-    for stride in STRIDES:
-        name = curve_name("p2p", 2, stride)
-        mine = inside_domain(inside, name, found.spec.nvlink_domain)
-        curve = _curve(found, name, mine)
-        if curve is None:
-            continue
-        found.collectives[name] = curve
-        if "p2p_alpha" not in found.constants:
-            found.constant("p2p_alpha", curve.alpha_us * MICROSECOND, len(mine), "messages")
-
-
-def _across(found: _FitResult, points: Sequence[CollectivePoint]) -> None:
-    """Bandwidth of a GPU between scale-up domains, and what a collective starts with.
-
-    How starts grow with the nodes stays as in the catalog: one run has one number of nodes.
-    Source: as `costmodel.comm.collectives.collective_rate`: all members of a node send together.
-    """
-    domain = found.spec.nvlink_domain
-    mine = [
-        p
-        for p in points
-        if p.ranks > p.per_node and p.ranks * p.stride > domain and p.operation in OPERATIONS
-    ]
-    if not mine:
-        return
-    constants = catalog.constants()
-    shares = [nic_share(p.operation, np.array(p.ranks), np.array(p.per_node)) for p in mine]
-    wire = np.array([p.num_bytes * float(one) for p, one in zip(mine, shares, strict=True)]) / GB
-    nodes = np.array([p.ranks / p.per_node for p in mine])
-    grown = np.array(
-        [
-            float(hops_seconds(constants, p.operation, np.array(p.ranks), count))
-            for p, count in zip(mine, nodes, strict=True)
-        ]
-    )
-    seconds = np.array([p.time.seconds for p in mine])
-    columns = np.stack([np.full(len(mine), MICROSECOND), wire], axis=1)
-    start, per_gb = relative_fit(columns, np.maximum(seconds - grown, seconds / 2))
-    if per_gb <= 0:
-        found.notes.append("collectives across nodes: latency only, larger messages are needed")
-        return
-    what = "collectives across nodes"
-    found.nic = Sourced(value=float(1 / per_gb), source=found.said(len(mine), what))
-    found.constant("inter_node_alpha", float(start) * MICROSECOND, len(mine), what)
-
-
-def _streams(found: _FitResult, points: Sequence[StreamPoint]) -> None:
+def _streams(found: FitResult, points: Sequence[StreamPoint]) -> None:
     """Start of a small kernel, and the share of memory bandwidth of kernels without reuse."""
     points = [p for p in points if p.name not in (*PERMUTES, *LOSSES)]
     if len({p.moved_bytes for p in points}) < LEAST_POINTS:
@@ -292,7 +144,7 @@ def _streams(found: _FitResult, points: Sequence[StreamPoint]) -> None:
     found.constant("launch_seconds", start * MICROSECOND, len(points), "kernels")
 
 
-def _overlaps(found: _FitResult, points: Sequence[OverlapPoint]) -> None:
+def _overlaps(found: FitResult, points: Sequence[OverlapPoint]) -> None:
     """Seconds that compute loses for every second of data-parallel traffic hidden behind it.
 
     Gradients in buckets and gathered weights are the same kernels, so both constants are this one

@@ -22,6 +22,7 @@ from statistics import median
 
 from trainplan.costmodel.base import MICROSECOND, SpecError
 from trainplan.costmodel.base.entries import Entry, json_entry, positive
+from trainplan.costmodel.machine.shares import MAD_OF_NORMAL
 from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,
     Failure,
@@ -47,8 +48,6 @@ COLUMNS = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "
 """Where no line names them."""
 TIMES = ("time", "cputime")
 WAYS = ("out_of_place", "in_place")
-NORMAL = 1.4826
-"""Standard deviation of normal numbers over their median absolute deviation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +260,6 @@ def _measured(entry: Entry) -> Timing:
     deviations = [abs(time - middle) for time in used or times]
     return Timing(
         seconds=middle,
-        spread_fraction=NORMAL * median(deviations) / middle,
+        spread_fraction=MAD_OF_NORMAL * median(deviations) / middle,
         repeats=len(used or times),
     )

@@ -88,8 +88,12 @@ def _together(attempts: Sequence[Attempt], point: int, name: str) -> Iterator[Ti
     if len(mine) > 1:
         seconds = [one for _, samples in mine for one in samples.seconds]
         ranks = [rank for _, samples in mine for rank in samples.slowest_ranks]
+        hosts = [one for _, samples in mine for one in samples.host_seconds]
+        apart = len(hosts) == len(seconds)  # else a time does not tell what Python took
+        with_host = any(samples.with_host for _, samples in mine)
         flags = [flag for attempt, _ in mine for flag in attempt.flags]
-        yield _with(timing_of(seconds, ranks), flags)
+        time = timing_of(seconds, ranks, hosts if apart else (), with_host=with_host)
+        yield _with(time, flags)
 
 
 def _flagged(point: Point, flags: Iterable[Flag]) -> Point:

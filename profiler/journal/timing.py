@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import comb, inf, isfinite
 from statistics import median, multimode
 
+from trainplan.costmodel.machine.shares import MAD_OF_NORMAL
 from trainplan.costmodel.spec.evidence.profile import Flag, Timing
 from trainplan.profiler.errors import ProfilerError
 
@@ -19,10 +20,6 @@ FEWEST_REPEATS = 5
 """The extremes of five hold the median with 94 %, of six with 97 %.
 
 Source: derived. Both bounds miss it when all samples lie on one side: 2 * 2**-5 = 6 %.
-"""
-SCALE = 1.4826
-"""Source: half of a normal distribution lies within 0.6745 standard deviations of its median, so
-one deviation is 1 / 0.6745 of the median absolute one.
 """
 FAR_DEVIATIONS = 5.0
 NOISY_FRACTION = 0.05
@@ -138,7 +135,7 @@ def _outside(count: int) -> int:
 def _deviation(samples: Sequence[float]) -> float:
     """Scaled median absolute deviation in seconds."""
     middle = median(samples)
-    return SCALE * median(abs(sample - middle) for sample in samples)
+    return MAD_OF_NORMAL * median(abs(sample - middle) for sample in samples)
 
 
 def _flags(samples: Sequence[float]) -> Iterator[Flag]:

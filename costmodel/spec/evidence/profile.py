@@ -14,7 +14,7 @@ from trainplan.costmodel.spec.model import ModelSpec
 
 SCHEMA = "trainplan/profile/v1"
 MEASURED_RUNTIME = "torch-eager"
-"""What `plan profile` times layers and their ends in, whatever else is installed."""
+"""Layers and ends of plain PyTorch, which are timed wherever torch is."""
 
 Count = Annotated[int, Field(gt=0, le=1 << 40)]
 """A size or a number; what is larger is a slip."""

@@ -451,6 +451,8 @@ def test_a_layer_slower_than_the_same_on_a_larger_micro_batch_is_dropped(job):
         layer(job, 0.5, 0.9, micro_batch_size=2, tp=2),
         layer(job, 0.5, 0.9, micro_batch_size=2, runtime="megatron-lm"),
         layer(job, 0.5, 0.9, micro_batch_size=2, seq_length=8192),
+        layer(job, 0.5, 0.9, micro_batch_size=2, in_step=True),
+        layer(job, 0.5, 0.9, micro_batch_size=2, alone=True),
     ]
     assert plausible([good[0], odd, good[1], *others]) == (*good, *others)
     assert plausible([]) == ()

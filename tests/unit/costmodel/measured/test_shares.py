@@ -12,6 +12,7 @@ from trainplan.costmodel.machine.shares import IN_PLACE, STATED, Share, share
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.counted import doubt_of, shares_note
+from trainplan.costmodel.measured.curve_residuals import single_products
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.evidence.profile import (
@@ -108,6 +109,16 @@ def test_a_gpu_that_the_catalog_assumes_is_as_it_was_measured(profile):
     found = profile(1.0).model_copy(update={"gpu": "mi300x"})
     assert doubt_of(found, "bf16").collectives == inf
     assert doubt_of(profile(1.0), "bf16").collectives < 1
+
+
+def test_products_of_a_gpu_that_accumulates_fast_alone_set_share_and_residuals():
+    slow, fast = (
+        ProductPoint(m=m, n=64, k=64, fast_accumulation=m > 64, time=Timing(seconds=1.0))
+        for m in (64, 128)
+    )
+    assert single_products((slow, fast), ("bf16",)) == [slow]
+    assert single_products((fast,), ("bf16",)) == [fast]
+    assert single_products((fast,), ("fp8",)) == []
 
 
 def test_the_answer_says_by_how_much(job, profile):

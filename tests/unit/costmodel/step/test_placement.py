@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from trainplan.costmodel.comm.neighbours import Places
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.measured.profile import measured_links
+from trainplan.costmodel.measured.links import measured_links
 from trainplan.costmodel.schedules import program
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.costmodel.spec import ClusterSpec, Layout

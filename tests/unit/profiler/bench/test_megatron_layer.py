@@ -5,13 +5,14 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.unit.profiler.bench.tiny_models import DENSE, EXPERTS, changed
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.megatron.plain import plain
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.profiler.bench import megatron_layer
@@ -31,23 +32,7 @@ from trainplan.profiler.task import Place, Request
 from trainplan.profiler.train.megatron.config import fused
 
 CPU = Place("cpu", 0, 1, 0, 1)
-EXPERTS = MoeSpec(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96)
-DENSE = ModelSpec(
-    name="tiny",
-    num_hidden_layers=2,
-    hidden_size=64,
-    intermediate_size=160,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=16,
-    vocab_size=500,
-    max_position_embeddings=128,
-)
 LATENT = MlaSpec(kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16)
-
-
-def changed(**fields):
-    return ModelSpec.model_validate({**DENSE.model_dump(), **fields})
 
 
 def asked(model, **fields):

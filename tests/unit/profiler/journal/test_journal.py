@@ -55,7 +55,10 @@ HEADER = Header(
 POINT = StreamPoint(name="copy", moved_bytes=8, time=Timing(seconds=0.1, flags=("noisy",)))
 COPY = TaskName("stream", "copy")
 START = Start(item="stream", key="copy")
-DONE = Done(item="stream", key="copy", seconds=0.5, points=(POINT,))
+NAMED = {"item": "stream", "key": "copy", "seconds": 0.5}
+DONE = Done(**NAMED, points=(POINT,))
+HALVES = (1.0, 1.04, 1.05, 1.05, 1.06, 1.1), (1.0, 1.04, 1.05, 1.06, 1.05, 1.1)
+"""Samples of two times, alike."""
 
 
 def journal(*records):
@@ -138,10 +141,23 @@ def test_times_that_are_one_another_s_count_together():
     apart = (1.0, 1.2, 1.0, 1.2, 1.0, 1.2), (1.1,) * 6
     found = only_time(*(timed(1, samples=one) for one in apart))
     assert (found.seconds, found.repeats) == (1.1, 6)
-    halves = (1.0, 1.04, 1.05, 1.05, 1.06, 1.1), (1.0, 1.04, 1.05, 1.06, 1.05, 1.1)
-    both = only_time(*(timed(1, samples=one) for one in halves))
+    both = only_time(*(timed(1, samples=one) for one in HALVES))
     assert both.repeats == 12
-    assert both.half_width_fraction < min(timing_of(one).half_width_fraction for one in halves)
+    assert both.half_width_fraction < min(timing_of(one).half_width_fraction for one in HALVES)
+
+
+def test_times_that_count_together_keep_what_python_took():
+    def twice(*hosts):
+        samples = (
+            Samples(timing="time", seconds=one, host_seconds=host or (), with_host=not host)
+            for one, host in zip(HALVES, hosts, strict=True)
+        )
+        return only_time(*(Done(**NAMED, points=(POINT,), samples=(one,)) for one in samples))
+
+    told = twice((1e-3,) * 6, (3e-3,) * 6)
+    assert (told.repeats, told.host_seconds, "with_host" in told.flags) == (12, 2e-3, False)
+    unclear = twice((1e-3,) * 6, None)
+    assert (unclear.repeats, unclear.host_seconds, "with_host" in unclear.flags) == (12, None, True)
 
 
 def test_a_remark_is_of_the_time_before_it():
