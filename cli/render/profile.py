@@ -176,7 +176,10 @@ def _advice(known: Sequence[KnownQuantity], job: str) -> Iterator[str]:
         yield f"repeat it while nothing else runs: {best.quantity.name}: {says}"
     else:
         yield f"would shrink the error most: {best.quantity.name}: {says}"
-    yield "give both files with --profile; of a doubtful timing and a clean one the latter counts"
+    yield (
+        "add your --model, --precision and --nproc-per-node, and give both files with --profile; "
+        "of a doubtful timing and a clean one the latter counts"
+    )
 
 
 def _flags(profile: Profile) -> Iterator[Flag]:
