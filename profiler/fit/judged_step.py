@@ -73,7 +73,8 @@ def worth_of(
     if gpu is None:
         set_parts = [one for one in QUANTITIES if one.terms and not one.apart]
         share = (ERRORS["assumed"] - ERRORS["measured"]) / len(set_parts)
-        return _by_item([(one.item, share) for one in set_parts]) | dict.fromkeys(DESCRIBING, 1.0)
+        alike = _by_item([(one.item, share) for one in set_parts])
+        return {**alike, **dict.fromkeys(DESCRIBING, 1.0)}
     bare = Profile(
         gpu=gpu, num_nodes=nodes[0], gpus_per_node=nodes[1], origins=(Origin(source="the catalog"),)
     )
