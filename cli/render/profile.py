@@ -69,10 +69,11 @@ def headline(profile: Profile) -> Text:
     wall = sum(origin.wall_seconds or 0 for origin in profile.origins)
     parts += [f"{wall:.0f} s"] if wall else []
     text.append("\n" + DOT.join(parts), style="not bold default")
-    odd = Counter(flag for flag in _flags(profile) if flag not in NOT_ODD)
+    timings = tuple(_timings(profile))
+    odd = Counter(flag for time in timings for flag in time.flags if flag not in NOT_ODD)
     if odd:
         said = ", ".join(f"{number} {flag}" for flag, number in odd.most_common())
-        text.append(f"\ntimings to doubt: {said}", style="not bold yellow")
+        text.append(f"\ntimings to doubt, of {len(timings)}: {said}", style="not bold yellow")
     return text
 
 
@@ -176,11 +177,14 @@ def _advice(known: Sequence[KnownQuantity], job: str) -> Iterator[str]:
         yield f"repeat it while nothing else runs: {best.quantity.name}: {says}"
     else:
         yield f"would shrink the error most: {best.quantity.name}: {says}"
-    yield "give both files with --profile; of a doubtful timing and a clean one the latter counts"
+    yield (
+        "add your --model, --precision and --nproc-per-node, and give both files with --profile; "
+        "of a doubtful timing and a clean one the latter counts"
+    )
 
 
-def _flags(profile: Profile) -> Iterator[Flag]:
+def _timings(profile: Profile) -> Iterator[Timing]:
     for point in profile.points:
         for _, value in point:
             if isinstance(value, Timing):
-                yield from value.flags
+                yield value

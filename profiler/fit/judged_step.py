@@ -23,6 +23,8 @@ from trainplan.profiler.fit.coverage import KnownQuantity, coverage
 from trainplan.profiler.fit.machines import cluster_of
 from trainplan.profiler.fit.quantities import ERRORS, QUANTITIES
 
+DESCRIBING = ("gemm", "stream")
+"""Items without which nothing is fitted of a device that the catalog does not have."""
 DEFAULT_MODEL, DEFAULT_SEQ_LENGTH = "llama3-8b", 4096
 
 
@@ -65,12 +67,14 @@ def worth_of(
     weights spread, a pipeline.
 
     Source: a search compares layouts, so an error counts in each of them. Of a device that nobody
-    knows, every number that sets part of a step counts alike and is assumed.
+    knows, every number that sets part of a step counts alike and is assumed; but without the items
+    that describe it there is no estimate, so each of these counts as the whole step.
     """
     if gpu is None:
         set_parts = [one for one in QUANTITIES if one.terms and not one.apart]
         share = (ERRORS["assumed"] - ERRORS["measured"]) / len(set_parts)
-        return _by_item([(one.item, share) for one in set_parts])
+        alike = _by_item([(one.item, share) for one in set_parts])
+        return {**alike, **dict.fromkeys(DESCRIBING, 1.0)}
     bare = Profile(
         gpu=gpu, num_nodes=nodes[0], gpus_per_node=nodes[1], origins=(Origin(source="the catalog"),)
     )

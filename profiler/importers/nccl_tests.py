@@ -40,6 +40,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "sendrecv": "p2p",
 }
 TEST = re.compile(r"(?P<name>[a-z_]+?)_perf")
+NAMED = re.compile(rf"(?P<name>{'|'.join(OPERATIONS)})(?![a-z])")
+"""A file that is called as its collective."""
 STARTING = re.compile(r"#\s*Collective test starting:\s*(?P<name>\S+)")
 RANK = re.compile(
     r"#\s+Rank\s+(?P<rank>\d+)\s+(?:Group\s+(?P<group>-?\d+)\s+)?Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device"
@@ -120,11 +122,11 @@ def read(texts: Mapping[str, str], request: ImportRequest) -> Profile:
 
 def _operation(file: str, name: str | None) -> Operation:
     """The collective of a test, by its name or that of the file."""
-    found = TEST.search(base_name(name or file))
+    found = TEST.search(base_name(name or file)) or NAMED.match(base_name(file))
     if not found:
         raise SpecError(
-            f"{file}: no line '# Collective test starting: ...': call the file "
-            "all_reduce_perf.txt, or as the test that wrote it"
+            f"{file}: no line '# Collective test starting: ...': call the file as the test that "
+            "wrote it, such as all_reduce_perf.txt"
         )
     if found["name"] not in OPERATIONS:
         known = ", ".join(OPERATIONS)

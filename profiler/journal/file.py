@@ -61,10 +61,13 @@ class JournalFile(LineFile):
         """What is there so far; null where nothing is.
 
         Raises:
-            SpecError: The file is no journal.
+            SpecError: The file, which it names, is no journal.
         """
-        lines = self.whole_lines()
-        return read_journal(lines) if lines else None
+        try:
+            lines = self.whole_lines()
+            return read_journal(lines) if lines else None
+        except SpecError as error:
+            raise SpecError(f"{self.path}: {error}") from error
 
     def append(self, record: Record) -> None:
         """Write a record behind all others."""

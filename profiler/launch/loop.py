@@ -262,12 +262,15 @@ def _opened(journal: JournalFile, header: Header) -> str:
     """Why the journal cannot be gone on with; empty where it can."""
     try:
         content = journal.content()
-        if content is None:
-            journal.append(header)
-        else:
-            must_match(header, content.header)
     except SpecError as error:
         return str(error)
+    if content is None:
+        journal.append(header)
+        return ""
+    try:
+        must_match(header, content.header)
+    except SpecError as error:
+        return f"{journal.path.name}: {error}"
     return ""
 
 

@@ -31,6 +31,8 @@ def test_a_profile_most_of_whose_timings_are_noisy_is_not_all_measured():
         assert "all that counts is measured" not in page
         assert "plan profile --only gemm --output more.json" in page
         assert "59 of 71 timings are doubtful, off by 17 %" in page
+        assert "add your --model" in page
+        assert "timings to doubt, of 78: 59 noisy" in page
 
 
 def test_a_quiet_profile_is_all_measured():

@@ -332,8 +332,9 @@ def test_older_nccl_tests_are_named_by_their_file():
         "#   Rank  1 Pid  7 on  host-a device  1 [0x10] Tesla V100\n"
         "     8192     2048     float     sum    30.00    0.27    0.27  0e+00    29.0\n"
     ).replace("sum ", "sum -1 ")
-    (point,) = import_profile("nccl-tests", {"out/all_reduce_perf.log": old}, ASKED).points
-    assert (point.operation, point.per_node, point.num_bytes) == ("all_reduce", 2, 8192)
+    for file in ("out/all_reduce_perf.log", "all_reduce.txt", "all_reduce_8.txt"):
+        (point,) = import_profile("nccl-tests", {file: old}, ASKED).points
+        assert (point.operation, point.per_node, point.num_bytes) == ("all_reduce", 2, 8192)
     with pytest.raises(SpecError, match=r"all_reduce_perf\.txt"):
         import_profile("nccl-tests", {"log.txt": old}, ASKED)
     with pytest.raises(SpecError, match="broadcast is not used in training"):

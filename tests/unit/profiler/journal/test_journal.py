@@ -281,7 +281,9 @@ def test_a_line_torn_inside_a_character_does_not_count(tmp_path):
 def test_bytes_that_are_no_text_in_the_middle_are_refused(tmp_path):
     file = JournalFile(tmp_path / "journal.jsonl")
     file.path.write_bytes(line_of(HEADER).encode() + b"\xc3\n" + line_of(DONE).encode())
-    with pytest.raises(SpecError, match=r"line 2 of the journal is no UTF-8 text.*--restart"):
+    with pytest.raises(
+        SpecError, match=r"journal\.jsonl: line 2 of the journal is no UTF-8 text.*--restart"
+    ):
         file.content()
 
 

@@ -5,6 +5,8 @@ from collections import Counter
 import pytest
 
 from tests.unit.profiler.launch.simulated_node import Node
+from trainplan.costmodel.catalog.models import preset
+from trainplan.profiler.fit.judged_step import worth_of
 from trainplan.profiler.journal.records import TaskName
 from trainplan.profiler.launch.costs import Ahead, Costs, family_of, marginal, most_telling, shares
 from trainplan.profiler.task import Item
@@ -150,3 +152,16 @@ def test_what_a_task_takes_is_learned_from_its_neighbours_and_one_disturbance_fo
     other = TaskName("collectives", "other bytes=9")
     assert slow.at_worst(other, ITEM) == 60.0
     assert slow.expected(other, ITEM) == pytest.approx((60.0 * 30.3) ** 0.5)
+
+
+def test_one_slow_task_does_not_make_those_of_other_items_slow():
+    costs, step, other = Costs(), Item("optimizer", "", list, 0.6), TaskName("gemm", "m=1")
+    for number in (1, 2, 3):
+        costs.took(TaskName("optimizer", f"params={number}"), step, 6.0)
+        assert costs.at_worst(other, ITEM) == pytest.approx(0.6 * (1.0, 5.5, 10.0)[number - 1])
+
+
+def test_of_an_unknown_device_what_describes_it_goes_first():
+    found = dict(worth_of(None, preset("llama3-8b"), 4096, "fp32", (1, 2)))
+    describing = found.pop("gemm"), found.pop("stream")
+    assert min(describing) * marginal(3) > max(found.values()) * marginal(0)
