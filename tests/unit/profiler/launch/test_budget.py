@@ -150,3 +150,10 @@ def test_what_a_task_takes_is_learned_from_its_neighbours_and_one_disturbance_fo
     other = TaskName("collectives", "other bytes=9")
     assert slow.at_worst(other, ITEM) == 60.0
     assert slow.expected(other, ITEM) == pytest.approx((60.0 * 30.3) ** 0.5)
+
+
+def test_a_task_that_took_no_time_still_costs_some():
+    costs, name = Costs(), TaskName("collectives", "bytes=1")
+    costs.took(name, ITEM, 0.0)
+    assert costs.expected(name, ITEM) > 0
+    assert costs.expected(TaskName("stream", "bytes=1"), ITEM) > 0
