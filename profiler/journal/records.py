@@ -168,6 +168,8 @@ def read_journal(text: str) -> JournalContent:
     records = _records(text)
     if not records or not isinstance(records[0], Header):
         raise SpecError(f"the journal does not begin with a header of {SCHEMA}: {AGAIN}")
+    if any(isinstance(record, Header) for record in records[1:]):
+        raise SpecError(f"the journal has two headers, it is of two runs put together: {AGAIN}")
     attempts = _attempts(records)
     points = {name: best_known(times) for name, times in attempts.items()}
     failed = {TaskName(r.item, r.key): r.failure for r in records if isinstance(r, Failed)}

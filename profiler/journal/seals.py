@@ -11,8 +11,8 @@ from zlib import crc32
 
 from trainplan.costmodel.base import SpecError
 
-SEAL = re.compile(r',"crc32":"([0-9a-f]{8})"\}$')
-"""The last field of a record: of the text without it.
+SEAL = re.compile(r',"crc32":"([0-9a-f]{8})"\}\r?$')
+"""The last field of a record: of the text without it. Line ends that a copy changed are no harm.
 
 Source: any change of up to 32 bits in a row changes a CRC of 32 bits, and of other changes all but
 one of 2**32 (Peterson and Brown, Cyclic Codes for Error Detection, Proceedings of the IRE 1961).

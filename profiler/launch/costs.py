@@ -20,6 +20,10 @@ GROUPS = ("ranks", "per_node", "stride", "gpus", "processes")
 SIZE = re.compile(rf"\b(?!(?:{'|'.join(GROUPS)})=)(\w+)=(\d+)")
 
 
+LEAST_SECONDS = 1e-6
+"""A task takes no less, whatever a coarse clock or a journal says: value is by the second."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ahead:
     """A task of the list."""
@@ -124,6 +128,7 @@ class Costs:
 
     def took(self, name: TaskName, item: Item, seconds: float) -> None:
         """A task ended."""
+        seconds = max(seconds, LEAST_SECONDS)
         self.taken.setdefault(family_of(name), []).append(Taken(size_of(name.key), seconds))
         self._items.setdefault(name.item, []).append(seconds)
         self._paces.append(seconds / item.seconds)

@@ -2,13 +2,14 @@
 
 from math import inf, log
 
+import numpy as np
 import pytest
 
 from trainplan.cli.render.parts.interval import interval_lines
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.measured_layers import library_of
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.shares import IN_PLACE, STATED, Share, share
+from trainplan.costmodel.machine.shares import IN_PLACE, STATED, TAIL, Share, share
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.counted import doubt_of, shares_note
@@ -67,9 +68,10 @@ def test_a_kernel_slower_alone_than_the_catalog_says_is_slower_in_a_step():
 
 
 def test_a_kernel_faster_alone_says_as_much_as_the_doubt_of_the_catalog_lets_it():
-    seen, unseen = share(-0.05, SEEN, 0.0), share(-0.05, UNSEEN, 0.0)
-    assert seen.level == pytest.approx(SEEN**2 / (SEEN**2 + IN_PLACE**2), rel=0.1)
-    assert unseen.level == pytest.approx(UNSEEN**2 / (UNSEEN**2 + IN_PLACE**2), rel=0.1)
+    for spread in (SEEN, UNSEEN):
+        variance = spread**2 * TAIL / (TAIL - 2)
+        known = variance / (variance + IN_PLACE**2)
+        assert share(-0.05, spread, 0.0).level == pytest.approx(known, rel=0.1)
     assert share(-0.05, inf, 1.0) == Share()
     assert share(0.5, 0.0, 0.0).level == 0
 
@@ -78,6 +80,17 @@ def test_what_is_known_well_is_believed_far_from_the_catalog():
     assert share(log(5), 0.17, STATED, in_place=0.0).level > 0.75
     assert share(-log(5), 0.17, 0.05, in_place=0.0).level > 0.98
     assert share(0.1, 0.17, STATED, in_place=0.0).level < 0.45
+
+
+@pytest.mark.parametrize("spread", [SEEN, UNSEEN, 0.17])
+@pytest.mark.parametrize("noise", [0.001, 0.1, STATED])
+def test_what_is_believed_grows_with_what_is_measured_and_never_jumps(spread, noise):
+    seen = np.arange(-1.6, 1.6, 0.004)
+    levels = [share(one, spread, noise, in_place=0.0).level for one in seen]
+    steps = np.diff(seen * np.array(levels))
+    assert steps.min() > 0
+    assert steps.max() < 0.08
+    assert np.abs(np.diff([share(one, spread, noise).shape for one in seen])).max() < 0.08
 
 
 def test_all_of_it_is_what_was_measured_and_none_of_it_the_catalog():

@@ -291,3 +291,12 @@ def test_a_journal_that_cannot_be_removed_is_named(tmp_path):
     (tmp_path / "journal.jsonl").mkdir()
     with pytest.raises(ProfilerError, match=r"journal\.jsonl: cannot be removed"):
         JournalFile(tmp_path / "journal.jsonl").remove()
+
+
+def test_line_ends_that_a_copy_changed_are_no_harm():
+    assert read_journal(journal(START, DONE).replace("\n", "\r\n")).points == (POINT,)
+
+
+def test_two_journals_put_together_are_refused():
+    with pytest.raises(SpecError, match="has two headers"):
+        read_journal(journal(START, DONE) + journal())

@@ -165,3 +165,10 @@ def test_of_an_unknown_device_what_describes_it_goes_first():
     found = dict(worth_of(None, preset("llama3-8b"), 4096, "fp32", (1, 2)))
     describing = found.pop("gemm"), found.pop("stream")
     assert min(describing) * marginal(3) > max(found.values()) * marginal(0)
+
+
+def test_a_task_that_took_no_time_still_costs_some():
+    costs, name = Costs(), TaskName("collectives", "bytes=1")
+    costs.took(name, ITEM, 0.0)
+    assert costs.expected(name, ITEM) > 0
+    assert costs.expected(TaskName("stream", "bytes=1"), ITEM) > 0

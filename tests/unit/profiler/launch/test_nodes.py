@@ -212,3 +212,19 @@ def test_an_address_at_which_something_else_answers_is_said_so(cluster):
         answering.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
         assert "node 0 is gone" in refusal(second)
         answering.close()
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_node_0_that_starts_no_more_ranks_ends_the_others_at_once(cluster, pair, told):
+    first, second = pair
+    with ThreadPoolExecutor() as pool:
+        waits = pool.submit(second.meet, 1)
+        if told:
+            first.tell_done()  # its budget is spent
+            first.__exit__()
+            assert waits.result() is None
+        else:
+            first.__exit__()
+            with pytest.raises(FaultError, match=r"node 0 .*is gone"):
+                waits.result()
+    assert cluster.seconds == 0
