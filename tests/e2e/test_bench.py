@@ -152,7 +152,7 @@ def formula(model, precision, tp):
 @pytest.mark.parametrize("item", ["layer", "attention", "embedding", "head"])
 def test_parts_of_a_model_give_points(item, name, precision):
     found = points(item, asked(MODELS[name], precision=precision))
-    count = 4 if item == "attention" else 2  # two more lengths for its curve
+    count = 5 if item == "attention" else 2  # three more lengths for its curve, one on CPUs alone
     assert len(found) == count, "whole and cut in two"
     assert {point.precision for point in found} == {precision}
 
