@@ -160,12 +160,7 @@ def test_after_an_error_on_one_rank_fresh_processes_go_on_and_pass_over_what_sto
     assert [starts(measure.files, key) for key in ("before", "fault", "after")] == [1, 1, 2]
 
 
-def test_a_second_run_on_one_output_is_refused(measure):
-    with only_run(measure.files.lock), pytest.raises(ProfilerError, match="another run"):
-        measure("plain")
-
-
-def test_a_second_run_leaves_the_journal_of_the_first(measure):
+def test_a_second_run_on_one_output_is_refused_and_leaves_the_journal_of_the_first(measure):
     measure.files.journal.write_text("what the first one measured")
     with only_run(measure.files.lock), pytest.raises(ProfilerError, match="another run"):
         measure("plain", restart=True)

@@ -15,8 +15,7 @@ WORTH = {"gemm", "attention", "stream", "collectives"}
 """Items that set most of a step."""
 
 
-@pytest.mark.parametrize("budget", [60.0, 300.0])
-@pytest.mark.parametrize("seed", [0, 9])
+@pytest.mark.parametrize(("budget", "seed"), [(60.0, 0), (300.0, 9)])
 def test_a_run_takes_its_budget_and_not_a_tenth_more(monkeypatch, budget, seed):
     node = Node(monkeypatch, seed)
     taken = node.run(budget)
