@@ -114,8 +114,12 @@ class DeviceClock:
     def _repeats(
         self, call: Callable[[], object], goal: float, *, on_host: bool, together: bool
     ) -> list[Repeat]:
-        """Blocks until a call is known; the first ones compile, allocate and connect."""
-        self._take(call, Block(1), 0.0, together=together)
+        """Blocks until a call is known; the first ones compile, allocate and connect.
+
+        The very first waits for the others in the call alone: where one of them cannot make it, the
+        group of control is free for it to say so.
+        """
+        self._take(call, Block(1), 0.0, together=False)
         second = self._take(call, Block(1), 0.0, together=together)
         block = whole = Block(self._calls_per_block(second.seconds))
         if self.place.device == "cuda" and not on_host:

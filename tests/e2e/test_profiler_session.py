@@ -153,7 +153,7 @@ def test_after_an_error_on_one_rank_fresh_processes_go_on_and_pass_over_what_sto
     measure.files.journal.write_text("".join(map(line_of, (header, start, start))))
     measure.fault("raise")
     content = measure("faulty", timeout=6.0)
-    raised, passed_over = content.failures
+    passed_over, raised = content.failures
     assert (raised.detail, raised.rank) == ("fault: out of memory: one rank has no room", 1)
     assert passed_over.detail == "after: stopped the run 2 times and is passed over"
     assert len(content.points) == 1
