@@ -52,6 +52,9 @@ from trainplan.costmodel.spec.job import Precision
 
 ALL = 0.995
 """Share from which on nothing is said of the rest: it would be printed as 0 %."""
+SHARED_LINK = "PCIe"
+"""How links are called that groups of a node have in common, by switches and host bridges; each GPU
+has its own NVLink ports."""
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+@[0-9a-f]{7}")
 
 
@@ -68,10 +71,12 @@ class Doubt:
 
 
 def doubt_of(profile: Profile, precision: Precision) -> Doubt:
-    """What the catalog is off by where it never saw the machine; less in kernels where it did.
+    """What the catalog is off by where it never saw the machine; less on the GPU where it did.
 
-    Links are another machine's in any case. What the catalog's own curve is fitted to is no news.
-    Source: costmodel/catalog/spreads.toml, `runs` for kernels, `scalars` for the rest.
+    Memory and the links of a scale-up domain come with the GPU; PCIe and the network are another
+    machine's in any case. What the catalog's own curve is fitted to is no news.
+    Source: costmodel/catalog/spreads.toml, `runs` for kernels, `scalars` for the rest, each source
+    left out; of a GPU that was seen they are as much less as `runs` are.
     """
     evidence, sizes = evidence_of(profile.gpu, precision), catalog.spreads()
     seen, unseen = sizes.runs.machine_seen.value, sizes.runs.machine_unseen.value
@@ -79,11 +84,13 @@ def doubt_of(profile: Profile, precision: Precision) -> Doubt:
     fits, scalars = catalog.fitted(profile.gpu), sizes.scalars
     same_kernels = _again(profile, fits.gemm.values())
     same_links = _again(profile, fits.collectives.values())
+    less = seen / unseen if evidence.products == "measured" else 1.0
     inside = scalars["intra_node_bandwidth"].value if evidence.collectives != "assumed" else inf
+    inside *= 1.0 if catalog.gpu(profile.gpu).link.startswith(SHARED_LINK) else less
     return Doubt(
         products=0.0 if same_kernels else kernels[evidence.products],
         attention=0.0 if same_kernels else kernels[evidence.attention],
-        streams=scalars["memory_bandwidth"].value,
+        streams=scalars["memory_bandwidth"].value * less,
         collectives=0.0 if same_links else inside,
         network=0.0 if same_links else scalars["inter_node_bandwidth"].value,
     )

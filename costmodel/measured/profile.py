@@ -17,7 +17,7 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.machine.compute import ADAM_STEP_BYTES
 from trainplan.costmodel.machine.hardware import GemmRate
-from trainplan.costmodel.measured.counted import shares_note
+from trainplan.costmodel.measured.counted import SHARED_LINK, shares_note
 from trainplan.costmodel.measured.curve_residuals import (
     attention_residuals,
     beside_linear,
@@ -154,11 +154,6 @@ def profile_notes(job: Job, profile: Profile) -> tuple[str, ...]:
 def points_of(points: Sequence[Point], kind: type[PointT]) -> list[PointT]:
     """Points of one sort, in order."""
     return [point for point in points if isinstance(point, kind)]
-
-
-SHARED_LINK = "PCIe"
-"""How links are called that groups of a node have in common, by switches and host bridges; each GPU
-has its own NVLink ports."""
 
 
 def _layers(profile: Profile, precision: Precision) -> tuple[LayerPoint, ...]:
