@@ -101,12 +101,11 @@ def noise_of(times: Sequence[Timing], count: int, scatter_fraction: float = 0.0)
     """Error of what `count` ratios of these times have in common, in log units.
 
     `scatter_fraction` is the median error of a point left out of their curve, where it is known.
-    Source: the error of a mean of n values is theirs over the root of n, but for what one tool does
-    to all of them.
+    Source: the error of a mean of n values is theirs over the root of n.
     """
     own = median(time.spread_fraction for time in times)
     validated = MAD_OF_NORMAL * scatter_fraction
-    return hypot(hypot(own, validated) / sqrt(count), stated_spread(times))
+    return hypot(own, validated, stated_spread(times)) / sqrt(count)
 
 
 def stated_spread(times: Sequence[Timing]) -> float:
