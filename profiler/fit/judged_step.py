@@ -21,6 +21,7 @@ from trainplan.costmodel.spec.job import Precision
 from trainplan.costmodel.step import explicit
 from trainplan.profiler.fit.coverage import KnownQuantity, coverage
 from trainplan.profiler.fit.machines import cluster_of
+from trainplan.profiler.fit.merge import spec_of
 from trainplan.profiler.fit.quantities import ERRORS, QUANTITIES
 
 DESCRIBING = ("gemm", "stream")
@@ -42,9 +43,15 @@ class Judged:
 def judged(profile: Profile, measured: Measured) -> Judged:
     """What `profile` knows, on the machine that `measured` describes.
 
+    Where nothing is known of what joins its nodes, by a step on one of them.
+
     Raises:
         PlanError: Nothing is known of its GPU, or the step is none.
     """
+    spec = spec_of(profile)
+    apart = profile.num_nodes * profile.gpus_per_node > spec.nvlink_domain
+    if apart and not (profile.nic_gb_per_s or spec.nic_gb_per_s):
+        profile = profile.model_copy(update={"num_nodes": 1})
     layers = [p for p in profile.points if isinstance(p, LayerPoint)]
     job = _job(
         profile,
