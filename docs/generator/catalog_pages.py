@@ -126,6 +126,8 @@ def _setting_rows(traits: RuntimeTraits) -> Iterator[Sequence[str]]:
 def _trait_rows(traits: RuntimeTraits) -> Iterator[Sequence[str]]:
     for group in (one.name for one in fields(RuntimeTraits) if one.name not in NOT_SHOWN):
         of_group = getattr(traits, group)
+        if callable(of_group):
+            continue
         if not is_dataclass(of_group):
             yield f"`{group}`", _value(of_group), dict(documented(RuntimeTraits))[group]
             continue

@@ -84,8 +84,8 @@ def seconds(job):
 def test_a_strided_group_takes_what_was_measured_of_its_stride(seconds):
     found = profile(*neighbours(), *apart(2, 2, 5.0), *apart(2, 4, 7.0))
     near = seconds(found, 2, 1)
-    assert seconds(found, 2, 2) == pytest.approx(5 * near, rel=0.1)
-    assert seconds(found, 2, 4) == pytest.approx(7 * near, rel=0.1)
+    assert seconds(found, 2, 2) == pytest.approx(5 * near, rel=0.15)
+    assert seconds(found, 2, 4) == pytest.approx(7 * near, rel=0.15)
 
 
 def test_without_measured_strides_a_group_costs_what_its_neighbours_do(seconds):
