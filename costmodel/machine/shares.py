@@ -26,7 +26,11 @@ Dazz993/Mist@d69e530a and ai-dynamo/aiconfigurator@095f58a5: bandwidths 0.54 to 
 0.32 in the mean square, which are two such errors.
 """
 TAIL = 12.0
-"""Degrees of freedom of what the catalog is off by. Source: `costmodel.measured.scalars`, TAIL."""
+"""Degrees of freedom of what the catalog, or a scalar of a machine, is off by.
+
+Source: tried on published runs; after two to five of a machine, 12 and 40 predict the others
+better than 4, by 0.3 of 4.4 %, and with 12 layouts that agree far off are still believed.
+"""
 INVERSE = np.exp(np.linspace(-25.0, 3.0, 1000))
 """Inverse variances, of which the weights are a peak 15 steps wide or more, wherever it is."""
 MAD_OF_NORMAL = 1.4826

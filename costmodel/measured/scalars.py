@@ -16,7 +16,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
-from trainplan.costmodel.machine.shares import MAD_OF_NORMAL
+from trainplan.costmodel.machine.shares import MAD_OF_NORMAL, TAIL
 from trainplan.costmodel.measured.effects import Effects, Shared, effects_of
 from trainplan.costmodel.spec.evidence.calibration import Scalars
 
@@ -29,12 +29,6 @@ OVERHEAD_SPREAD_SECONDS = 0.2
 """Standard deviation. Source: assumed; data loading, logging and host work between steps."""
 LEAST_LEARNT = 0.5
 """A scalar is identified when the runs halve its spread. Source: assumed."""
-TAIL = 12.0
-"""Degrees of freedom of the effects.
-
-Source: tried on published runs; after two to five of a machine, 12 and 40 predict the others
-better than 4, by 0.3 of 4.4 %, and with 12 layouts that agree far off are still believed.
-"""
 NETWORK_FACTORS = np.exp2(np.linspace(-3, 2, 11))
 """Bandwidths each run is priced at; in between its logarithm is interpolated."""
 ITERATIONS, CONVERGED = 200, 1e-10

@@ -16,8 +16,8 @@ from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.planner.exporters import EXPORTERS
 
-NOT_SHOWN = ("name", "version", "rules", "refuses", "footprint", "autograd", "settings")
-"""Traits that are no single word: code, and what has pages or modules of its own."""
+NOT_SHOWN = ("name", "version", "rules", "footprint", "autograd", "settings")
+"""Traits that have pages or modules of their own; code is not shown either."""
 
 
 def gpus_page() -> Lines:

@@ -154,7 +154,5 @@ def slow_ranks(first_seconds: tuple[float, ...], place: Place) -> Iterator[int]:
 
 def _slowed_by(place: Place) -> tuple[str, ...]:
     nvidia = driver() if place.device == "cuda" else None
-    devices = nvidia.devices() if nvidia else ()
-    if nvidia is None or place.local_rank >= len(devices):
-        return ()
-    return nvidia.slowed_by(devices[place.local_rank])
+    device = nvidia.device_of(place.local_rank) if nvidia else None
+    return () if nvidia is None or device is None else nvidia.slowed_by(device)

@@ -49,10 +49,9 @@ def meter(place: Place) -> Meter | None:
 
 def _nvidia(place: Place) -> Meter | None:
     found = driver()
-    devices = found.devices() if found else ()
-    if found is None or place.local_rank >= len(devices):
+    device = found.device_of(place.local_rank) if found else None
+    if found is None or device is None:
         return None
-    device = devices[place.local_rank]
     return lambda: Reading(
         found.watts(device),
         found.joules(device),

@@ -86,6 +86,11 @@ class Driver:
             return tuple(self._device(name) for name in names)
         return ()
 
+    def device_of(self, local_rank: int) -> Handle | None:
+        """That of one process of the node; null where the driver has fewer."""
+        devices = self.devices()
+        return devices[local_rank] if local_rank < len(devices) else None
+
     def _device(self, name: str) -> Handle:
         if name.isdecimal():
             return self._nvml.nvmlDeviceGetHandleByIndex(int(name))

@@ -38,7 +38,7 @@ from trainplan.profiler.watch.watch import KEPT, Fault, Limits, Progress, Watch,
 
 POLL_SECONDS = 0.1
 CPU_PROCESSES = 2
-LEAST_SECONDS = 15.0
+LEAST_START_SECONDS = 15.0
 """With less of a budget left no fresh processes start.
 
 Source: derived. They import torch and connect in 5 to 15 s, and nothing is left for tasks.
@@ -126,7 +126,7 @@ class Run:
     def _spent(self) -> bool:
         """Is too little of the budget left to start again? Node 0 says so for all."""
         budget = None if self.where.node_rank else self.where.budget
-        return budget is not None and monotonic() >= budget.until - LEAST_SECONDS
+        return budget is not None and monotonic() >= budget.until - LEAST_START_SECONDS
 
     @property
     def _me(self) -> str:

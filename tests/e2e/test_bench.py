@@ -6,11 +6,12 @@ from types import MappingProxyType
 
 import pytest
 
+from tests.tiny_models import DENSE, EXPERTS, changed
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.evidence.profile import Timing
 from trainplan.costmodel.spec.layers import MlaSpec
@@ -40,24 +41,6 @@ from trainplan.profiler.bench.layers.norm import rms_norm  # noqa: E402
 
 CPU = Place("cpu", 0, 1, 0, 1)
 GPUS = Place("cuda", 0, 2, 0, 2)
-DENSE = ModelSpec(
-    name="tiny",
-    num_hidden_layers=2,
-    hidden_size=64,
-    intermediate_size=160,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=16,
-    vocab_size=500,
-    max_position_embeddings=128,
-)
-EXPERTS = MoeSpec(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=96)
-
-
-def changed(**fields):
-    return ModelSpec.model_validate({**DENSE.model_dump(), **fields})
-
-
 MODELS = MappingProxyType(
     {
         "dense": DENSE,

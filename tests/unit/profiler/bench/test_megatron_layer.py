@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.unit.profiler.bench.tiny_models import DENSE, EXPERTS, changed
+from tests.tiny_models import DENSE, EXPERTS, changed
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.layouts import LayoutTable
