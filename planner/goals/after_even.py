@@ -12,11 +12,13 @@ from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EVEN_SPLIT
 from trainplan.costmodel.spec import Job
-from trainplan.planner.goals.any_chunks import run_with_any_chunks
 from trainplan.planner.goals.cluster_sizes import longest_step, lower_bound_of
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.reach import Reached, step_target
+from trainplan.planner.goals.fastest import step_target
+from trainplan.planner.goals.reach import Reached
 from trainplan.planner.goals.uneven import (
+    Limits,
+    all_splits,
     joined,
     looks_for_uneven,
     proof_of,
@@ -24,7 +26,6 @@ from trainplan.planner.goals.uneven import (
     wants_uneven,
 )
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.search import UnevenSearch
 from trainplan.planner.tree.result import UnevenResult
@@ -85,12 +86,9 @@ def _where_no_even_fit(context: SearchContext, reached: Reached) -> Reached:
     """The best layout with uneven stages where even ones need too much memory; maybe none."""
     if not reached.found.complete:
         return reached
-    splits = splits_below(context, reached.job, np.inf)
-    if context.options.tries_uneven is not None:
-        splits.expand(EXPANDED_FOR_ANY, any_answer=True)
-        uneven_result = splits.known()
-    else:
-        uneven_result = run_with_any_chunks(splits, try_promising)
+    search = splits_below(context, context.group(reached.job), Limits())
+    tries = context.options.tries_uneven is not None
+    uneven_result = all_splits(context, search, EXPANDED_FOR_ANY if tries else np.inf, brief=tries)
     if uneven_result.table is None:
         return reached
     return _changed(
@@ -117,10 +115,10 @@ def _only_uneven(context: SearchContext, reached: Reached) -> Reached:
     """The best layout whose stages are not even, whatever even ones give."""
     job, found = reached.job, reached.found
     cutoff_s = np.nextafter(longest_step(context, job), np.inf)
-    splits = splits_below(context, job, cutoff_s, OnlyUneven)
+    search = splits_below(context, context.group(job), Limits(cutoff_s), OnlyUneven)
     if found.finalists is not None:
-        splits.try_first(found.finalists)
-    uneven_result = run_with_any_chunks(splits, try_promising)
+        search.try_first(found.finalists)
+    uneven_result = all_splits(context, search)
     late = context.budget.spent()
     if uneven_result.table is None and found.finalists is None and not late:
         return reached

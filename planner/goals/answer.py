@@ -6,7 +6,6 @@ from trainplan.costmodel.spec import Job
 from trainplan.planner.goals.after_even import with_uneven_stages
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, reach
-from trainplan.planner.goals.settings import reach_over_settings
 from trainplan.planner.goals.with_groups import with_groups
 
 
@@ -18,8 +17,8 @@ def answer(context: SearchContext, job: Job) -> Reached:
     """
     if context.options.objective == "context":
         return reach(context, job)
-    # The objective over even stages, and settings: no layout of the grid is better than the bound.
-    reached = reach_over_settings(context, job)
+    # The objective over settings and stages: no layout of the grid is better than the bound.
+    reached = reach(context, job)
     # Unlike node groups: nor is one whose pipeline ranks live in one group each.
     reached = with_groups(context, reached)
     # Uneven stages, maybe searched beside even ones: nor is one with any other split of the layers.

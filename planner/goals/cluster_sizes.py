@@ -18,13 +18,15 @@ from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import Figure, SearchContext
+from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.goals.uneven import faster_splits, splits_freely
 from trainplan.planner.plan.target import Name, Tried
-from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT
 from trainplan.planner.tree import SearchResult
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import UnevenResult
 
+OPENED = 240
+"""Layouts that searches for uneven stages open on all sizes together. Source: assumed; seconds."""
 MOST_SIZES = 32
 """Numbers of nodes tried, about."""
 
@@ -176,7 +178,7 @@ class _Splits:
     """
 
     def __init__(self, context: SearchContext, name: Name) -> None:
-        self._prober, self._may_open = context, EXPANDED_WITHOUT_LIMIT
+        self._prober, self._may_open = context, OPENED
         self._wanted = name != "energy" and not context.options.only_answer
 
     def below(
@@ -187,12 +189,11 @@ class _Splits:
             return None
         uneven_result = faster_splits(
             self._prober,
-            job,
-            found,
+            EvenAnswer.of(self._prober.group(job), found),
             cutoff_s,
-            max_expanded=self._may_open,
+            most=self._may_open,
             any_answer=any_answer,
-            one_of_many=True,
+            brief=True,
         )
         self._may_open -= uneven_result.expanded
         return uneven_result

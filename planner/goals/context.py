@@ -16,8 +16,10 @@ from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import legality_rules
 from trainplan.planner.space.choices import no_even_stages, ranks_straddle
+from trainplan.planner.space.settings import Combination
 from trainplan.planner.tree import SearchResult
 from trainplan.planner.tree.branch_and_bound import Search
+from trainplan.planner.tree.groups import Group, Member
 from trainplan.planner.tree.objective import Objective, StepEnergy, StepTime
 from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work import ALONE, Budget, Workers
@@ -37,25 +39,6 @@ class UntilFeasible(DeadlineBudget):
     def spent(self) -> bool:
         """Is there an answer, or is the time over?"""
         return bool(self._search.best) or super().spent()
-
-
-class UntilProved:
-    """A budget that is spent as soon as the best answer is proved and another split can begin."""
-
-    def __init__(self, search: Search, whole: Budget) -> None:
-        self._search, self._whole = search, whole
-
-    def spent(self) -> bool:
-        """Is the search settled, or is the time over?"""
-        return self._whole.spent() or self._search.incumbent_proved()
-
-    def report(self, done: float, bound_s: float) -> None:
-        """Tell the budget around it: this search is the first part of the work."""
-        self._whole.report(done, bound_s)
-
-    def seconds_left(self) -> float:
-        """Of the budget around it."""
-        return self._whole.seconds_left()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +77,37 @@ class SearchContext:
         Raises:
             PlanError: A number of the machine is unknown.
         """
-        machine = machine_for(job, self.measured)
-        choices = self.options.choices
-        rules = [*self.options.rules_of_grid(job), *self.only, *legality_rules(job)]
-        if self.options.objective == "time" and is_heterogeneous(job.cluster):
-            uneven = any(choice.only_uneven for choice in choices)
-            rules.append(no_even_stages() if uneven else ranks_straddle())
+        machine, rules = machine_for(job, self.measured), self.rules_of(job)
         objective: Objective = StepTime()
         if figure == "energy":
             objective = StepEnergy(energy_of(job, machine, traits_of(job)), most_seconds)
         limits = SearchLimits(min(self.usable_bytes(job), memory_bytes), top)
         return Search(job, machine, rules, limits, objective, workers=self.workers)
+
+    def rules_of(self, job: Job) -> tuple[Rule, ...]:
+        """What layouts of a job must respect before their layers are split."""
+        rules = (*self.options.rules_of_grid(job), *self.only, *legality_rules(job))
+        if self.options.objective == "time" and is_heterogeneous(job.cluster):
+            uneven = any(choice.only_uneven for choice in self.options.choices)
+            return (*rules, no_even_stages() if uneven else ranks_straddle())
+        return rules
+
+    def member(self, one: Combination) -> Member:
+        """A combination of settings, to be searched beside others."""
+        rules = (*one.only, *self.rules_of(one.job))
+        return Member(one, machine_for(one.job, self.measured), rules)
+
+    def group(self, job: Job) -> Group:
+        """A job under its own settings alone."""
+        return Group((self.member(Combination(job, ())),))
+
+    def search_group(self, group: Group, *, top: int = 1) -> Search:
+        """A search for the fastest layouts of a group of combinations, not begun."""
+        first = group.members[0]
+        limits = SearchLimits(self.usable_bytes(first.job), top)
+        return Search(
+            first.job, first.machine, group.rules, limits, group=group, workers=self.workers
+        )
 
     def best(self, search: Search, cutoff: float = np.inf) -> SearchResult:
         """The best answer of a search whose objective is less than `cutoff`."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY, long_unit
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.money import run_steps
@@ -24,7 +24,14 @@ from trainplan.planner.goals.cluster_sizes import (
     scale_of,
     value_of,
 )
-from trainplan.planner.goals.context import SearchContext, UntilProved
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.even import EvenAnswer
+from trainplan.planner.goals.fastest import (
+    Fastest,
+    fastest,
+    num_finalists,
+    settings_of_fastest,
+)
 from trainplan.planner.goals.longest import ladder
 from trainplan.planner.goals.memory_minimal import memory_minimal
 from trainplan.planner.goals.uneven import (
@@ -38,12 +45,9 @@ from trainplan.planner.goals.uneven import (
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.target import Name, Target
-from trainplan.planner.stages.search import TRIED_FIRST
+from trainplan.planner.space.settings import combinations
 from trainplan.planner.tree import SearchResult
-from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import UnevenResult
-from trainplan.planner.work import Budget
-from trainplan.planner.work.budget import DeadlineBudget
 
 UNITS: Mapping[Name, str] = {
     "time": "s",
@@ -72,6 +76,17 @@ class Reached:
     uneven: UnevenStages | None = None
     """What is proven of even stages and of uneven ones, where both were searched."""
 
+    @classmethod
+    def of(cls, answer: Fastest) -> Reached:
+        """The fastest layouts."""
+        return cls(
+            answer.job,
+            answer.found,
+            answer.target,
+            uneven_result=answer.uneven_result,
+            settings=answer.settings,
+        )
+
     @property
     def lower_bound_s(self) -> float:
         """No layout of the space is faster. Source: as `SearchResult.lower_bound_s`."""
@@ -80,61 +95,25 @@ class Reached:
 
 
 def reach(context: SearchContext, job: Job) -> Reached:
-    """The layouts of a plan for the objective of the options.
+    """The layouts of a plan for the objective of the options, over settings that may vary.
+
+    Objectives other than the step time keep the settings of the fastest layout with even stages.
+    Unlike node groups, and uneven stages alone, keep those of the job.
 
     Raises:
         PlanError: The objective lacks a number, or no layout meets the deadline.
     """
-    return _GOALS[context.options.objective](context, job)
+    options, name = context.options, context.options.objective
+    if is_heterogeneous(job.cluster) or wants_uneven(options) or name == "context":
+        return _GOALS[name](context, job)
+    if name == "time":
+        return Reached.of(fastest(context, job, combinations(job, options.search_options)))
+    job, settings = settings_of_fastest(context, job)
+    return replace(_GOALS[name](context, job), settings=settings)
 
 
 def _fastest(context: SearchContext, job: Job) -> Reached:
-    """The best even stages, then uneven ones, the alternatives beside or last: time is short."""
-    search, uneven_result = context.search(job, top=num_finalists(context)), None
-    if looks_for_uneven(job, context.options) and not wants_uneven(context.options):
-        found = search.run(UntilProved(search, context.budget))
-        if found.finalists is not None and context.options.only_answer:
-            uneven_result = faster_splits(context, job, found)
-        elif found.finalists is not None:
-            others = context.workers.in_background(
-                partial(_alternatives, search, DeadlineBudget(context.budget))
-            )
-            uneven_result, found = (
-                faster_splits(context, job, found),
-                replace(others(), roots=found.roots),
-            )
-    else:
-        found = search.run(context.budget)
-    if found.finalists is None:
-        return Reached(job, found, None)
-    target = step_target(context, job, found.value, found.lower_bound_s)
-    return Reached(job, found, target, uneven_result=uneven_result)
-
-
-def _alternatives(search: Search, budget: Budget) -> SearchResult:
-    """The alternatives to an answer, without the nodes: they travel, and the answer has them."""
-    found = search.run(budget)
-    return replace(found, roots=found.roots.take(np.arange(0)))
-
-
-def step_target(context: SearchContext, job: Job, step_s: float, lower_bound_s: float) -> Target:
-    """The step time of an answer; whether it is in time is asked when the search ends."""
-    limit = longest_step(context, job)
-    return Target(
-        name="time",
-        unit=UNITS["time"],
-        per="step",
-        value=step_s,
-        lower_bound=lower_bound_s,
-        step_time_limit_s=limit if np.isfinite(limit) else None,
-    )
-
-
-def num_finalists(context: SearchContext) -> int:
-    """Layouts that are listed, or whose stages are split before any others."""
-    options = context.options
-    alone = options.only_answer and options.tries_uneven is None
-    return options.top if alone else max(options.top, TRIED_FIRST)
+    return Reached.of(fastest(context, job))
 
 
 def _memory_minimal(context: SearchContext, job: Job) -> Reached:
@@ -216,7 +195,10 @@ def _of_size(context: SearchContext, size: BestSize, known: SearchResult) -> Rea
     uneven_result = size.uneven_result
     if name == "gpus" and splits_freely(job, context.options) and not context.options.only_answer:
         uneven_result = _faster(
-            uneven_result, faster_splits(context, job, found, np.nextafter(limit, np.inf))
+            uneven_result,
+            faster_splits(
+                context, EvenAnswer.of(context.group(job), found), np.nextafter(limit, np.inf)
+            ),
         )
     found, uneven = _with_splits(found, uneven_result, limit, top)
     value = size.value if name == "gpus" else found.value * scale_of(job, name)

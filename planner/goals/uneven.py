@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, Rule, layers_per_stage
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Job
-from trainplan.planner.goals.any_chunks import EXPANDED, alike_budget, any_chunks
 from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.plan import UnevenStages
-from trainplan.planner.space import legality_rules
 from trainplan.planner.space.offload import fractions_of_splits
+from trainplan.planner.space.policies import allows_any_split
+from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.heuristics import try_near, try_promising, try_siblings
-from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT, UnevenSearch
+from trainplan.planner.stages.search import SplitMember, UnevenSearch
+from trainplan.planner.stages.solve.polish import polished
 from trainplan.planner.stages.solve.tasks import SplitContext
 from trainplan.planner.tree import Pool, SearchResult
+from trainplan.planner.tree.groups import Group
 from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work import Budget
 from trainplan.planner.work.budget import TaskBudget
+from trainplan.planner.work.together import run_together
+
+ANY_CHUNKS = 8
+"""Tables of branches with any chunks that are opened at most. Source: measured; the bounds of dense
+jobs need two, and those of experts hardly rise by more."""
 
 
 def splits_freely(job: Job, options: SearchOptions) -> bool:
@@ -48,117 +57,217 @@ def looks_for_uneven(job: Job, options: SearchOptions) -> bool:
     return wanted and splits_freely(job, options)
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What splits must respect besides the rules."""
+
+    cutoff_s: float = np.inf
+    memory_bytes: float = np.inf
+
+
 def splits_below(
     context: SearchContext,
-    job: Job,
-    cutoff_s: float,
+    group: Group,
+    limits: Limits,
     kind: type[UnevenSearch] = UnevenSearch,
     *,
     roots: Pool | None = None,
-    memory_bytes: float = np.inf,
 ) -> UnevenSearch:
-    """A run for splits that are faster than some seconds and use no more than some bytes."""
-    rules = (*context.options.rules_of_grid(job), *context.only, *legality_rules(job))
-    machine = machine_for(job, context.measured)
-    usable = min(context.usable_bytes(job), memory_bytes)
-    split_context = SplitContext(
-        job, machine, traits_of(job), usable, fractions_of_splits(traits_of(job), rules)
-    )
+    """A search for splits of a group that are faster and smaller than some limits, not begun."""
+    members = [
+        SplitMember(_split_context(context, one.job, one.rules, limits.memory_bytes), one.rules)
+        for one in group.members
+    ]
+    of = _split_context(context, group.members[0].job, group.rules, limits.memory_bytes)
     tries = context.options.tries_uneven is not None
     budget = TaskBudget(context.budget) if tries else context.budget
-    return kind(split_context, rules, cutoff_s, budget, context.workers, roots=roots)
+    known = limits.cutoff_s, budget, context.workers
+    return kind(of, group.rules, *known, roots=roots, members=members)
 
 
-@dataclass(frozen=True)
-class Begun:
-    """A search for splits whose chunks are alike, that may go on with any chunks."""
-
-    alike: UnevenResult
-    splits: UnevenSearch | None = None
-    """None where there was no time to begin."""
-    even: LayoutTable | None = None
-    """Answers before."""
-
-    def with_any_chunks(self, opened: int = EXPANDED) -> UnevenResult:
-        """What is known when so many layouts are split with any chunks."""
-        if self.splits is None:
-            return self.alike
-        return any_chunks(self.splits, self.alike, self.even, opened)
-
-    def further(self) -> Begun:
-        """What is known when its budget is spent, or nothing is left to open."""
-        if self.splits is None:
-            return self
-        self.splits.expand(None, any_answer=False)
-        return replace(self, alike=self.splits.known())
-
-    def within(self, budget: Budget, cutoff_s: float = np.inf) -> Begun:
-        """The same, to go on within a budget, for what is faster than some seconds."""
-        if self.splits is not None:
-            self.splits.budget = budget
-            self.splits.incumbent_s = min(self.splits.incumbent_s, cutoff_s)
-        return self
+def _split_context(
+    context: SearchContext, job: Job, rules: Sequence[Rule], memory_bytes: float
+) -> SplitContext:
+    usable = min(context.usable_bytes(job), memory_bytes)
+    traits = traits_of(job)
+    machine = machine_for(job, context.measured)
+    return SplitContext(job, machine, traits, usable, fractions_of_splits(traits, rules))
 
 
-def begin_splits(
-    context: SearchContext,
-    job: Job,
-    found: SearchResult,
-    cutoff_s: float = np.inf,
-    *,
-    max_expanded: int = EXPANDED_WITHOUT_LIMIT,
-    any_answer: bool = False,
-    one_of_many: bool = False,
-) -> Begun:
-    """What splits with chunks alike give below some seconds and the best even ones.
+class Splits:
+    """Splits of some groups of combinations, with one incumbent, one budget and one bound."""
 
-    Where no time is left, or the best even ones are not proved, that no split beats the floor. One
-    of many searches stops where its work ends, others try what looks fast first and last.
-    """
-    incumbent_s = min(found.value, cutoff_s)
-    if context.budget.spent() or found.lower_bound_s < incumbent_s:
-        return Begun(UnevenResult(None, incumbent_s, min(found.step_bound_s, incumbent_s), 0))
-    splits = splits_below(context, job, incumbent_s, roots=found.roots)
-    if found.finalists is not None:
-        splits.try_first(found.finalists)
-    if not one_of_many:
-        try_siblings(splits, splits.table)
-    if context.options.tries_uneven is not None:
-        near = _near(context.options, job)
-        try_near(splits, near and near.replaced(stages=objects([None])))
-        splits.expand(context.options.tries_uneven, any_answer=False)
-        polished = any_chunks(splits, splits.known(), found.finalists, opened=0, near=near)
-        return Begun(polished)
-    at_last = None if one_of_many else partial(try_promising, answer=found.finalists)
-    alike = splits.run(max_expanded, any_answer=any_answer, at_last=at_last)
-    return Begun(alike, splits, found.finalists)
+    def __init__(
+        self, searches: Sequence[UnevenSearch], incumbent_s: float, budget: Budget
+    ) -> None:
+        self.searches, self.incumbent_s, self.budget = list(searches), incumbent_s, budget
+        self.free: list[UnevenSearch] = []
+        """The same with any chunks, once they have begun."""
+        self.table: LayoutTable | None = None
+        self.job = searches[0].job
+        self.num_simulated = self.expanded = 0
+        """Of searches that opened nothing themselves."""
+
+    def take(self, search: UnevenSearch) -> None:
+        """Take note of a better answer of a search, and let the others know."""
+        if search.table is not None and search.incumbent_s < self.incumbent_s:
+            self.incumbent_s, self.table, self.job = search.incumbent_s, search.table, search.job
+        for one in (*self.searches, *self.free):
+            one.lower(self.incumbent_s)
+
+    def explore(self, place: int, number: int, explore: Callable[[UnevenSearch], None]) -> None:
+        """Split some layouts of one combination before their turn; no bound changes by it."""
+        one = self.searches[place]
+        one.lower(self.incumbent_s)
+        own = one.under(number)
+        explore(own)
+        self.take(own)
+        if own is not one:
+            self.num_simulated += own.num_simulated
+            self.expanded += own.expanded
+
+    def open(self, most: float, *, any_answer: bool = False) -> None:
+        """Open branches of chunks alike, until none can win or so many layouts are opened."""
+        self._open(self.searches, most, any_answer=any_answer)
+
+    def bound_any_chunks(self) -> None:
+        """Bound layouts with any chunks, of those that have several on a rank; none is split.
+
+        Their best splits are looked for by moves of single layers alone: to split them anew takes
+        most of a search and saves a dense job 0.02 %. Source: measured.
+        """
+        paths = PathPool(alike=False)
+        self.free = [one.beyond(paths) for one in self.searches]
+        while not self.budget.spent() and sum(one.expanded for one in self.free) < ANY_CHUNKS:
+            first = min(self.free, key=lambda one: one.smallest_branch)
+            least = min(self.incumbent_s, *(one.layouts.smallest for one in self.free))
+            if first.smallest_branch >= least:
+                return
+            first.open_branches()
+
+    def polish(self, place: int, number: int, answer: LayoutTable) -> None:
+        """Move layers of an answer for as long as that makes it faster, and split it anew."""
+        one = self.searches[place].under(number).beyond(PathPool(alike=False))
+        one.lower(self.incumbent_s)
+        if one.legal(answer)[0] and allows_any_split(one.of.traits, answer)[0]:
+            _polish(one, answer)
+        self.take(one)
+        self.num_simulated += one.num_simulated
+
+    def at_last(self, own: tuple[int, int], even: LayoutTable | None, *, promising: bool) -> None:
+        """What looks fast and was not opened is split, and layers of the answer are moved."""
+        answer = even if self.table is None else self.table
+        if promising and min(one.smallest for one in self.searches) < self.incumbent_s:
+            self.explore(*own, partial(try_promising, answer=answer))
+        answer = answer if self.table is None else self.table
+        if answer is not None and not self.budget.spent():
+            self.polish(*own, answer.take(np.array([0])))
+
+    def _open(self, searches: Sequence[UnevenSearch], most: float, *, any_answer: bool) -> None:
+        def stops() -> bool:
+            found = any_answer and any(one.table is not None for one in searches)
+            return found or sum(one.expanded for one in searches) >= most
+
+        run_together(searches, self.budget, best=self.incumbent_s, stops=stops)
+        for one in searches:
+            self.take(one)
+
+    def result(self) -> UnevenResult:
+        """What is known so far.
+
+        No split with chunks alike is faster than what is proved of its kind, by the search for them
+        or by that for any chunks, which holds for these too.
+        """
+        known = (*self.searches, *self.free)
+        alone = _least(self.searches, one_stage=True)
+        alike, free = _least(self.searches, one_stage=False), _least(self.free, one_stage=False)
+        bound = min(alone, max(alike, free) if self.free else alike, self.incumbent_s)
+        return UnevenResult(
+            self.table,
+            self.incumbent_s,
+            bound,
+            sum(one.num_simulated for one in known) + self.num_simulated,
+            sum(one.expanded for one in known) + self.expanded,
+            self.job,
+            any_split_lower_bound_s=min(bound, free) if self.free else None,
+        )
+
+
+def _least(searches: Sequence[UnevenSearch], *, one_stage: bool) -> float:
+    return min((one.bound_of(one_stage=one_stage) for one in searches), default=np.inf)
+
+
+def _polish(splits: UnevenSearch, answer: LayoutTable) -> None:
+    plain = answer.replaced(stages=objects([None]))
+    row, stages = splits.rows(plain)[0], answer.stages[0]
+    layers = tuple(stage.layers for stage in stages or ())
+    if sum(layers) != splits.of.job.model.num_hidden_layers:  # even, or of another model
+        layers = layers_per_stage(splits.of.job.model.num_hidden_layers, row.num_stages)
+    splits.update_incumbent(polished(row, splits.pool, np.array([layers]), splits.budget), row)
+    if row.shape[1] > 1:
+        splits.try_first(plain)
 
 
 def faster_splits(
     context: SearchContext,
-    job: Job,
-    found: SearchResult,
+    found: EvenAnswer,
     cutoff_s: float = np.inf,
     *,
-    max_expanded: int = EXPANDED_WITHOUT_LIMIT,
+    most: float = np.inf,
     any_answer: bool = False,
-    one_of_many: bool = False,
+    brief: bool = False,
 ) -> UnevenResult:
-    """What uneven stages give below some seconds and the best even ones: `begin_splits` and on.
+    """What uneven stages give below some seconds and the best even ones, of all combinations.
 
-    Of one of many searches no layouts are split with any chunks. Where uneven stages are only
-    tried, none are either.
+    Where no time is left, or the best even ones are not proved, no split beats the floor. A brief
+    search tries no layout before its turn and no chunks of unlike lengths.
     """
-    begun = begin_splits(
-        replace(context, budget=alike_budget(context.budget)),
-        job,
-        found,
-        cutoff_s,
-        max_expanded=max_expanded,
-        any_answer=any_answer,
-        one_of_many=one_of_many,
-    )
-    return begun.within(context.budget).with_any_chunks(0 if one_of_many else EXPANDED)
+    incumbent_s = min(found.value, cutoff_s)
+    if context.budget.spent() or found.lower_bound_s < incumbent_s:
+        return UnevenResult(None, incumbent_s, min(found.step_bound_s, incumbent_s), 0)
+    limits = Limits(incumbent_s)
+    pairs = zip(found.groups, found.nodes, strict=True)
+    searches = [splits_below(context, one, limits, roots=nodes) for one, nodes in pairs]
+    splits = Splits(searches, incumbent_s, context.budget)
+    own, answer = found.place, found.finalists
+    if answer is not None:
+        splits.explore(*own, lambda one: one.try_first(answer))
+    if not brief:
+        splits.explore(*own, lambda one: try_siblings(one, splits.table))
+    if context.options.tries_uneven is not None:
+        near = _near(context.options, searches[0].of.job)
+        splits.explore(*own, lambda one: try_near(one, near))
+        most = context.options.tries_uneven
+    splits.open(most, any_answer=any_answer)
+    if brief or context.budget.spent():
+        return splits.result()
+    return _at_last(context, splits, found)
+
+
+def _at_last(context: SearchContext, splits: Splits, found: EvenAnswer) -> UnevenResult:
+    """What looks fast and was not opened, moves of single layers, then any chunks."""
+    tries = context.options.tries_uneven is not None
+    own = found.place if splits.table is None else found.place_of(splits.job)
+    splits.at_last(own, found.finalists, promising=not tries)
+    near = _near(context.options, splits.job) if tries else None
+    if near is not None:
+        splits.polish(*own, near)
+    if not tries:
+        splits.bound_any_chunks()
+    return splits.result()
+
+
+def all_splits(
+    context: SearchContext, search: UnevenSearch, most: float = np.inf, *, brief: bool = False
+) -> UnevenResult:
+    """What a search of one combination finds of splits with chunks alike, and then of any."""
+    splits = Splits([search], search.incumbent_s, context.budget)
+    splits.take(search)
+    splits.open(most, any_answer=brief)
+    if not brief:
+        splits.at_last((0, 0), None, promising=True)
+        splits.bound_any_chunks()
+    return splits.result()
 
 
 def splits_within_memory(
@@ -176,9 +285,10 @@ def splits_within_memory(
     """
     if not looks_for_uneven(job, context.options):
         return None
-    splits = splits_below(context, job, cutoff_s, roots=roots, memory_bytes=memory_bytes)
+    limits = Limits(cutoff_s, memory_bytes)
+    splits = splits_below(context, context.group(job), limits, roots=roots)
     splits.budget = TaskBudget(context.budget)
-    try_near(splits, answer.replaced(stages=objects([None])))
+    try_near(splits, answer)
     return splits.table
 
 

@@ -11,7 +11,8 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.reach import Reached, step_target
+from trainplan.planner.goals.fastest import step_target
+from trainplan.planner.goals.reach import Reached
 from trainplan.planner.space import legality_rules
 from trainplan.planner.stages.heterogeneous.search import HeterogeneousResult, HeterogeneousSearch
 

@@ -222,7 +222,7 @@ class _Search:
         return waiting
 
     def _pool(self, table: LayoutTable, bound: FloatColumn) -> Pool:
-        return Pool(table, bound, np.full(len(bound), ROUGH))
+        return Pool.of(table, bound, np.full(len(bound), ROUGH))
 
     def _node_bound(self, table: LayoutTable) -> FloatColumn:
         return node_bound_seconds(self.layouts.with_table(table))
@@ -242,7 +242,7 @@ class _Search:
         best = self._primal_heuristic(
             best, found.min_memory.take(bound[found.rows] < best.step_time_s)
         )
-        close = Pool(first.table, bound, np.full(len(bound), CLOSE)).joined(rest)
+        close = Pool.of(first.table, bound, np.full(len(bound), CLOSE)).joined(rest)
         return best, close.prune(best.step_time_s)
 
     def _primal_heuristic(self, best: RelaxedRule, table: LayoutTable) -> RelaxedRule:

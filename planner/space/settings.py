@@ -82,6 +82,11 @@ def _limited(one: Combination, every: list[Combination]) -> Combination:
     return Combination(one.job, one.settings, only, covered)
 
 
+def covers(one: Combination, other: Combination) -> bool:
+    """Does no layout take longer or more memory under `one`, whatever its rules say of it?"""
+    return _covers(one, other, first=True)
+
+
 def _covers(one: Combination, other: Combination, *, first: bool) -> bool:
     """Is `one` as fast and as lean as `other` on every layout of both? Of equals, the first."""
     ours, theirs = _by_name(one), _by_name(other)

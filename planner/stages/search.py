@@ -11,14 +11,22 @@ Best first, as in `planner.tree`; a layout is opened only where its bound is bel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.layouts import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    LayoutTable,
+    Rule,
+    distinct,
+)
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
+from trainplan.costmodel.spec import Job
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import RuleFilter, skeletons
 from trainplan.planner.space.offload import with_fraction, with_least_offload
@@ -50,7 +58,6 @@ from trainplan.planner.tree.memory_bounds import (
 )
 from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work import ALONE, Budget, Workers
-from trainplan.planner.work.budget import ReservingBudget
 from trainplan.planner.work.partition import AffinityPartition
 
 NODES_AT_ONCE, MOST_NODES = 1024, 4096
@@ -72,11 +79,18 @@ FEWEST_OF_FAMILY = 3
 """Layouts that are worth a bound of all together. Source: assumed."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
-SHARE_AT_LAST, LEAST_AT_LAST_S = 0.2, 1.0
-"""Of a time limit kept for what is tried at last, if that is long enough to find something.
-Source: measured; what is tried takes 0.3 to 3 s."""
-EXPANDED_WITHOUT_LIMIT = 240
-"""Layouts opened where no time limit says when to stop: some seconds, and always the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class SplitMember:
+    """One combination of settings of a group, of which a search opens layouts."""
+
+    of: SplitContext
+    rules: tuple[Rule, ...]
+
+    def legal(self, table: LayoutTable) -> BoolColumn:
+        """Which rows break no rule of it under any split."""
+        return legal_rows(self.of.job, self.rules, table)
 
 
 class UnevenSearch:
@@ -91,34 +105,41 @@ class UnevenSearch:
         workers: Workers = ALONE,
         *,
         roots: Pool | None = None,
+        members: Sequence[SplitMember] = (),
+        paths: PathPool | None = None,
     ) -> None:
         self.of, self.rules, self.incumbent_s = of, rules, incumbent_s
+        self.members = members if len(members) > 1 else ()
         self.budget, self.workers = budget, workers
         self.partition = AffinityPartition(workers.parts)
-        limited = budget.seconds_left() < np.inf
-        self.space = Space(of.job, any_vpp=limited and not of.alike)
+        self.space = Space(of.job, any_vpp=not of.alike)
         self.rule_filter = RuleFilter(of.job, rules)
         self.roots = (roots or roots_of(of, rules)).prune(incumbent_s)
         self.nodes = self.roots.take(self.roots.table.pp > 1)
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
-        self.pool, self.num_simulated = PathPool(alike=of.alike), 0
-        self.judged: dict[Asked, SplitResult] = {}
+        self.pool = PathPool(alike=of.alike) if paths is None else paths
+        self.num_simulated = 0
+        self.judged: dict[tuple[int, Asked], SplitResult] = {}
         """What was found of layouts: one that is tried again is not split again."""
         self.table: LayoutTable | None = None
+        self.job = of.job
+        """With the settings of that layout."""
         self.expanded = 0
         """Layouts opened so far, a skeleton counting as a fraction of one."""
         self.turn, self.nodes_at_once = 0, NODES_AT_ONCE
         self.num_skeletons = 0
         """Skeletons opened so far."""
-        self.left = np.inf
-        """Smallest bound of layouts that were opened and are not settled."""
+        self.left = {True: np.inf, False: np.inf}
+        """Smallest bound of layouts that were opened and are not settled: of those with one virtual
+        stage a rank, and of others."""
 
     def try_first(self, table: LayoutTable) -> None:
         """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
         table = table.take(np.arange(min(len(table), TRIED_FIRST)))
         table = table.take(self.of.searched(table))
         rows = [exactly(row) for row in self.rows(table)]
-        for row, found in self._split(table, rows, np.full(len(table), np.inf)):
+        whole = Pool.of(table, np.full(len(table), np.inf))
+        for row, found in self._split(whole, rows, whole.bound):
             self.update_incumbent(found, row)
 
     def update_incumbent(self, found: SplitResult, row: StageProblem) -> None:
@@ -126,7 +147,7 @@ class UnevenSearch:
         self.expanded += found.effort
         self.num_simulated += found.num_simulated
         if found.layers is not None and found.step_time_s * EQUALS < self.incumbent_s:
-            self.table = found.of(row)
+            self.table, self.job = found.of(row), row.job
             self.lower(found.step_time_s)
 
     def lower(self, incumbent_s: float) -> None:
@@ -135,66 +156,77 @@ class UnevenSearch:
         self.skeletons = self.skeletons.prune(self.incumbent_s)
         self.layouts = self.layouts.prune(self.incumbent_s)
 
-    def run(
-        self,
-        max_expanded: int = EXPANDED_WITHOUT_LIMIT,
-        *,
-        any_answer: bool = False,
-        at_last: Callable[[UnevenSearch], None] | None = None,
-    ) -> UnevenResult:
-        """Open branches until none can win, the budget is spent, or, without one, work is done.
-
-        Any answer may be enough. `at_last` may split some more where the work leaves a gap; with a
-        time limit it comes then too, while there is time, and the rest goes to what is left.
-        """
-        whole, left_s = self.budget, self.budget.seconds_left()
-        limited = left_s < np.inf
-        if limited and at_last is not None and left_s * SHARE_AT_LAST >= LEAST_AT_LAST_S:
-            self.budget = ReservingBudget(whole, left_s * SHARE_AT_LAST)
-        self.expand(max_expanded, any_answer=any_answer)
-        self.budget = whole
-        done = self.bound == self.incumbent_s or (any_answer and self.table is not None)
-        if at_last is not None and not done and not self.budget.spent():
-            at_last(self)
-        if limited:
-            self.expand(None, any_answer=any_answer)
-        return self.known()
-
     def known(self) -> UnevenResult:
         """What is known so far."""
         return UnevenResult(
-            self.table, self.incumbent_s, self.bound, self.num_simulated, self.expanded
+            self.table, self.incumbent_s, self.bound, self.num_simulated, self.expanded, self.job
         )
 
-    def expand(self, max_expanded: int | None, *, any_answer: bool) -> None:
-        """Open branches until none can win, or so many layouts are opened."""
-        while self.smallest < self.incumbent_s and not (any_answer and self.table is not None):
-            if self.budget.spent() or (max_expanded is not None and self.expanded >= max_expanded):
-                break
-            self.expand_deepest()
-            self.budget.report(1.0, min(self.smallest, self.incumbent_s))
+    def under(self, number: int) -> UnevenSearch:
+        """A search of one member, for layouts split before their turn; it opens nothing itself."""
+        if not self.members:
+            return self
+        own, nothing = self.members[number], self.roots.take(np.arange(0))
+        known = self.incumbent_s, self.budget, self.workers
+        one = UnevenSearch(own.of, own.rules, *known, roots=nothing, paths=self.pool)
+        one.skeletons, one.layouts = self.skeletons, self.layouts
+        return one
+
+    def beyond(self, paths: PathPool) -> UnevenSearch:
+        """The same search of splits whose virtual stages of a rank hold any numbers of layers."""
+        members = [replace(one, of=replace(one.of, alike=False)) for one in self.members]
+        of, known = replace(self.of, alike=False), (self.incumbent_s, self.budget, self.workers)
+        return type(self)(of, self.rules, *known, roots=self.roots, members=members, paths=paths)
+
+    @property
+    def value(self) -> float:
+        """Seconds to beat."""
+        return self.incumbent_s
+
+    @property
+    def done(self) -> float:
+        """Nobody knows how much is left: the even stages are done."""
+        return 1.0
 
     @property
     def bound(self) -> float:
         """No layout is faster, by what is known."""
-        return min(self.smallest, self.left, self.incumbent_s)
+        return min(self.bound_of(one_stage=True), self.bound_of(one_stage=False))
+
+    def bound_of(self, *, one_stage: bool) -> float:
+        """As `bound`, of layouts with one virtual stage a rank, or of those with more."""
+        waiting = (self.skeletons, self.layouts)
+        own = [pool.take((pool.table.vpp == 1) == one_stage).smallest for pool in waiting]
+        return min(self.nodes.smallest, *own, self.left[one_stage], self.incumbent_s)
 
     @property
     def smallest(self) -> float:
         """Smallest bound of what waits."""
-        return min(self.nodes.smallest, self.skeletons.smallest, self.layouts.smallest)
+        return min(self.smallest_branch, self.layouts.smallest)
 
-    def expand_deepest(self) -> None:
+    @property
+    def smallest_branch(self) -> float:
+        """Of nodes and skeletons."""
+        return min(self.nodes.smallest, self.skeletons.smallest)
+
+    def step(self) -> None:
         """Open what is deepest: a better answer, found early, leaves fewer branches to open.
 
         Layouts wait in turns, or nothing else would be opened while there are any.
         """
         self.turn += 1
-        fewest = min(self.nodes.smallest, self.skeletons.smallest)
-        if self.layouts.smallest < fewest or (self.turn % TURNS == 0 and len(self.layouts.bound)):
-            self._expand_layouts()
-        elif len(self.skeletons.bound):
-            batch, self.skeletons = self.skeletons.pop_smallest(SKELETONS_AT_ONCE)
+        first = self.layouts.smallest < self.smallest_branch
+        if first or (self.turn % TURNS == 0 and len(self.layouts.bound)):
+            self._expand_layouts(families_too=first)
+        else:
+            self.open_branches()
+
+    def open_branches(self) -> None:
+        """Open skeletons, or nodes where there are none."""
+        if len(self.skeletons.bound):
+            order = _by_shape(self.skeletons)
+            batch = self.skeletons.take(order[:SKELETONS_AT_ONCE])
+            self.skeletons = self.skeletons.take(order[SKELETONS_AT_ONCE:])
             self.expanded += 1
             self._expand_skeletons(batch.prune(self.incumbent_s))
         else:
@@ -203,22 +235,53 @@ class UnevenSearch:
             self.expanded += 1
             self._expand_nodes(batch.prune(self.incumbent_s))
 
-    def _expand_layouts(self) -> None:
+    def _expand_layouts(self, *, families_too: bool) -> None:
         """Split the fastest layout of some skeletons: it may settle the others of its own.
 
         Where there are few skeletons, some of the others too, but none that only take longer.
         """
+        self._open_members()
         order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
+        if self.members:
+            order = order[self.layouts.member[order] >= 0]
         chosen = order[_unsettled(self.layouts.take(order))[:LAYOUTS_AT_ONCE]]
-        if self.of.alike:
+        if families_too:
             self._bound_families(chosen)
         chosen = chosen[self.layouts.bound[chosen] < self.incumbent_s]
         batch, rest = self.layouts.take(chosen), np.ones(len(self.layouts.bound), dtype=bool)
         rest[chosen] = False
         self.layouts = self.layouts.take(rest)
         enough = (batch.bound * STEP).clip(max=self.incumbent_s)
-        for i, (row, found) in enumerate(self._split(batch.table, self.rows(batch.table), enough)):
+        for i, (row, found) in enumerate(self._split(batch, self._rows(batch), enough)):
             self._record_bound(row, found, batch.take(np.array([i])), enough[i])
+
+    def _open_members(self) -> None:
+        """The fastest layouts of a group under each combination of settings that allows them."""
+        order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
+        whole = np.zeros(len(self.layouts.bound), dtype=bool)
+        whole[order] = self.layouts.member[order] < 0
+        if not self.members or not whole.any():
+            return
+        batch, found = self.layouts.take(whole), [self.layouts.take(~whole)]
+        for number, member in enumerate(self.members):
+            rows = batch.take(member.legal(batch.table) & self._allows(batch.table))
+            offload = self._bounded(member.of.least_offload, rows.table)
+            fits = np.isfinite(offload)
+            rows, table = rows.take(fits), with_fraction(rows.table, offload).take(fits)
+            bound = np.maximum(rows.bound, self._bounded(member.of.layouts, table, FEWEST))
+            own = Pool.of(table, bound, rows.branch + number + 1, number)
+            found.append(own.prune(self.incumbent_s))
+        self.layouts = Pool.concat(found)
+
+    def _rows(self, pool: Pool) -> list[StageProblem]:
+        """The layouts of some branches, one by one, each under its settings."""
+        if not self.members:
+            return self.rows(pool.table)
+        rows: dict[int, StageProblem] = {}
+        for number in np.unique(pool.member).tolist():
+            own, of = np.flatnonzero(pool.member == number), self.members[number].of
+            rows.update(zip(own.tolist(), of.rows(pool.table.take(own)), strict=True))
+        return [rows[place] for place in range(len(pool.bound))]
 
     def _bound_families(self, chosen: IntColumn) -> None:
         """Raise the bounds of some layouts and of those that differ in what they recompute."""
@@ -229,7 +292,7 @@ class UnevenSearch:
         members = [some for some in members if len(some) >= FEWEST_OF_FAMILY]
         if not members:
             return
-        rows, tasks, start = self.rows(waiting.table.take(np.concatenate(members))), [], 0
+        rows, tasks, start = self._rows(waiting.take(np.concatenate(members))), [], 0
         for some in members:
             own = tuple(rows[start : start + len(some)])
             near = min(STEP * float(waiting.bound[some].min()), self.incumbent_s)
@@ -242,20 +305,21 @@ class UnevenSearch:
         self.layouts = replace(waiting, bound=bound)
 
     def _split(
-        self, table: LayoutTable, rows: list[StageProblem], target_bound_s: FloatColumn
+        self, batch: Pool, rows: list[StageProblem], target_bound_s: FloatColumn
     ) -> list[tuple[StageProblem, SplitResult]]:
         """Layouts and their best splits; enough is to know that none is faster than some time."""
         tasks = [
             BestSplit(row, self.incumbent_s, self.pool.alone(row.pipeline), enough)
             for row, enough in zip(rows, target_bound_s.tolist(), strict=True)
         ]
-        found = [self.judged.get(task.asked) for task in tasks]
+        asked = list(zip(batch.member.tolist(), (task.asked for task in tasks), strict=True))
+        found = [self.judged.get(one) for one in asked]
         new = np.array([i for i, known in enumerate(found) if known is None], dtype=np.int64)
-        parts = self.partition.interleaved(table.take(new))
+        parts = self.partition.interleaved(batch.table.take(new))
         some = [BestSplits(tuple(tasks[new[i]] for i in part)) for part in parts]
         answers = chain(*self.workers.run(some, self.budget))
         for i, (result, pool) in zip(chain(*(new[part] for part in parts)), answers, strict=True):
-            found[i] = self.judged[tasks[i].asked] = result
+            found[i] = self.judged[asked[i]] = result
             self.pool.learn(pool)
         return [(row, one) for row, one in zip(rows, found, strict=True) if one is not None]
 
@@ -269,7 +333,8 @@ class UnevenSearch:
         self.update_incumbent(found, row)
         bound = max(one.smallest, found.lower_bound_s)
         if bound < min(target_bound_s, self.incumbent_s):
-            self.left = min(self.left, bound)
+            one_stage = bool(one.table.vpp[0] == 1)
+            self.left[one_stage] = min(self.left[one_stage], bound)
             return
         slower = np.zeros(len(self.layouts.bound), dtype=bool)
         siblings = self.layouts.branch == one.branch[0]
@@ -279,7 +344,7 @@ class UnevenSearch:
         least = np.where(hides, bound - row.may_hide_s if hides.any() else bound, bound)
         raised = np.where(slower, np.maximum(self.layouts.bound, least), self.layouts.bound)
         self.layouts = replace(self.layouts, bound=raised)
-        again = Pool(one.table, np.array([bound]), one.branch)
+        again = replace(one, bound=np.array([bound]))
         self.layouts = self.layouts.joined(again).prune(self.incumbent_s)
 
     def _expand_nodes(self, batch: Pool) -> None:
@@ -310,7 +375,8 @@ class UnevenSearch:
         fits = np.isfinite(every.offload_optimizer)
         every, skeleton = every.take(fits), skeleton[fits]
         bound = np.maximum(batch.bound[skeleton], self._bounded(self.of.layouts, every, FEWEST))
-        waiting = Pool(every, bound, skeleton + self.num_skeletons)
+        number = (skeleton + self.num_skeletons) * (len(self.members) + 1)
+        waiting = Pool.of(every, bound, number)
         self.num_skeletons += len(table)
         self.layouts = self.layouts.joined(waiting.prune(self.incumbent_s))
 
@@ -328,8 +394,7 @@ class UnevenSearch:
 
     def legal(self, table: LayoutTable) -> BoolColumn:
         """Which rows break no rule under any split."""
-        broken = [rule.broken(self.of.job, table) for rule in self.rules]
-        return np.asarray(~np.any(broken, axis=0) & self._allows(table))
+        return legal_rows(self.of.job, self.rules, table) & self._allows(table)
 
     def _allows(self, table: LayoutTable) -> BoolColumn:
         """Which rows have policies that are some and allow any split."""
@@ -338,6 +403,27 @@ class UnevenSearch:
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
         return self.of.rows(table) if len(table) else []
+
+
+def legal_rows(job: Job, rules: Sequence[Rule], table: LayoutTable) -> BoolColumn:
+    """Which rows break none of some rules."""
+    legal = np.ones(len(table), dtype=bool)
+    for rule in rules:
+        legal &= ~rule.broken(job, table)
+    return legal
+
+
+def _by_shape(waiting: Pool) -> IntColumn:
+    """Rows in the order of their bounds, but those of one pipeline shape together.
+
+    To bound a shape takes longer than its rows do.
+    """
+    table = waiting.table
+    samples = table.dp * table.micro_batch_size
+    first, shape = distinct(table.schedule, table.pp, table.vpp, samples)
+    least = np.full(len(first), np.inf)
+    np.minimum.at(least, shape, waiting.bound)
+    return np.lexsort((waiting.bound, shape, least[shape]))
 
 
 def _unsettled(waiting: Pool) -> IntColumn:

@@ -7,19 +7,21 @@
 
 The branch with the smallest bound is opened next, and none whose bound is not below the slowest
 finalist wanted, so nothing that could win is dropped. That each bound holds is a property of the
-cost model, tested in tests/properties.
+cost model, tested in tests/properties. Combinations of settings share all branches down to the
+layout, bounded under the fastest of them (`groups`); a layout is opened under each by itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Priced
@@ -28,7 +30,7 @@ from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
 from trainplan.planner.space.grid import Rows, RuleFilter, nodes, skeletons, stagings_of
 from trainplan.planner.space.offload import fractions_of, legal_offloads, with_fraction
-from trainplan.planner.space.policies import allows_any_split
+from trainplan.planner.tree.groups import Group
 from trainplan.planner.tree.memory_bounds import (
     KNOWN_COLUMNS,
     MemoryFilter,
@@ -38,7 +40,7 @@ from trainplan.planner.tree.memory_bounds import (
     policies_of,
 )
 from trainplan.planner.tree.objective import Objective, StepTime
-from trainplan.planner.tree.pool import Pool
+from trainplan.planner.tree.pool import WHOLE_GROUP, Pool
 from trainplan.planner.tree.result import SearchLimits, SearchResult
 from trainplan.planner.tree.tasks import (
     FEWEST_ROWS,
@@ -59,6 +61,25 @@ LEAST_MEMORY_SKELETONS = 64
 """Skeletons kept for when nothing fits or time runs out."""
 SKELETONS_AT_ONCE = 1024
 SIMULATED_AT_ONCE = 4
+LAYOUTS_AT_ONCE = 64
+"""Layouts of a group opened under each of its members."""
+PLAIN = -2
+"""Number of the member of a layout of a group that needs no policy to fit under its top."""
+DIVES_EVERY = 12
+"""Turns after which the fastest class is followed down to a simulation, though others have smaller
+bounds: an answer drops branches. Source: measured; any value gives the same proved answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A layout that was simulated."""
+
+    value: float
+    """Its objective."""
+    layout: LayoutTable
+    """One row."""
+    member: int
+    """Combination of settings it was simulated under."""
 
 
 class Search:
@@ -72,17 +93,24 @@ class Search:
         limits: SearchLimits,
         objective: Objective | None = None,
         *,
+        group: Group | None = None,
         workers: Workers = ALONE,
         exhaustive: bool = False,
     ) -> None:
         self.job, self.machine, self.limits = job, machine, limits
         self.objective = objective or StepTime()
+        members = () if group is None or len(group.members) == 1 else group.members
         self.workers, self.partition = workers, AffinityPartition(workers.parts)
         self.space = Space(job)
         self.context = PricingContext(
             job, machine, self.space.traits, self.objective, limits.memory_bytes
         )
         self.rules, self.exhaustive = rules, exhaustive
+        self.members = tuple(
+            replace(self.context, job=one.job, machine=one.machine, traits=traits_of(one.job))
+            for one in members
+        )
+        self.rules_of = [[*one.rules] for one in members]
         min_memory = MemoryFilter(self.space, machine, rules, limits.memory_bytes)
         self.rule_filter = RuleFilter(job, rules) if exhaustive else min_memory
         self.policy_rules = [rule for rule in rules if not rule.columns <= KNOWN_COLUMNS]
@@ -91,14 +119,14 @@ class Search:
         seconds = node_bound_seconds(self.context.with_table(roots.table), workers.each)
         self.step_bound_s = float(seconds.min(initial=np.inf))
         node_bound = self.objective.node_bound(roots.table, seconds)
-        self.nodes = Pool(roots.table, node_bound, self.space.variants(roots.table))
+        self.nodes = Pool.of(roots.table, node_bound, self.space.variants(roots.table))
         # smallest first: what is not opened then has no smaller bound, which is the proof
         self.order = np.argsort(node_bound, kind="stable")
         self.next_node, self.nodes_at_once = 0, NODES_AT_ONCE
         self.classes_at_once = CLASSES_AT_ONCE
         self.skeletons = self.classes = self.layouts = self.nodes.take(self.order[:0])
-        self.best: dict[int, tuple[float, LayoutTable]] = {}
-        self.priced = self.evaluated = 0
+        self.best: dict[int, Answer] = {}
+        self.turn = self.next_dive = self.priced = self.evaluated = 0
         self.cutoff = np.inf
         self.budget: Budget = Unlimited()
         self.least_memory = self.layouts
@@ -109,25 +137,30 @@ class Search:
 
         Only answers whose objective is less than `prune` are looked for. Run again, it goes on.
         """
-        self.cutoff, self.budget = cutoff, budget
-        total, complete = max(1, len(self.nodes.bound)), True
-        while self._smallest() < self._cutoff():
+        self.cutoff, self.budget, complete = cutoff, budget, True
+        while self.smallest < self._cutoff():
             if budget.spent():
                 complete = False
                 break
-            self._expand_smallest()
-            budget.report(self.next_node / total, self._smallest())
+            self.step()
+            budget.report(self.done, self.smallest)
         if not complete and not self.best:
-            self._primal_heuristic()
+            self.primal_heuristic()
         if complete and not self.best and np.isinf(cutoff) and not self.exhaustive:
             context = self.job, self.machine, self.rules, self.limits, self.objective
             again = Search(*context, workers=self.workers, exhaustive=True)
             return again.run(budget)  # tells of every layout why
-        ranked = sorted(self.best.values(), key=lambda pair: pair[0])[: self.limits.top]
-        incumbent = ranked[0][0] if ranked else np.inf
+        return self.result(complete=complete)
+
+    def result(self, *, complete: bool) -> SearchResult:
+        """What is known so far."""
+        ranked = sorted(self.best.values(), key=lambda one: one.value)[: self.limits.top]
+        incumbent = ranked[0].value if ranked else np.inf
+        open_ended = np.isinf(self.cutoff)
         return SearchResult(
-            finalists=LayoutTable.concat([row for _, row in ranked]) if ranked else None,
-            lower_bound_s=settled(incumbent, self._smallest()),
+            finalists=LayoutTable.concat([one.layout for one in ranked]) if ranked else None,
+            members=tuple(one.member for one in ranked),
+            lower_bound_s=settled(incumbent, self.smallest),
             relaxed_bound_s=self.nodes.smallest,
             step_bound_s=self.step_bound_s,
             value=incumbent,
@@ -138,37 +171,58 @@ class Search:
             evaluated=self.evaluated,
             complete=complete,
             least_host_bytes=self.least_host if np.isfinite(self.least_host) else None,
-            least_memory=None if ranked or np.isfinite(cutoff) else self._least_memory(),
+            least_memory=self._least_memory() if open_ended and not ranked else None,
         )
 
-    def incumbent_proved(self) -> bool:
-        """Is the best answer proved, and one of the answers a pipeline that may be split freely?"""
-        values = [value for value, _ in self.best.values()]
-        proved = min(values, default=np.inf) <= self._smallest()
-        traits = self.space.traits
-        return proved and any(allows_any_split(traits, row)[0] for _, row in self.best.values())
+    @property
+    def incumbent(self) -> Answer | None:
+        """The best answer so far."""
+        return min(self.best.values(), key=lambda one: one.value, default=None)
+
+    @property
+    def value(self) -> float:
+        """Objective of the incumbent; infinite where there is none."""
+        return min((one.value for one in self.best.values()), default=np.inf)
+
+    @property
+    def done(self) -> float:
+        """Share of the nodes that were opened."""
+        return self.next_node / max(1, len(self.nodes.bound))
+
+    def lower(self, cutoff: float) -> None:
+        """An answer with this objective is known: look for better ones alone."""
+        if cutoff < self.cutoff:
+            self.cutoff = cutoff
+            self.skeletons, self.classes, self.layouts = (
+                pool.prune(cutoff) for pool in (self.skeletons, self.classes, self.layouts)
+            )
 
     def _node_bound(self) -> float:
         """Bound of the next node, smallest of all unopened ones."""
         left = self.nodes.bound[self.order[self.next_node : self.next_node + 1]]
         return float(left.min(initial=np.inf))
 
-    def _smallest(self) -> float:
+    @property
+    def smallest(self) -> float:
+        """Smallest bound of what waits."""
         pools = self.skeletons, self.classes, self.layouts
         return min(self._node_bound(), *(pool.smallest for pool in pools))
 
     def _cutoff(self) -> float:
         """Objective a branch must beat to be among the answers."""
-        values = sorted(value for value, _ in self.best.values())
+        values = sorted(one.value for one in self.best.values())
         last = values[self.limits.top - 1] if len(values) >= self.limits.top else np.inf
         return min(self.cutoff, last)
 
-    def _expand_smallest(self) -> None:
+    def step(self) -> None:
         """Of equal bounds what is nearest to an answer goes first: an answer drops branches."""
-        smallest = self._smallest()
-        if self.layouts.smallest == smallest:
-            batch, self.layouts = self.layouts.pop_smallest(SIMULATED_AT_ONCE)
-            self._simulate(batch)
+        self.turn += 1
+        smallest = self.smallest
+        if self.turn >= self.next_dive and len(self.classes.bound):
+            self.next_dive = self.turn + DIVES_EVERY
+            self.dive()
+        elif self.layouts.smallest == smallest:
+            self._open_layouts()
         elif self.classes.smallest == smallest:
             batch, self.classes = self.classes.pop_smallest(self.classes_at_once)
             self.classes_at_once = min(2 * self.classes_at_once, MOST_CLASSES)
@@ -182,6 +236,52 @@ class Search:
             batch = self.nodes.take(self.order[self.next_node : end])
             self.next_node = end
             self._expand_nodes(batch.prune(self._cutoff()))
+
+    def dive(self) -> None:
+        """Follow the fastest classes that wait down to simulations."""
+        batch, self.classes = self.classes.pop_smallest(CLASSES_AT_ONCE)
+        self._expand_classes(batch)
+        for _ in range(2):  # of a group, layouts are opened under its members first
+            self._open_layouts()
+
+    def _open_layouts(self) -> None:
+        """Simulate the fastest layouts, or open them under the members of the group."""
+        first = self.layouts.pop_smallest(1)[0]
+        if not len(first.bound):
+            return
+        if self.members and first.member[0] < 0:
+            batch, self.layouts = self.layouts.pop_smallest(LAYOUTS_AT_ONCE)
+            waits = batch.member >= 0
+            self.layouts = self.layouts.joined(batch.take(waits))
+            self._open_members(batch.take(~waits))
+            return
+        own = self.layouts.member == first.member[0]
+        batch, rest = self.layouts.take(own).pop_smallest(SIMULATED_AT_ONCE)
+        self.layouts = self.layouts.take(~own).joined(rest)
+        self._simulate(batch)
+
+    def _open_members(self, batch: Pool) -> None:
+        """Layouts under each combination of settings that allows them, with its least offload.
+
+        One without a policy stays a skeleton where it does not fit as it is under some member, or
+        breaks a rule of it: another policy may then be what the member takes.
+        """
+        table = with_fraction(batch.table, 0.0)
+        again = np.zeros(len(table), dtype=bool)
+        for number, (context, rules) in enumerate(zip(self.members, self.rules_of, strict=True)):
+            ranges = fractions_of(context.traits, rules)
+            legal, _ = legal_offloads(context.job, rules, table, ranges)
+            found = PricePolicies(context, table, ranges, legal, self._cutoff())(self.budget)
+            self.priced += found.priced
+            again |= found.offload != 0
+            pool = Pool.of(
+                with_fraction(table, found.offload), found.bound, batch.branch, number
+            ).prune(self._cutoff())
+            self.layouts = self.layouts.joined(pool)
+        again &= batch.member == PLAIN
+        back = batch.take(again)
+        whole = np.full(len(back.bound), WHOLE_GROUP)
+        self.skeletons = self.skeletons.joined(replace(back, member=whole))
 
     def _expand_nodes(self, batch: Pool) -> None:
         """Price the skeletons below nodes; those that fit as they are need no policy.
@@ -206,7 +306,7 @@ class Search:
         tasks = [PriceSkeletons(self.context, table.take(part), most[part]) for part in parts]
         for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
             bound[part], least[part], fits[part] = found.bound, found.least, found.fits
-        pool = Pool(table, bound, self.space.variants(table))
+        pool = Pool.of(table, bound, self.space.variants(table))
         self.priced += len(rows)
         hopeless = least > self.limits.memory_bytes
         self.least_memory = self.least_memory.joined(replace(pool, bound=least)).pop_smallest(
@@ -215,7 +315,9 @@ class Search:
         self.rule_filter.refused[MEMORY] += int(rows.weight[hopeless].sum())
         wins = ~hopeless & (bound < self._cutoff())
         plain = fits & self._allowed(table)
-        self.layouts = self.layouts.joined(pool.take(wins & plain))
+        whole = pool.take(wins & plain)
+        whole = replace(whole, member=np.full(len(whole.bound), PLAIN if self.members else 0))
+        self.layouts = self.layouts.joined(whole)
         self.skeletons = self.skeletons.joined(pool.take(wins & ~plain))
         return plain
 
@@ -237,7 +339,8 @@ class Search:
             self.priced += found.priced
             self.rule_filter.refused += Counter(found.refused)
             self.least_host = min(self.least_host, found.least_host)
-        pool = Pool(with_fraction(table, offload), bound, batch.branch[owner])
+        member = WHOLE_GROUP if self.members else 0
+        pool = Pool.of(with_fraction(table, offload), bound, batch.branch[owner], member)
         self.layouts = self.layouts.joined(pool.prune(self._cutoff()))
 
     def _classes(self, skeletons: Pool) -> Pool:
@@ -255,26 +358,30 @@ class Search:
         for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
             bound[part] = found
         self.priced += 2 * len(min_memory)
-        return Pool(min_memory, bound, np.tile(skeletons.branch, times)).prune(self._cutoff())
+        pool = Pool.of(min_memory, bound, np.tile(skeletons.branch, times))
+        return pool.prune(self._cutoff())
 
     def _simulate(self, batch: Pool) -> None:
-        """Run the schedules of layouts; drop their slower siblings."""
+        """Run the schedules of layouts of one member; drop their slower siblings."""
+        number = int(batch.member[0])
+        context = self.members[number] if self.members else self.context
         parts = np.array_split(np.arange(len(batch.bound)), self.workers.parts)
-        tasks = [Simulate(self.context, batch.table.take(part)) for part in parts if len(part)]
+        tasks = [Simulate(context, batch.table.take(part)) for part in parts if len(part)]
         seconds = np.concatenate(list(self.workers.run(tasks, self.budget)))
         self.evaluated += len(seconds)
         for i, value in enumerate(self.objective.value(batch.table, seconds).tolist()):
             name = int(batch.branch[i])
-            if value < self.best.get(name, (self.cutoff, None))[0]:
-                self.best[name] = (value, batch.table.take(np.array([i])))
+            known = self.best.get(name)
+            if value < (self.cutoff if known is None else known.value):
+                self.best[name] = Answer(value, batch.table.take(np.array([i])), number)
         times = np.full(len(self.layouts.bound), self._cutoff())
         for name in set(batch.branch.tolist()) & self.best.keys():
-            times[self.layouts.branch == name] = self.best[name][0]
+            times[self.layouts.branch == name] = self.best[name].value
         self.layouts = self.layouts.take(self.layouts.bound < times)
         self.skeletons = self.skeletons.prune(self._cutoff())
         self.classes = self.classes.prune(self._cutoff())
 
-    def _primal_heuristic(self) -> None:
+    def primal_heuristic(self) -> None:
         """Find some incumbent at once: the fastest layout of the skeletons of least memory.
 
         Their branches stay where they are, so the bound of the search still holds.
@@ -289,9 +396,8 @@ class Search:
         min_memory = self.least_memory.take(self.least_memory.bound <= self.limits.memory_bytes)
         if len(min_memory.bound) and not len(self.layouts.bound):  # else some are run twice
             self._expand_classes(min_memory)
-        batch, self.layouts = self.layouts.pop_smallest(SIMULATED_AT_ONCE)
-        if len(batch.bound):
-            self._simulate(batch)
+        for _ in range(2):
+            self._open_layouts()
         self.rule_filter.refused = refused
 
     def _least_memory(self) -> tuple[float, LayoutTable] | None:

@@ -9,6 +9,9 @@ import numpy as np
 
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
 
+WHOLE_GROUP = -1
+"""Number of the member of a branch whose bound holds under every combination of a group."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pool:
@@ -17,11 +20,22 @@ class Pool:
     table: LayoutTable
     bound: FloatColumn
     branch: IntColumn
+    member: IntColumn
+    """Combination of settings of each, by its number in the group; `WHOLE_GROUP` where the bound
+    holds for all of them."""
 
     @classmethod
-    def of(cls, table: LayoutTable, bound: FloatColumn) -> Pool:
-        """Branches that are all of one family."""
-        return cls(table, bound, np.zeros(len(table), dtype=np.int64))
+    def of(
+        cls,
+        table: LayoutTable,
+        bound: FloatColumn,
+        branch: IntColumn | None = None,
+        member: int = WHOLE_GROUP,
+    ) -> Pool:
+        """Branches of one member or of all; of one family where none is given."""
+        if branch is None:
+            branch = np.zeros(len(table), dtype=np.int64)
+        return cls(table, bound, branch, np.full(len(table), member))
 
     @classmethod
     def concat(cls, pools: Sequence[Pool]) -> Pool:
@@ -30,6 +44,7 @@ class Pool:
             LayoutTable.concat([pool.table for pool in pools]),
             np.concatenate([pool.bound for pool in pools]),
             np.concatenate([pool.branch for pool in pools]),
+            np.concatenate([pool.member for pool in pools]),
         )
 
     @property
@@ -39,7 +54,7 @@ class Pool:
 
     def take(self, rows: IntColumn | BoolColumn) -> Pool:
         """The branches picked by an index or a mask."""
-        return Pool(self.table.take(rows), self.bound[rows], self.branch[rows])
+        return Pool(self.table.take(rows), self.bound[rows], self.branch[rows], self.member[rows])
 
     def pop_smallest(self, count: int) -> tuple[Pool, Pool]:
         """The `count` branches with the smallest bounds, in order, and the others.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.spec import Job
 from trainplan.planner.space import Space
 from trainplan.planner.tree.pool import Pool
 
@@ -24,6 +25,8 @@ class SearchResult:
 
     finalists: LayoutTable | None
     """Best layout of each of the fastest skeletons, fastest first; None if nothing fits."""
+    members: tuple[int, ...]
+    """Of each finalist, the number of its combination of settings in the group searched."""
     lower_bound_s: float
     """No layout of the space has a smaller objective: seconds where that is the step time."""
     relaxed_bound_s: float
@@ -68,5 +71,7 @@ class UnevenResult:
     """Splits whose schedule was run."""
     expanded: int = 0
     """Layouts opened."""
+    job: Job | None = None
+    """With the settings of the best layout; None where nothing was opened."""
     any_split_lower_bound_s: float | None = None
     """No split at all is faster; None where that was not asked."""

@@ -36,6 +36,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
 )
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+from trainplan.costmodel.runtimes.traits.settings import never
 from trainplan.costmodel.spec import Job
 
 
@@ -162,11 +163,15 @@ DISPATCHERS = tuple(
         lacks,
         _rules_of_dispatchers,
         rank=rank,
-        beats_default=_carries_narrow_weights,
+        beats_default=beats_default,
     )
-    for name, lacks, rank in (("hybridep", links_experts, None), ("deepep", links_deepep, 1))
+    for name, lacks, rank, beats_default in (
+        ("hybridep", links_experts, 1, never),
+        ("deepep", links_deepep, 2, _carries_narrow_weights),
+    )
 )
-"""HybridEP has no rank: it gathers which experts every token chose, which others do not."""
+"""HybridEP gathers which experts every token chose, which the others do not: it is DeepEP and a
+gather more, and may be slower than the default."""
 BESIDE_COMPUTE = Setting(
     name="overlap_moe_a2a",
     value=True,

@@ -25,6 +25,11 @@ def always(job: Job) -> bool:
     return True
 
 
+def never(job: Job) -> bool:
+    """Of no job."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A value of an option that a search may choose instead of the runtime's default."""

@@ -20,13 +20,14 @@ from trainplan.planner.space.offload import fractions_of_splits, in_parts
 from trainplan.planner.stages.heterogeneous.context import GroupsContext
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.search import EXPANDED_WITHOUT_LIMIT, UnevenSearch
+from trainplan.planner.stages.search import UnevenSearch
 from trainplan.planner.stages.solve.listed import NOTHING_KNOWN, SplitResult, with_simulated
 from trainplan.planner.stages.solve.polish import polished
 from trainplan.planner.stages.solve.spread import balanced, stages_of
 from trainplan.planner.stages.solve.windows import most_in_memory
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.budget import ReservingBudget
+from trainplan.planner.work.together import run_together
 
 LARGEST = 4
 """Groups whose orders are all tried; of more only the order of the file and its reverse."""
@@ -45,6 +46,10 @@ class HeterogeneousResult:
     num_simulated: int
     """Splits whose schedule was run."""
     complete: bool
+
+
+OPENED = 240
+"""Layouts opened after the first answers. Source: assumed; some seconds."""
 
 
 def orders_of(groups: int) -> tuple[tuple[int, ...], ...]:
@@ -155,19 +160,9 @@ class HeterogeneousSearch:
         """Open layouts until none can win or the budget is spent."""
         self._begin()
         self._polish()
-        limited = np.isfinite(self.whole.seconds_left())
-        most = np.inf if limited else self._expanded + EXPANDED_WITHOUT_LIMIT
-        complete = True
-        while self._expanded < most:
-            one = min(self.searches, key=lambda search: search.smallest)
-            one.lower(self.incumbent_s)
-            if one.smallest >= self.incumbent_s:
-                break
-            if self.whole.spent():
-                complete = False
-                break
-            one.expand_deepest()
-            self.whole.report(0.0, min(search.smallest for search in self.searches))
+        most = self._expanded + OPENED
+        run_together(self.searches, self.whole, stops=lambda: self._expanded >= most)
+        complete = not self.whole.spent()
         self._polish()
         found = [pair for search in self.searches for pair in search.found.values()]
         return HeterogeneousResult(
@@ -202,7 +197,7 @@ class HeterogeneousSearch:
             if np.isfinite(left):
                 search.budget = ReservingBudget(self.whole, left * (1 - SHARE))
             if len(search.nodes.bound):
-                search.expand_deepest()
+                search.step()
             try_promising(search)
             search.budget = self.whole
 

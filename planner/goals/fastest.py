@@ -1,0 +1,244 @@
+"""The fastest layout over settings of the runtime and splits of the layers.
+
+Even stages first, then uneven ones: each is one tree over all combinations of settings. The proof
+holds over all: no layout under any combination is faster than the smallest of their bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.spec import Job
+from trainplan.costmodel.step import explicit
+from trainplan.planner.goals.cluster_sizes import longest_step
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.even import EvenAnswer, EvenTree
+from trainplan.planner.goals.uneven import faster_splits, looks_for_uneven, wants_uneven
+from trainplan.planner.plan.settings import Settings, TriedSettings
+from trainplan.planner.plan.target import Target, finite
+from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space.settings import (
+    Combination,
+    combinations,
+    with_settings,
+    without_one,
+)
+from trainplan.planner.stages.search import TRIED_FIRST
+from trainplan.planner.tree import SearchResult
+from trainplan.planner.tree.result import UnevenResult
+
+SAME = 1e-9
+"""Relative difference of two step times that is no more than rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fastest:
+    """The fastest layouts, and what is proved of them."""
+
+    job: Job
+    """With the settings that the answer needs."""
+    found: SearchResult
+    """Of even stages; its finalists are under those settings."""
+    target: Target | None
+    """None where nothing fits."""
+    uneven_result: UnevenResult | None = None
+    settings: Settings | None = None
+    """What is proved of settings, where some were varied."""
+
+
+def fastest(context: SearchContext, job: Job, every: Sequence[Combination] = ()) -> Fastest:
+    """The best layout of a job under each of some combinations, or under its own settings alone.
+
+    Raises:
+        PlanError: A number of the machine is unknown.
+    """
+    every = every or (Combination(job, ()),)
+    tree = EvenTree.begin(context, every, top=_seeds(context))
+    found = tree.run(context)
+    if found.finalists is None:
+        return _nothing(context, job, every, found)
+    even, uneven_result = tree.answer(), None
+    if looks_for_uneven(job, context.options) and not wants_uneven(context.options):
+        uneven_result = faster_splits(context, even)
+    return _fastest(context, job, every, tree, uneven_result)
+
+
+def settings_of_fastest(context: SearchContext, job: Job) -> tuple[Job, Settings | None]:
+    """A job with the settings that its fastest layout with even stages needs."""
+    every = combinations(job, context.options.search_options)
+    if len(every) < 2:
+        return job, None
+    tree = EvenTree.begin(context, every, top=1)
+    if tree.run(context).finalists is None:
+        return job, None
+    even = tree.answer()
+    assert even.finalists is not None
+    settings = _needed(context, even.combination, even.finalists)
+    return with_settings(job, settings), _reported(context, (), settings)
+
+
+def _nothing(
+    context: SearchContext, job: Job, every: Sequence[Combination], found: SearchResult
+) -> Fastest:
+    """Nothing fits under any combination: the reasons are those of the job's own settings."""
+    if found.complete and len(every) > 1:
+        found = context.search(job, top=_seeds(context)).run(context.budget)
+    elif found.complete:
+        found = context.search(every[0].job).run(context.budget)
+    return Fastest(job, found, None)
+
+
+def _fastest(
+    context: SearchContext,
+    job: Job,
+    every: Sequence[Combination],
+    tree: EvenTree,
+    uneven_result: UnevenResult | None,
+) -> Fastest:
+    """The answer with alternatives under the settings that it needs."""
+    even = tree.answer()
+    split = uneven_result if uneven_result and uneven_result.table is not None else None
+    place = even.place_of(split.job) if split and split.job else even.place
+    best = tree.groups[place[0]].members[place[1]].combination
+    answer = split.table if split else even.finalists
+    assert answer is not None
+    settings = _needed(context, best, answer)
+    chosen = with_settings(best.plain, settings)
+    found = _alternatives(context, tree, even, best, chosen)
+    bound, value = tree.lower_bound_s, min(even.value, found.value)
+    found = replace(found, lower_bound_s=min(bound, value), value=value)
+    tried = _tried(every, tree, best, uneven_result)
+    reported = _reported(context, tried, settings) if len(every) > 1 else None
+    target = step_target(context, chosen, value, found.lower_bound_s)
+    return Fastest(chosen, found, target, uneven_result, reported)
+
+
+def _alternatives(
+    context: SearchContext, tree: EvenTree, even: EvenAnswer, best: Combination, job: Job
+) -> SearchResult:
+    """The finalists under the settings of the answer; what is known where no more is wanted.
+
+    They come last: the time goes to the answer first.
+    """
+    search = tree.searches[even.place[0]]
+    known = search.result(complete=False)
+    priced = sum(one.priced for one in tree.searches)
+    own = even.finalists if best is even.combination else None
+    if own is None and even.finalists is not None:
+        own = even.finalists.take(np.arange(0))
+    known = replace(known, finalists=own, priced=priced)
+    if context.options.only_answer:
+        return replace(known, complete=tree.lower_bound_s >= even.value)
+    if context.budget.spent():
+        return known
+    alone = len(tree.groups) == 1 and not search.members
+    again = search if alone else context.search(job, top=num_finalists(context))
+    found = again.run(context.budget)
+    priced += 0 if alone else again.priced
+    if found.finalists is None:
+        return known
+    return replace(found, priced=priced)
+
+
+def _seeds(context: SearchContext) -> int:
+    """Answers of even stages, of unlike degrees, that are looked for at the same time."""
+    return num_finalists(context)
+
+
+def num_finalists(context: SearchContext) -> int:
+    """Layouts that are listed, or whose stages are split before any others."""
+    options = context.options
+    alone = options.only_answer and options.tries_uneven is None
+    return options.top if alone else max(options.top, TRIED_FIRST)
+
+
+def step_target(context: SearchContext, job: Job, step_s: float, lower_bound_s: float) -> Target:
+    """The step time of an answer; whether it is in time is asked when the search ends."""
+    limit = longest_step(context, job)
+    return Target(
+        name="time",
+        unit="s",
+        per="step",
+        value=step_s,
+        lower_bound=lower_bound_s,
+        step_time_limit_s=limit if np.isfinite(limit) else None,
+    )
+
+
+def _needed(context: SearchContext, best: Combination, answer: LayoutTable) -> tuple[Setting, ...]:
+    """The settings of a combination without those that save its answer nothing."""
+    settings, row = best.settings, answer.take(np.array([0]))
+    plain = _step_seconds(context, best, settings, row)
+    while True:
+        same = (
+            rest
+            for rest in without_one(best.job, settings)
+            if _step_seconds(context, best, rest, row) <= plain * (1 + SAME)
+        )
+        fewer = next(same, None)
+        if fewer is None:
+            return settings
+        settings = fewer
+
+
+def _step_seconds(
+    context: SearchContext, best: Combination, settings: Sequence[Setting], row: LayoutTable
+) -> float:
+    """Of the answer under other settings; infinite where it is not allowed or does not fit."""
+    job = with_settings(best.plain, settings)
+    if broken_rules(job, row)[0]:
+        return np.inf
+    machine, margin = machine_for(job, context.measured), context.options.memory_margin
+    one = explicit(context_of(job, machine).with_table(row), memory_margin=margin)[0]
+    return one.step_time_s if one.memory.fits else np.inf
+
+
+def _tried(
+    every: Sequence[Combination],
+    tree: EvenTree,
+    best: Combination,
+    uneven_result: UnevenResult | None,
+) -> tuple[TriedSettings, ...]:
+    """Every combination; one that others cover has none but their layouts.
+
+    Combinations of a group share its bound.
+    """
+    values = tree.values()
+    incumbent = min(values.values())
+    least = np.inf
+    if uneven_result is not None:
+        incumbent = min(incumbent, uneven_result.step_time_s)
+        values[best] = min(values.get(best, np.inf), incumbent)
+        least = uneven_result.lower_bound_s
+    bounds = {
+        one.combination: min(search.smallest, least, values.get(one.combination, np.inf))
+        for group, search in zip(tree.groups, tree.searches, strict=True)
+        for one in group.members
+    }
+    listed = sorted(every, key=lambda one: (values.get(one, np.inf), bounds.get(one, np.inf)))
+    return tuple(
+        TriedSettings(
+            options=_texts(one.settings),
+            value=finite(values.get(one, np.inf)),
+            lower_bound=finite(min(bounds[one], incumbent)) if one in bounds else None,
+        )
+        for one in listed
+    )
+
+
+def _reported(
+    context: SearchContext, tried: tuple[TriedSettings, ...], settings: Sequence[Setting]
+) -> Settings:
+    level = context.options.search_options
+    return Settings(level=level, chosen=_texts(settings), combinations=tried)
+
+
+def _texts(settings: Sequence[Setting]) -> tuple[str, ...]:
+    return tuple(one.text for one in settings)
