@@ -15,7 +15,8 @@ from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_replicated
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
-from trainplan.costmodel.runtimes.traits import Communication
+from trainplan.costmodel.runtimes.megatron.settings import context_exchange_needs_ranks
+from trainplan.costmodel.runtimes.traits import Communication, Setting
 from trainplan.costmodel.spec import Job
 
 
@@ -61,6 +62,15 @@ ACCELERATE = replace(
     optimizers=(("adamw", "adamw_torch_fused"), ("adamw8bit", "adamw_torch_8bit")),
     recompute=RECOMPUTE,
     autograd=AUTOGRAD,
+    settings=(
+        Setting(
+            "cp_comm_type",
+            "p2p",
+            "parallelism_config_cp_comm_strategy",
+            rank=None,
+            idle=context_exchange_needs_ranks,
+        ),
+    ),
     rules=(*RULES, fully_shard_alone, mesh_has_shards, quantised_weights_are_replicated),
     adapting=replace(ADAPTING, plain_replicas=True),
 )

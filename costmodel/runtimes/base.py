@@ -19,6 +19,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
     Setting,
     Sharding,
+    Stated,
     Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
@@ -79,6 +80,8 @@ class RuntimeTraits:
     """Levels of FP8-LM it can store its states at."""
     settings: tuple[Setting, ...] = ()
     """Values of options that a search may choose, and of which it can be asked what each buys."""
+    stated: tuple[Stated, ...] = ()
+    """Other values of options that a run may state, and no search tries."""
     trains_on_cpu: bool = False
     """It runs on the cores of a machine without GPUs, over gloo."""
     rules: tuple[Rule, ...] = ()

@@ -30,6 +30,7 @@ from trainplan.costmodel.runtimes.traits import (
     Host,
     Offloading,
     Sharding,
+    Stated,
     Tiling,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
@@ -145,4 +146,6 @@ DEEPSPEED = RuntimeTraits(
         quantised_weights_are_whole,
     ),
     adapting=ADAPTING,
+    # overlap_comm and tp_overlap_comm; the latter overlaps sequence parallelism, which it lacks
+    stated=(Stated("overlap_grad_reduce", value=False), Stated("overlap_tp_comm", value=True)),
 )

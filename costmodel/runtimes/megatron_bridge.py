@@ -13,7 +13,7 @@ from dataclasses import replace
 from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_leaves_racks_out
-from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS
+from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS, BRIDGE_STATED
 from trainplan.costmodel.runtimes.traits import Adapting, Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 from trainplan.costmodel.spec.trained import Trained
@@ -38,6 +38,7 @@ MEGATRON_BRIDGE = replace(
     optimizers=(*MEGATRON_CORE.optimizers[:4], ("dist-muon", "dist_muon"), ("soap", "soap")),
     state_precisions=("o0",),
     settings=BRIDGE_SETTINGS,
+    stated=BRIDGE_STATED,
     rules=(*MEGATRON_CORE.rules, deepep_leaves_racks_out, *BRIDGE_RULES),
     # peft/lora.py: linear_qkv and linear_fc1, one adapter for the local experts
     adapting=Adapting(methods=("lora",), joins=True, experts=True, cuts=True),

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.base import GIB
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
 from trainplan.costmodel.layouts.table import BLOCK
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
@@ -28,6 +28,7 @@ from trainplan.costmodel.runtimes.traits import (
     Kernels,
     Pipeline,
     Recipe,
+    Setting,
     Sharding,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Autograd, Footprint
@@ -80,6 +81,24 @@ def sequence_ranks_divide_heads(job: Job, table: LayoutTable) -> BoolColumn:
     """Each rank gets whole heads."""
     uneven = job.model.num_attention_heads % (table.tp * table.cp) != 0
     return np.asarray((table.cp > 1) & uneven)
+
+
+@rule(
+    "buckets_overlap_without_stages",
+    "pp zero_stage",
+    "overlap_grad_reduce is overlap_comm of ZeRO, and the pipeline reduces after the last backward "
+    "pass: use pp=1 and zero_stage 1 to 3, or leave the option out",
+    "microsoft/DeepSpeed runtime/zero/stage_1_and_2.py and stage3.py, overlap_comm; "
+    "runtime/pipe/engine.py, _exec_reduce_grads",
+)
+def buckets_overlap_without_stages(job: Job, table: LayoutTable) -> BoolColumn:
+    """Hooks of ZeRO reduce a bucket as soon as it is full."""
+    outside = (table.pp > 1) | (table.zero_stage == 0)
+    return np.asarray(outside & (job.options.overlap_grad_reduce is True))
+
+
+def _of_buckets(job: Job) -> tuple[Rule, ...]:
+    return (buckets_overlap_without_stages,)
 
 
 DEVICE_OVERHEAD_BYTES = 4.0 * GIB
@@ -161,6 +180,15 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
         pipeline_engine_recomputes_groups,
         sequence_ranks_alone,
         sequence_ranks_divide_heads,
+        buckets_overlap_without_stages,
+    ),
+    settings=(
+        Setting(
+            "overlap_grad_reduce",
+            value=True,
+            source="zero_optimization.overlap_comm",
+            rules=_of_buckets,
+        ),
     ),
     # kept bytes of all 18 such runs: 60 and 130 kB a token and layer, no masks
     recipe=Recipe(fp32_dropout=False),

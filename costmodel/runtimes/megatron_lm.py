@@ -12,6 +12,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
     gathers_apart_or_with_reductions,
     gathers_overlap_with_reductions,
 )
+from trainplan.costmodel.runtimes.megatron.settings import LM_STATED
 
 MEGATRON_LM = replace(
     MEGATRON_CORE,
@@ -20,6 +21,7 @@ MEGATRON_LM = replace(
     sharding=replace(MEGATRON_CORE.sharding, gathers_apart=True),
     # A:1444, --hybrid-context-parallel
     communication=replace(MEGATRON_CORE.communication, context_by_sequence=True),
+    stated=LM_STATED,
     rules=tuple(
         gathers_apart_or_with_reductions if one is gathers_overlap_with_reductions else one
         for one in MEGATRON_CORE.rules

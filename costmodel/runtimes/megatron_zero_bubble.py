@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.attention import attention_of
 from trainplan.costmodel.runtimes.megatron.core import interleaved_needs_whole_groups
 from trainplan.costmodel.runtimes.megatron.options import sgd_is_whole
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
-from trainplan.costmodel.runtimes.traits import Gradients, Recipe, Sharding
+from trainplan.costmodel.runtimes.traits import Gradients, Recipe, Setting, Sharding, Stated
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN
 from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import Schedule
+from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
 
 SPLIT: tuple[Schedule, ...] = ("zb-1p", "zb-2p", "zb-v", "v-half", "v-min")
 """Schedules with split backward passes."""
@@ -33,6 +33,24 @@ SPLIT: tuple[Schedule, ...] = ("zb-1p", "zb-2p", "zb-v", "v-half", "v-min")
 def cp_needs_transformer_engine(job: Job, table: LayoutTable) -> BoolColumn:
     """Unfused attention knows whole sequences only."""
     return np.asarray((table.cp > 1) & (attention_of(job, "unfused") == "unfused"))
+
+
+@rule(
+    "split_passes_reduce_last",
+    "schedule",
+    "overlap_grad_reduce=true overlaps no split backward pass: use 1f1b or interleaved, or "
+    "leave the option out",
+    "sail-sg/zero-bubble-pipeline-parallelism core/zbpp_utils.py, validate_arguments and "
+    "WeightGradStore.is_supported",
+)
+def split_passes_reduce_last(job: Job, table: LayoutTable) -> BoolColumn:
+    """A gradient is whole once its delayed products have run."""
+    split = np.isin(table.schedule, [SCHEDULE_NAMES.index(name) for name in SPLIT])
+    return np.asarray(split & (job.options.overlap_grad_reduce is True))
+
+
+def _of_whole_passes(job: Job) -> tuple[Rule, ...]:
+    return (split_passes_reduce_last,)
 
 
 MEGATRON_ZERO_BUBBLE = replace(
@@ -58,6 +76,25 @@ MEGATRON_ZERO_BUBBLE = replace(
     autograd=FUSED_KERNELS,
     footprint=PLAIN,
     # core/optimizer/distrib_optimizer.py:425, only Adam is sharded
-    rules=(interleaved_needs_whole_groups, cp_needs_transformer_engine, sgd_is_whole),
+    rules=(
+        interleaved_needs_whole_groups,
+        cp_needs_transformer_engine,
+        sgd_is_whole,
+        split_passes_reduce_last,
+    ),
+    settings=(
+        Setting(
+            "overlap_grad_reduce",
+            value=True,
+            source="--overlap-grad-reduce",
+            rules=_of_whole_passes,
+        ),
+    ),
+    # training/arguments.py:309
+    stated=(
+        Stated(
+            "overlap_param_gather", value=True, why="needs MCore models, which no export starts"
+        ),
+    ),
     recipe=Recipe(),
 )

@@ -7,7 +7,11 @@ then all backward, or 1F1B).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.megatron.options import tp_overlap_needs_sequence_parallel
+from trainplan.costmodel.runtimes.megatron.settings import BESIDE_PRODUCTS
 from trainplan.costmodel.runtimes.traits import (
     Gradients,
     Host,
@@ -18,6 +22,7 @@ from trainplan.costmodel.runtimes.traits import (
     Sharding,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Autograd, Footprint
+from trainplan.costmodel.runtimes.traits.settings import nothing_lacks
 
 NANOTRON = RuntimeTraits(
     name="nanotron",
@@ -53,5 +58,14 @@ NANOTRON = RuntimeTraits(
     footprint=Footprint(
         low_precision="cast", keeps_gathered_inputs=True, batch_first_attention=True
     ),
+    settings=(
+        replace(
+            BESIDE_PRODUCTS,
+            # parallel/tensor_parallel/functional.py: rows only with tp_mode REDUCE_SCATTER
+            source="parallelism.tp_linear_async_communication",
+            lacks=nothing_lacks,
+        ),
+    ),
+    rules=(tp_overlap_needs_sequence_parallel,),
     recipe=Recipe(splits_by_cost=True),  # models/base.py, build_model
 )

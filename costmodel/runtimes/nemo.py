@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
-from trainplan.costmodel.runtimes.megatron.settings import NEMO_SETTINGS
+from trainplan.costmodel.runtimes.megatron.settings import NEMO_SETTINGS, NEMO_STATED
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.traits.layers import MAMBA_2, ONE_HALF
 from trainplan.costmodel.runtimes.traits.offloading import no_offloads
@@ -31,6 +31,7 @@ NEMO = replace(
     optimizers=(("adamw", "adam"),),
     state_precisions=("o0",),
     settings=NEMO_SETTINGS,
+    stated=NEMO_STATED,
     rules=(*MEGATRON_CORE.rules, *BRIDGE_RULES),
     adapting=MEGATRON_BRIDGE.adapting,  # peft/lora.py, from which that of Megatron-Bridge came
     recipe=replace(

@@ -16,6 +16,7 @@ from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
 from trainplan.costmodel.runtimes.torchtitan_rules import RULES
+from trainplan.costmodel.runtimes.torchtitan_settings import SETTING_RULES, SETTINGS
 from trainplan.costmodel.runtimes.traits import (
     Communication,
     Offloading,
@@ -101,7 +102,8 @@ TORCHTITAN = replace(
         keeps_gathered_inputs=True,
         repeats_key_values=True,  # models/llama/model.py, repeat_kv
     ),
-    rules=RULES,
+    settings=SETTINGS,
+    rules=(*RULES, *SETTING_RULES),
     refuses=unsupported_feature,
     recipe=Recipe(sequence_parallel="always"),  # parallelize_llama.py, apply_tp
 )

@@ -11,12 +11,13 @@ from trainplan.cli.schemas.schema import documented
 from trainplan.costmodel import catalog
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.options import UNSEARCHED
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.planner.exporters import EXPORTERS
 
-NOT_SHOWN = ("name", "version", "rules", "footprint", "autograd", "settings")
+NOT_SHOWN = ("name", "version", "rules", "footprint", "autograd", "settings", "stated")
 """Traits that have pages or modules of their own; code is not shown either."""
 
 
@@ -116,6 +117,15 @@ def runtimes_page() -> Lines:
         if traits.settings:
             yield from ("", "What `--search-options` tries, unless `--option` states it:", "")
             yield from table(("setting", "tried with", "its flag"), _setting_rows(traits))
+        if traits.stated:
+            yield from ("", "What `--option` may state and no search tries:", "")
+            yield from table(
+                ("option", "why"), ((f"`{one.text}`", one.why) for one in traits.stated)
+            )
+    yield from ("## Options that no search tries", "")
+    yield "They are priced, and no price is a reason to choose them. Any other value that a runtime"
+    yield from ("does not run with is refused.", "")
+    yield from table(("option", "why"), ((f"`{name}`", why) for name, why in UNSEARCHED.items()))
 
 
 def _setting_rows(traits: RuntimeTraits) -> Iterator[Sequence[str]]:

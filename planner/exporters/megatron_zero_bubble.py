@@ -103,6 +103,9 @@ def _refuse(job: Job, layout: Layout) -> None:
         "overlap_tp_comm=true: it has no user buffers without Transformer Engine": (
             options.overlap_tp_comm is True
         ),
+        "overlap_param_gather=true without MCore models (A:314)": (
+            options.overlap_param_gather is True
+        ),
         f"{layout.schedule} without a pipeline (Z, validate_arguments)": (
             layout.pp == 1 and layout.schedule in (*V_SHAPED, *PENDING)
         ),

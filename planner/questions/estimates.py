@@ -25,6 +25,7 @@ from trainplan.costmodel.layouts.table import FIELDS
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.runtimes.attention import attention_on
+from trainplan.costmodel.runtimes.options import option_without_price
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.simulate import Simulated, simulated
@@ -234,6 +235,8 @@ def check_model(job: Job) -> None:
             f"{job.model.name} on the GPU: give {layers - 1} or fewer"
         )
     _check_attention(job)
+    if reason := option_without_price(job, runtime(job.runtime)):
+        raise SpecError(reason)
 
 
 def _check_attention(job: Job) -> None:

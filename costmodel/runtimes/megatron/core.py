@@ -24,7 +24,7 @@ from trainplan.costmodel.runtimes.megatron.features import LAYERS, unsupported_f
 from trainplan.costmodel.runtimes.megatron.offload import OFFLOAD_RULES, offloads
 from trainplan.costmodel.runtimes.megatron.options import OPTION_RULES
 from trainplan.costmodel.runtimes.megatron.plain import plain
-from trainplan.costmodel.runtimes.megatron.settings import CORE_SETTINGS
+from trainplan.costmodel.runtimes.megatron.settings import CORE_SETTINGS, CORE_STATED
 from trainplan.costmodel.runtimes.megatron.state_rules import STATE_RULES
 from trainplan.costmodel.runtimes.traits import (
     Communication,
@@ -230,6 +230,7 @@ MEGATRON_CORE = RuntimeTraits(
     # gradient in 8 bits
     state_precisions=("o0", "o1", "o2", "o3"),
     settings=CORE_SETTINGS,
+    stated=CORE_STATED,
     rules=(
         *STATE_RULES,
         interleaved_needs_whole_groups,

@@ -29,14 +29,18 @@ def links_experts(job: Job) -> str | None:
     """What keeps HybridEP from a job; null: nothing.
 
     Source: HYBRIDEP_ARCHITECTURES; both dispatchers send inside a node over NVLink (DeepEP README,
-    Requirements), so a search tries none on PCI Express.
+    Requirements), so a search tries none on PCI Express or on pairs of GPUs that a bridge joins.
     """
-    groups = [catalog.device(one) for one in job.cluster.groups]
+    groups = [(one, catalog.device(one)) for one in job.cluster.groups]
     if job.model.moe is None:
         return "the model has no experts"
-    if any(one.architecture not in HYBRIDEP_ARCHITECTURES for one in groups):
+    if any(device.architecture not in HYBRIDEP_ARCHITECTURES for _, device in groups):
         return "its kernels run on Ampere, Hopper and Blackwell"
-    return "no NVLink joins the GPUs" if domain_gpus(job) < DEEPEP_PEERS // 2 else None
+    joined = all(
+        device.link.startswith("NVLink") and 1 < one.domain_gpus(device) >= one.gpus_per_node
+        for one, device in groups
+    )
+    return None if joined else "no NVLink joins the GPUs of a node"
 
 
 def links_deepep(job: Job) -> str | None:
@@ -54,14 +58,16 @@ def links_deepep(job: Job) -> str | None:
 @rule(
     "deepep_groups",
     "ep etp",
-    "moe_dispatcher=deepep on more than 8 ranks needs groups of 8: make ep * etp a multiple of 8",
-    "DeepEP csrc/deep_ep.cpp:153, num_ranks % NUM_MAX_NVL_PEERS",
+    "moe_dispatcher=deepep beyond one NVLink domain needs domains of 8 GPUs, and whole ones: make "
+    "ep * etp a multiple of 8 there, or lower it",
+    "DeepEP csrc/deep_ep.cpp:153, num_ranks % NUM_MAX_NVL_PEERS; num_nvl_ranks of a node",
 )
 def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
-    """Beyond one group, ranks of equal place in theirs exchange by RDMA."""
-    ranks = table.ep * table.etp
+    """Beyond one group of 8, ranks of equal place in theirs exchange by RDMA."""
+    ranks, domain = table.ep * table.etp, min(domain_gpus(job), DEEPEP_PEERS)
     asked = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
-    return np.asarray((ranks > DEEPEP_PEERS) & (ranks % DEEPEP_PEERS != 0) & asked)
+    whole = domain == DEEPEP_PEERS
+    return np.asarray((ranks > domain) & ((ranks % DEEPEP_PEERS != 0) | (not whole)) & asked)
 
 
 @rule(

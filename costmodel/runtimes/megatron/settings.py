@@ -34,7 +34,7 @@ from trainplan.costmodel.runtimes.megatron.options import (
     offloaded_moments_are_whole,
     tp_overlap_needs_sequence_parallel,
 )
-from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.runtimes.traits import Setting, Stated
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.runtimes.traits.settings import never
 from trainplan.costmodel.spec import Job
@@ -225,4 +225,16 @@ CORE_SETTINGS = (
     *EXCHANGES,
     MOMENTS,
     GRADIENTS,
+)
+
+CORE_STATED = (
+    Stated("overlap_grad_reduce", value=False),
+    Stated("overlap_param_gather", value=False),
+)
+LM_STATED = (*CORE_STATED, Stated("overlap_param_gather", value=True))
+"""Gathers beside passes wait in each pipeline rank: by default they run ahead of them there."""
+NEMO_STATED = (*CORE_STATED, Stated("overlap_tp_comm", value=False))
+BRIDGE_STATED = (
+    *NEMO_STATED,
+    Stated("moe_dispatcher", "alltoall", "slower than DeepEP, its default across domains"),
 )

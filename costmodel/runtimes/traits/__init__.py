@@ -15,7 +15,7 @@ from trainplan.costmodel.runtimes.traits.offloading import Offload, Offloading
 from trainplan.costmodel.runtimes.traits.pipeline import Pipeline, splits_groups
 from trainplan.costmodel.runtimes.traits.recipe import Recipe
 from trainplan.costmodel.runtimes.traits.recompute import Recompute
-from trainplan.costmodel.runtimes.traits.settings import Setting
+from trainplan.costmodel.runtimes.traits.settings import Setting, Stated
 from trainplan.costmodel.runtimes.traits.sharding import Gradients, Sharding
 from trainplan.costmodel.runtimes.traits.tiling import Tiling
 from trainplan.costmodel.runtimes.traits.training import Adapting
@@ -35,6 +35,7 @@ __all__ = [
     "Recompute",
     "Setting",
     "Sharding",
+    "Stated",
     "Tiling",
     "attention_with",
     "splits_groups",

@@ -58,5 +58,28 @@ class Setting:
     @property
     def text(self) -> str:
         """As `--option` takes it."""
-        value = str(self.value).lower() if isinstance(self.value, bool) else self.value
-        return f"{self.name}={value}"
+        return _text(self)
+
+
+NEVER_FASTER = "no layout is faster or leaner with it"
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A value of an option that a run may state, and no search tries."""
+
+    name: str
+    """Field of `RuntimeOptions`."""
+    value: str | bool
+    why: str = NEVER_FASTER
+    """Why it is not searched."""
+
+    @property
+    def text(self) -> str:
+        """As `--option` takes it."""
+        return _text(self)
+
+
+def _text(one: Setting | Stated) -> str:
+    value = str(one.value).lower() if isinstance(one.value, bool) else one.value
+    return f"{one.name}={value}"

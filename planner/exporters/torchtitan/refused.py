@@ -84,12 +84,3 @@ def _settings(job: Job, layout: Layout) -> Iterator[str]:
             "fp8_recipe=tensorwise went with 2025's TOML; leave the option out for rowwise, or use "
             "rowwise_with_gw_hp"
         )
-    graph = options.cuda_graph == "full_iteration"
-    if graph and layout.pp > 1:
-        yield "CUDA graphs do not run with a pipeline; leave cuda_graph out"
-    if graph and layout.offload.parameters:
-        yield "CUDA graphs hold no copies that the host waits for; leave cuda_graph out"
-    if graph and layout.ep > 1:
-        yield "CUDA graphs do not run with this dispatcher of experts; leave cuda_graph out"
-    if options.overlap_tp_comm and options.compile is False:
-        yield "overlap_tp_comm needs the compiler; leave compile=false out"

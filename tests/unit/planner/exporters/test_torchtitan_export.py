@@ -217,7 +217,7 @@ def test_the_recipe_of_fp8_is_named_where_the_job_states_it():
         ({"precision": "fp16", **FSDP}, "precision fp16 has no key"),
         ({"model": "qwen3-30b-a3b", "precision": "nvfp4", "ep": 8, **FSDP}, "no experts in nvfp4"),
         ({"options": {"moment_dtype": "bf16"}, **FSDP}, "moment_dtype=bf16 has no key"),
-        ({"options": {"cuda_graph": "full_iteration"}, **PIPELINE}, "CUDA graphs do not run"),
+        ({"options": {"cuda_graph": "full_iteration"}, **PIPELINE}, "runs without pipeline"),
         ({"recompute": "selective", "recompute_modules": ("core_attn",), **FSDP}, "by operation"),
     ],
 )  # fmt: skip

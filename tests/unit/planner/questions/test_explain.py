@@ -104,7 +104,7 @@ def test_settings_that_the_job_leaves_off_are_priced_where_they_mean_something(m
     stated = RuntimeOptions(cuda_graph="none", moment_dtype="bf16")
     dropped = settings(dense.model_copy(update={"options": stated}), Layout(dp=8))
     assert dropped == ["without moment_dtype=bf16", stored[1]], "graphs are off by themselves"
-    assert settings(dense.model_copy(update={"runtime": "torchtitan"}), Layout(dp=8)) == []
+    assert settings(dense.model_copy(update={"runtime": "fsdp2"}), Layout(dp=8)) == []
     moe = make_job("small-moe", "1x8:h100-sxm", 16)
     dispatchers = ["moe_dispatcher=hybridep", "moe_dispatcher=deepep"]
     experts = ["cuda_graph=partial", *dispatchers, "overlap_moe_a2a=true", *stored]

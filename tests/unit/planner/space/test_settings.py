@@ -28,7 +28,7 @@ def texts(job, level="safe"):
 
 def test_none_varies_nothing_and_a_runtime_without_settings_has_none(job_of):
     assert texts(job_of(), "none") == [set()]
-    assert texts(job_of("small-dense", runtime="torchtitan"), "all") == [set()]
+    assert texts(job_of("small-dense", runtime="fsdp2"), "all") == [set()]
 
 
 def test_what_means_nothing_for_a_model_has_no_variants(job_of):
@@ -81,6 +81,10 @@ def test_an_exchange_beside_compute_is_tried_with_and_without_unless_the_step_is
         ("4x4:gb200", True, False),
         ("1x8:v100-sxm-32gb", False, False),
         ("1x8:l40s", False, False),
+        ("1x2:h100-sxm", True, True),
+        ("8x1:h100-sxm", False, False),
+        ("1x8:h100-pcie", False, False),
+        ("1x8:a6000", False, False),
     ],
 )
 def test_dispatchers_are_tried_on_gpus_they_run_on(job_of, cluster, hybridep, deepep):
@@ -117,17 +121,9 @@ def prices(one, table):
     return found
 
 
-@pytest.mark.grid
-@pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge", "nemo"])
-@pytest.mark.parametrize("level", ["safe", "all"])
-@pytest.mark.parametrize("routing", ["balanced", "random", "zipf:1"])
-def test_every_layout_is_searched_under_settings_as_fast_and_lean_as_any(
-    job_of, runtime, level, routing
-):
-    table = LayoutTable.of(LAYOUTS)
+def searched_and_best(job, level, table):
+    """Prices under the combinations that search a layout, and under all of them."""
     best = searched = np.full((2, len(table)), np.inf)
-    options = RuntimeOptions.model_validate({"routing": routing})
-    job = job_of(runtime=runtime).model_copy(update={"options": options})
     for one in combinations(job, level):
         found = prices(one, table)
         best = np.minimum(best, found)
@@ -135,6 +131,45 @@ def test_every_layout_is_searched_under_settings_as_fast_and_lean_as_any(
         skipped = np.any(left, axis=0) if left else np.zeros(len(table), dtype=bool)
         if not one.covered:
             searched = np.minimum(searched, np.where(skipped, np.inf, found))
+    return searched, best
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("runtime", ["megatron-lm", "megatron-bridge", "nemo"])
+@pytest.mark.parametrize("level", ["safe", "all"])
+@pytest.mark.parametrize("routing", ["balanced", "random", "zipf:1"])
+def test_every_layout_is_searched_under_settings_as_fast_and_lean_as_any(
+    job_of, runtime, level, routing
+):
+    options = RuntimeOptions.model_validate({"routing": routing})
+    job = job_of(runtime=runtime).model_copy(update={"options": options})
+    searched, best = searched_and_best(job, level, LayoutTable.of(LAYOUTS))
+    assert searched == pytest.approx(best, rel=1e-12)
+
+
+OTHERS = (
+    *({"dp": 8, "zero_stage": zero} for zero in (0, 1, 2, 3)),
+    *({"dp": 4, "cp": 2, "zero_stage": zero} for zero in (1, 3)),
+    *({"dp": 4, "tp": 2, "zero_stage": zero, "sequence_parallel": True} for zero in (1, 3)),
+    *({"dp": 4, "pp": 2, "zero_stage": zero} for zero in (0, 1)),
+    *({"dp": 4, "pp": 2, "schedule": schedule} for schedule in ("zb-1p", "zb-2p")),
+    {"dp": 4, "pp": 2, "vpp": 3, "schedule": "interleaved", "zero_stage": 1},
+    {"dp": 8, "zero_stage": 3, "offload": {"optimizer": 1.0, "parameters": "cpu"}},
+    *({"dp": 8, "ep": ep, "zero_stage": 3} for ep in (2, 8)),
+)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize(
+    "runtime",
+    ["torchtitan", "nanotron", "megatron-deepspeed", "megatron-zero-bubble", "accelerate"],
+)
+@pytest.mark.parametrize("model", ["small-dense", "small-moe"])
+def test_runtimes_of_their_own_search_every_layout_under_their_best_settings(
+    job_of, runtime, model
+):
+    table = LayoutTable.of([Layout(**one) for one in OTHERS])
+    searched, best = searched_and_best(job_of(model, runtime=runtime), "all", table)
     assert searched == pytest.approx(best, rel=1e-12)
 
 
@@ -143,4 +178,4 @@ def test_every_setting_is_an_option_and_names_its_flag():
         for one in traits.settings:
             options = RuntimeOptions(**{one.name: one.value})
             assert options.arguments()[one.name] == one.text
-            assert one.source.startswith("--")
+            assert one.source.startswith("--") or traits.family != "Megatron Core"

@@ -1,0 +1,69 @@
+"""Options of a run: those a search may choose, those it may not and why, and those a runtime lacks.
+
+An option of `CHOSEN` changes the time of a step and nothing of what it computes. Its values are the
+runtime's default, those it declares as settings, and those a run may state; no other has a price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.spec import Job
+
+CHOSEN: Mapping[str, Callable[[RuntimeTraits], object]] = MappingProxyType(
+    {
+        "cuda_graph": lambda one: one.host.cuda_graph,
+        "overlap_grad_reduce": lambda one: one.sharding.overlaps_gradients,
+        "overlap_param_gather": lambda one: one.sharding.overlaps_parameters,
+        "overlap_tp_comm": lambda one: one.communication.overlaps_tensor_parallel,
+        "overlap_moe_a2a": lambda one: one.experts.overlaps,
+        "moe_dispatcher": lambda one: one.experts.dispatcher,
+        "cp_comm_type": lambda one: one.communication.context_exchange,
+    }
+)
+"""Options that a search may choose, with what a runtime does by default."""
+UNSEARCHED: Mapping[str, str] = MappingProxyType(
+    {
+        "attention": "the kernel that is installed",
+        "dropout": "part of the training",
+        "cross_entropy": "the kernel that is installed, which moves memory alone",
+        "compile": "the software of a run: kernels that a compiler fuses round otherwise",
+        "fp8_recipe": "number format",
+        "gradient_dtype": "number format; Megatron tries it with `--search-options all`",
+        "fp8_param_gather": "number format",
+        "moment_dtype": "number format; Megatron tries it with `--search-options all`",
+        "offload_activation_layers": "its copies are taken as free, so its price is no reason",
+        "liger": "the kernels that are installed",
+        "routing": "what tokens do: no setting of a runtime",
+        "moe_capacity_factor": "part of the training: tokens are dropped",
+        "moe_pad_to_capacity": "part of the training, with moe_capacity_factor",
+        "moe_token_drop_policy": "part of the training, with moe_capacity_factor",
+        "moe_router_padding": "rows that quantized products need, and the kernel decides",
+    }
+)
+"""Options that no search chooses by its price, and why; `--option` states them."""
+
+
+def option_without_price(job: Job, traits: RuntimeTraits) -> str | None:
+    """The first stated value that the runtime does not run with, and what to do; null: none.
+
+    `traits` are those of the runtime without the job's options.
+    """
+    for name in CHOSEN:
+        value = getattr(job.options, name)
+        known = tuple(values_of(name, traits))
+        if value is not None and value not in known:
+            text = job.options.arguments()[name]
+            others = [one for one in dict.fromkeys(known) if isinstance(one, str)]
+            use = f"use {' or '.join(others)}, or " if len(others) > 1 else ""
+            return f"{text}: {traits.name} is not priced with it: {use}leave the option out"
+    return None
+
+
+def values_of(name: str, traits: RuntimeTraits) -> Iterator[object]:
+    """Values of one of the options of `CHOSEN` that a runtime runs with, its default first."""
+    yield CHOSEN[name](traits)
+    yield from (one.value for one in traits.settings if one.name == name)
+    yield from (one.value for one in traits.stated if one.name == name)
