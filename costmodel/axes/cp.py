@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.axes.axis import Axis, Held, Memory, Tried
-from trainplan.costmodel.axes.grid import degrees
+from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.grid import degrees, has_ring, ring_heads
 from trainplan.costmodel.axes.indices import kernel_index
+from trainplan.costmodel.blocks.attention.context import heads_to_cut
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.spec import Job
 
@@ -54,8 +55,7 @@ def cp_heads_divides_cp(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def cp_heads_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
     """Each rank gets whole heads of keys and values; latent attention has as many as queries."""
-    model = job.model
-    heads = model.num_attention_heads if model.mla else model.num_key_value_heads
+    heads = heads_to_cut(job.model)
     return np.asarray((table.cp_heads > 1) & (heads % (table.tp * table.cp_heads) != 0))
 
 
@@ -69,17 +69,13 @@ def cp_heads_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
 def cp_heads_is_in_a_ring(job: Job, table: LayoutTable) -> BoolColumn:
     """Another exchange of all context ranks has no ring to be inside of."""
     other = job.options.cp_comm_type not in (None, "p2p")
-    no_ring = job.model.attention_sinks or job.model.num_sliding_window_layers > 0
-    return np.asarray((table.cp_heads > 1) & (other or no_ring))
+    return np.asarray((table.cp_heads > 1) & (other or not has_ring(job.model)))
 
 
 CP_HEADS = Axis(
     name="cp_heads",
     off=1,
-    search=Held(
-        says="the search does not try cp_heads > 1",
-        why="no published run says what it gains over one way of exchange",
-    ),
+    search=Tried(ring_heads),
     memory=Memory("neither", (), "pieces and heads of attention are as large together"),
     rules=(cp_heads_divides_cp, cp_heads_divides_heads, cp_heads_is_in_a_ring),
 )

@@ -22,7 +22,8 @@ NEMO = replace(
     version="25.04",
     kernels=MEGATRON_BRIDGE.kernels,  # which took NeMo over
     gradients=MEGATRON_BRIDGE.gradients,
-    communication=MEGATRON_BRIDGE.communication,
+    # lightning/pytorch/strategies/megatron_strategy.py, ParallelismConfig has no hierarchy
+    communication=replace(MEGATRON_BRIDGE.communication, heads_in_ring=False),
     # Megatron Core learnt to offload activations later
     offloading=replace(MEGATRON_CORE.offloading, modules=(), choices=no_offloads),
     # fp8_params and cuDNN attention; routing weights as in Megatron Core before 0.12

@@ -1,6 +1,6 @@
 """The grid of candidates: every value of every axis, as a tree of three levels.
 
-    node      tp, cp, pp, dp, ep, etp, micro batch, sequence parallelism
+    node      tp, cp, pp, dp, ep, etp, cp_heads, micro batch, sequence parallelism
     skeleton  node with virtual stages, a schedule that runs them, ZeRO stage and its replicas,
               and what is tiled
     layout    skeleton with a policy: what layers recompute and what is offloaded
@@ -81,6 +81,11 @@ class Space:
     def expert_degrees(self) -> tuple[int, ...]:
         """Values of ep and etp; 1 for a dense model."""
         return grid.expert_degrees(self.job, self.traits)
+
+    @cached_property
+    def ring_heads(self) -> tuple[int, ...]:
+        """Values of cp_heads."""
+        return grid.ring_heads(self.job, self.traits)
 
     @cached_property
     def micro_batches(self) -> tuple[int, ...]:
@@ -165,7 +170,7 @@ class Space:
     @property
     def node_choices(self) -> int:
         """Nodes below one choice of tp, cp, pp, dp."""
-        return len(self.expert_degrees) ** 2 * len(self.micro_batches) * 2
+        return len(self.expert_degrees) ** 2 * len(self.ring_heads) * len(self.micro_batches) * 2
 
     def layouts_below(self, pp: IntColumn) -> IntColumn:
         """Layouts below a node, by its pp."""
@@ -196,7 +201,10 @@ class Space:
         return [axis.codec.listed(value) for value in values if value is not None]
 
 
-NODE_COLUMNS = ("tp", "cp", "pp", "dp", "ep", "etp", "sequence_parallel", "micro_batch_size")
+NODE_COLUMNS = (
+    *("tp", "cp", "pp", "dp", "ep", "etp"),
+    *("cp_heads", "sequence_parallel", "micro_batch_size"),
+)
 STAGING_COLUMNS = (
     "vpp",
     "schedule",
@@ -256,7 +264,8 @@ def nodes(space: Space, rule_filter: RuleFilter) -> Rows:
     rows = Rows(table, space.layouts_below(table.pp) * space.node_choices)
     known, experts = 4, np.array(np.meshgrid(space.expert_degrees, space.expert_degrees))
     rows = rule_filter(rows, (), NODE_COLUMNS[:known])
-    for values in (experts.reshape(2, -1), np.array([[0, 1]]), np.array([space.micro_batches])):
+    others = space.ring_heads, (0, 1), space.micro_batches
+    for values in (experts.reshape(2, -1), *(np.array([one]) for one in others)):
         before, after = NODE_COLUMNS[:known], NODE_COLUMNS[: known + len(values)]
         rows, known = rule_filter(_cross(rows, after[known:], values), before, after), len(after)
     return rows

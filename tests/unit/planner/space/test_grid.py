@@ -2,8 +2,12 @@
 
 import pytest
 
+from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.axes.grid import divisors
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.questions.search import search
 from trainplan.planner.space import Space
+from trainplan.planner.space.grid import RuleFilter, nodes
 
 
 def layers(job, count):
@@ -36,6 +40,33 @@ def test_a_choice_of_degrees_has_experts_micro_batches_and_sequence_parallelism_
     assert space.micro_batches == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
     assert space.node_choices == 4 * 4 * 11 * 2
     assert Space(make_job("small-dense", "1x8:h100-sxm", 24)).node_choices == 11 * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "runtime", "tokens", "values"),
+    [
+        ("llama3.1-8b", "megatron-lm", 32_768, [1, 2, 4, 8]),
+        ("llama3.1-8b", "megatron-lm", 16_384, [1]),
+        ("llama3.1-8b", "torchtitan", 32_768, [1]),
+        ("gpt-oss-20b", "megatron-lm", 32_768, [1]),
+    ],
+)
+def test_heads_are_exchanged_inside_rings_of_long_sequences(
+    make_job, model, runtime, tokens, values
+):
+    """Of 8 key-value heads; a ring has no windows."""
+    job = make_job(model, "1x8:h100-sxm", 1, tokens).model_copy(update={"runtime": runtime})
+    space = Space(job)
+    assert space.axis_values()["cp_heads"] == values
+    found = nodes(space, RuleFilter(job, RULES)).table
+    pairs = {(cp, heads) for cp, heads in zip(found.cp, found.cp_heads, strict=True) if heads > 1}
+    assert pairs == ({(4, 2), (8, 2), (8, 4)} if len(values) > 1 else set())
+
+
+def test_a_search_of_long_sequences_finds_heads_inside_a_ring(make_job):
+    best = search(make_job("llama3.1-8b", "4x8:h100-sxm", 1, 131_072), SearchOptions()).best
+    assert (best.layout.cp, best.layout.cp_heads) == (32, 8)
+    assert best.estimate.step_time_s < 1.4858, "1.5098 without"
 
 
 def test_degrees_split_the_world_in_every_ordered_way(make_job):
