@@ -35,6 +35,7 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.estimates import check, check_model, estimate
 from trainplan.planner.questions.imbalance import imbalance_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
+from trainplan.planner.questions.offload_gain import offload_gain
 from trainplan.planner.questions.offload_notes import check_drives, host_change, offload_notes
 from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import model_notes, setting_notes
@@ -103,6 +104,7 @@ def search(
         *_without_files(job, layout),
         *imbalance_notes(job, layout),
         *offload_notes(layout, plan.best.estimate, measured.profile),
+        *(() if options.only_answer or apart else offload_gain(plan, asked, options, measured)),
         *width_notes(job, layout, plan.best.estimate, measured),
         *notes(job, measured),
     ]

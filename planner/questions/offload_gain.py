@@ -1,0 +1,142 @@
+"""What activations on the host would gain, where the search did not try them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.layouts import IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.costmodel.step.simulate import simulated
+from trainplan.planner.plan import Plan, SearchOptions
+from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space.choices import rules_of_grid
+from trainplan.planner.space.grid import (
+    NODE_COLUMNS,
+    Rows,
+    RuleFilter,
+    memory_policies,
+    skeletons,
+)
+from trainplan.planner.space.offload import fractions_of, legal_offloads, with_fraction
+from trainplan.planner.tree.objective import StepTime
+from trainplan.planner.tree.tasks import PricePolicies, PricingContext
+from trainplan.planner.work.budget import Unlimited
+
+LEAST_GAIN = 0.01
+"""Share of the step from which it is said. Source: assumed."""
+MOST_NODES, MOST_SKELETONS, MOST_SIMULATED = 64, 512, 8
+"""Those of the smallest bounds that are looked at. Source: measured, a tenth of a CPU second."""
+
+
+def offload_gain(
+    plan: Plan, asked: Job, options: SearchOptions, measured: Measured
+) -> tuple[str, ...]:
+    """A sentence on the fastest layout near the plan's that offloads modules; none: no gain.
+
+    Near are the alternatives and layouts of half and double degrees; a whole search may find more.
+    """
+    if not _open(plan, options):
+        return ()
+    job, now = _without_graphs(plan.job, asked), plan.best.estimate.step_time_s
+    machine, traits = machine_for(job, measured), traits_of(job)
+    limit = machine.memory_bytes * (1 - options.memory_margin)
+    context = PricingContext(job, machine, traits, StepTime(), limit)
+    rules = (*legality_rules(job), *rules_of_grid(options.choices))
+    wanted = now * (1 - LEAST_GAIN)
+    near = _near(context, plan, RuleFilter(job, rules), wanted)
+    if not len(near):
+        return ()
+    table, _ = memory_policies(Space(job), near)
+    table = table.take(table.offload_modules != 0)
+    ranges = fractions_of(traits, rules)
+    legal, _ = legal_offloads(job, rules, table, ranges)
+    found = PricePolicies(context, table, ranges, legal, wanted)(Unlimited())
+    rows = _smallest(np.where(found.offload < 0, np.inf, found.bound), MOST_SIMULATED, wanted)
+    if not len(rows):
+        return ()
+    best = with_fraction(table, found.offload).take(rows)
+    seconds = simulated(context.with_table(best), options.memory_margin).step_time_s
+    first = int(np.argmin(seconds))
+    if seconds[first] > wanted:
+        return ()
+    modules = "+".join(best.row(first).offload_modules)
+    gain = 100 * (1 - seconds[first] / now)
+    return (
+        f"activations stay on the GPUs: with {modules} on the host a step is at least {gain:.1f} % "
+        "shorter, search it with `--fix offload_modules=free`; no published run says what the "
+        "copies cost",
+    )
+
+
+def _smallest(bounds: np.ndarray, number: int, wanted: float) -> np.ndarray:
+    """Rows of the smallest bounds that are below what is wanted."""
+    rows = np.argsort(bounds, kind="stable")[:number]
+    return np.asarray(rows[bounds[rows] < wanted])
+
+
+def _open(plan: Plan, options: SearchOptions) -> bool:
+    """Has the runtime modules to offload, and did nobody allow or refuse them?"""
+    job = plan.job
+    offloads = bool(traits_of(job).offloading.choices(job.model))
+    said = job.may_offload_activations or any(
+        one.field == "offload_modules" for one in options.choices
+    )
+    other = plan.certificate.objective.name != "time" or options.trusted
+    return offloads and not said and not other and not is_heterogeneous(job.cluster)
+
+
+def _without_graphs(job: Job, asked: Job) -> Job:
+    """Graphs exclude offload, so those that the search chose go."""
+    options = job.options.model_copy(update={"cuda_graph": asked.options.cuda_graph})
+    return job.model_copy(update={"options": options, "may_offload_activations": True})
+
+
+def _near(
+    context: PricingContext, plan: Plan, rule_filter: RuleFilter, wanted: float
+) -> LayoutTable:
+    """Skeletons near the plan's layouts that may take less than `wanted` seconds.
+
+    Those with the virtual stages of the answer have its split, too.
+    """
+    job, best = context.job, plan.best.layout
+    layouts = LayoutTable.of([one.layout for one in plan.candidates])
+    columns = np.concatenate(
+        [[getattr(layouts, name) for name in NODE_COLUMNS], _moved(job, best)], axis=1
+    )
+    every = np.unique(columns, axis=1)
+    nodes = LayoutTable.of_columns(every.shape[1], dict(zip(NODE_COLUMNS, every, strict=True)))
+    legal = rule_filter(Rows(nodes, np.ones(len(nodes), dtype=np.int64)), (), NODE_COLUMNS).table
+    bound = node_bound_seconds(context.with_table(legal))
+    some = legal.take(_smallest(bound, MOST_NODES, wanted))
+    found = skeletons(Space(job), rule_filter, some).table if len(some) else some
+    if best.stages is not None:
+        alike = found.take((found.pp == best.pp) & (found.vpp == best.vpp))
+        split = objects([stage_specs(one.layers for one in best.stages)] * len(alike))
+        found = LayoutTable.concat([found, alike.replaced(stages=split)])
+    if not len(found):
+        return found
+    return found.take(_smallest(context.price(found).step_seconds, MOST_SKELETONS, wanted))
+
+
+def _moved(job: Job, layout: Layout) -> IntColumn:
+    """Nodes whose degrees are half, equal or double, with micro batches of up to four times."""
+    degrees = ("tp", "cp", "pp", "ep")
+    times = [(0.5, 1.0, 2.0)] * len(degrees) + [(1.0, 2.0, 3.0, 4.0)]
+    moves = np.array(np.meshgrid(*times)).reshape(len(times), -1)
+    own = [getattr(layout, name) for name in (*degrees, "micro_batch_size")]
+    tp, cp, pp, ep, size = moved = np.array(own)[:, None] * moves
+    rest = job.cluster.num_gpus / (tp * cp * pp)
+    whole = np.all(moved % 1 == 0, axis=0) & (rest % 1 == 0)
+    same = {
+        name: np.full(len(rest), getattr(layout, name)) for name in NODE_COLUMNS if name != "dp"
+    }
+    parallel = (tp > 1) & (layout.sequence_parallel or layout.tp == 1)
+    values = {"tp": tp, "cp": cp, "pp": pp, "ep": ep, "micro_batch_size": size, "dp": rest}
+    values = same | values | {"sequence_parallel": parallel}
+    return np.array([values[name][whole] for name in NODE_COLUMNS], dtype=np.int64)
