@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass, field, fields
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from trainplan.costmodel.machine.uncertainty import Interval
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
@@ -142,7 +143,7 @@ class LaneUse:
     """Of the step, if this lane alone were twice as fast."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Estimate:
     """All a layout is expected to cost."""
 
@@ -155,5 +156,28 @@ class Estimate:
     terms: Terms
     memory: Memory
     uncertainty: Interval
-    lanes: tuple[LaneUse, ...] = ()
+    lanes: tuple[LaneUse, ...] = field(default_factory=tuple)
     """Most binding first; empty where nothing is off the GPU, or moved in series."""
+
+    @classmethod
+    def lazy(
+        cls, known: Mapping[str, float], later: Mapping[str, Callable[[Estimate], object]]
+    ) -> Estimate:
+        """One whose other fields are worked out, each once, when they are read."""
+        one = object.__new__(cls)
+        vars(one).update(known, _later=later)
+        return one
+
+    def __reduce__(self) -> tuple[type[Estimate], tuple[object, ...]]:
+        """Stored with all its fields."""
+        return Estimate, tuple(getattr(self, one.name) for one in fields(self))
+
+    if not TYPE_CHECKING:  # a misspelt name stays an error
+
+        def __getattr__(self, name: str) -> object:
+            """A field that was not read before."""
+            later = vars(self).get("_later", {})
+            if name not in later:
+                raise AttributeError(name)
+            value = vars(self)[name] = later[name](self)
+            return value

@@ -12,7 +12,7 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.uncertainty import kind_of_run, step_time_interval
+from trainplan.costmodel.machine.uncertainty import Interval, kind_of_run, step_time_interval
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
@@ -143,20 +143,26 @@ def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) 
     explained = makespans.with_messages + makespans.dp_comm + float(priced.update[row])
     step = float(with_overhead(machine, np.array([explained]))[0])
     flop_per_second = model_flop_per_step(job) / step / machine.num_gpus
-    terms = _terms(priced, row, makespans, step=step, speed=machine.speed)
+    known = {
+        "step_time_s": step,
+        "lower_bound_s": float(priced.step_seconds[row]),
+        "tokens_per_s_per_gpu": real_tokens_per_step(job.training) / step / machine.num_gpus,
+        "tflops_per_gpu": flop_per_second / TERA,
+        "mfu": flop_per_second / _mean_peak(machine),
+    }
+    later = {
+        "terms": lambda _: _terms(priced, row, makespans, step=step, speed=machine.speed),
+        "memory": lambda _: _memory(priced, row, margin, step),
+        "uncertainty": lambda one: _interval(priced, row, one),
+        "lanes": lambda _: tuple(_in_step(machine, use) for use in lane_uses(priced, row)),
+    }
+    return Estimate.lazy(known, later)
+
+
+def _interval(priced: Priced, row: int, one: Estimate) -> Interval:
     stage, graph = int(priced.table.zero_stage[row]), priced.traits.host.cuda_graph
-    kind = kind_of_run(job, graph, stage, terms.host / step)
-    return Estimate(
-        step_time_s=step,
-        lower_bound_s=float(priced.step_seconds[row]),
-        tokens_per_s_per_gpu=real_tokens_per_step(job.training) / step / machine.num_gpus,
-        tflops_per_gpu=flop_per_second / TERA,
-        mfu=flop_per_second / _mean_peak(machine),
-        terms=terms,
-        memory=_memory(priced, row, margin, step),
-        uncertainty=step_time_interval(job, machine, step, kind),
-        lanes=tuple(_in_step(machine, use) for use in lane_uses(priced, row)),
-    )
+    kind = kind_of_run(priced.job, graph, stage, one.terms.host / one.step_time_s)
+    return step_time_interval(priced.job, priced.machine, one.step_time_s, kind)
 
 
 def _mean_peak(machine: Machine) -> float:

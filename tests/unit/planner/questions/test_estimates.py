@@ -1,6 +1,8 @@
 """Estimates of one layout and of many."""
 
+import copy
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from trainplan import planner
 from trainplan.cli.main import run
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.step import simulate
 from trainplan.planner.questions import estimates
 
 JOBS = {
@@ -29,6 +33,20 @@ def test_one_by_one_is_as_in_a_batch_to_the_last_digit(make_job, legal_table, na
     assert batch.step_time_s.tolist() == [one.step_time_s for one in alone]
     assert batch.peak_reserved_bytes.tolist() == [one.memory.peak_reserved_bytes for one in alone]
     assert batch.fits.tolist() == [one.memory.fits for one in alone]
+
+
+def test_what_nobody_reads_of_an_estimate_is_not_worked_out(make_job, monkeypatch):
+    job, layout = make_job(*JOBS["dense"]), Layout(dp=16, offload=OffloadSpec(optimizer=0.5))
+    calls, works = [], simulate.lane_uses
+    monkeypatch.setattr(simulate, "lane_uses", lambda *row: calls.append(row) or works(*row))
+    found = planner.estimate(job, layout)
+    assert found.memory.fits
+    assert len(calls) == 0
+    assert len(found.lanes) == len(found.lanes) > 1
+    assert len(calls) == 1
+    assert pickle.loads(pickle.dumps(found)) == copy.copy(found) == found
+    with pytest.raises(AttributeError, match="term"):
+        _ = found.term
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-1p", "zb-2p"])
