@@ -23,7 +23,7 @@ from trainplan.costmodel.blocks.accumulation import (
 from trainplan.costmodel.blocks.attention.core import all_but_projections
 from trainplan.costmodel.blocks.attention.packed import waiting_columns
 from trainplan.costmodel.blocks.block import Block
-from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
+from trainplan.costmodel.blocks.candidates import Candidates, of_kinds
 from trainplan.costmodel.blocks.embedding_and_head import (
     embedding_passes,
     head_passes,
@@ -41,6 +41,7 @@ from trainplan.costmodel.blocks.measured_layers import (
     scaled,
     scaled_module,
 )
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.mixers import MIXER_PARTS
 from trainplan.costmodel.blocks.parts import (
     Module,
@@ -117,7 +118,7 @@ def distinct_keys(
     return candidates.take(first), key
 
 
-@remembered(" ".join(KEY), _beside)
+@remembered
 def blocks(keys: Candidates) -> Blocks:
     """Price every kind of block of the model for each key."""
     columns = shapes(keys)

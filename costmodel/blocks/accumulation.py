@@ -33,10 +33,9 @@ def product_bytes(job: Job, traits: RuntimeTraits) -> int:
 
 def counted_microbatches(candidates: Candidates) -> IntColumn:
     """Micro batches of a step, at least 1, where `added_bytes` depends on them; else 0."""
-    return (
-        np.maximum(1, num_microbatches(candidates.job, candidates.table))
-        * candidates.traits.gradients.added_apart
-    )
+    if not candidates.traits.gradients.added_apart:
+        return np.zeros(len(candidates.table), dtype=np.int64)
+    return np.maximum(1, num_microbatches(candidates.job, candidates.table))
 
 
 def added_bytes(candidates: Candidates) -> FloatColumn:
@@ -80,9 +79,9 @@ def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     Source: `Gradients.added_apart`; under a pipeline `whole_under_pipeline`, and
     autograd adds where nothing is sharded.
     """
-    return np.asarray(
-        traits.gradients.added_apart | (traits.sharding.whole_under_pipeline & (table.pp > 1))
-    )
+    if traits.gradients.added_apart or not traits.sharding.whole_under_pipeline:
+        return np.full(len(table), traits.gradients.added_apart)
+    return np.asarray(table.pp > 1)
 
 
 def layer_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:

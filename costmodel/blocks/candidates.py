@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Generic, TypeVar
 
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
@@ -74,54 +72,3 @@ def of_kinds(candidates: Candidates) -> tuple[Candidates, ...]:
 def context_of(job: Job, machine: Machine) -> Context:
     """A job on a machine, in the runtime that it names."""
     return Context(job, machine, traits_of(job))
-
-
-T = TypeVar("T")
-REMEMBERED = 4096
-"""Answers kept of every formula; some kB each."""
-
-
-@dataclass(frozen=True, slots=True)
-class _OneRow(Generic[T]):
-    """A formula of one row: its context and the values it reads, and how to work it out."""
-
-    shared: tuple[Identical[object], ...]
-    values: tuple[object, ...]
-    formula: Callable[[Candidates], T]
-    candidates: Candidates = field(compare=False)
-
-
-def no_columns(candidates: Candidates) -> tuple[IntColumn, ...]:
-    """None beside those of the table."""
-    return ()
-
-
-def remembered(
-    columns: str, beside: Callable[[Candidates], tuple[IntColumn, ...]] = no_columns
-) -> Callable[[Callable[[Candidates], T]], Callable[[Candidates], T]]:
-    """Keep what a formula says of one row, for layouts that come one by one.
-
-    `columns` is a blank-separated list of all it reads but what `beside` makes of others. A table
-    of many rows costs the same numpy calls as one row, so there nothing is looked up. The answers
-    are shared: nobody writes to them.
-    """
-    names = columns.split()
-
-    def wrap(formula: Callable[[Candidates], T]) -> Callable[[Candidates], T]:
-        @lru_cache(maxsize=REMEMBERED)
-        def known(row: _OneRow[T]) -> T:
-            return formula(row.candidates)
-
-        def found(candidates: Candidates) -> T:
-            table = candidates.table
-            if len(table) != 1:
-                return formula(candidates)
-            shared = tuple(map(Identical, candidates.shared))
-            read = (*(getattr(table, name) for name in names), *beside(candidates))
-            values = tuple(column.item() for column in read)
-            return known(_OneRow(shared, values, formula, candidates.with_table(table)))
-
-        found.__doc__ = formula.__doc__
-        return found
-
-    return wrap

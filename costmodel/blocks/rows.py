@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.blocks import KEY, Blocks, blocks, distinct_keys
+from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.attention.kept import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
 from trainplan.costmodel.blocks.block import Block
-from trainplan.costmodel.blocks.candidates import Candidates, of_kinds, remembered
+from trainplan.costmodel.blocks.candidates import Candidates, of_kinds
 from trainplan.costmodel.blocks.feed_forward.routing import loads
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, offloads, recomputes
@@ -50,7 +51,7 @@ def layer_copies(keys: Candidates, *, key: IntColumn, table: LayoutTable) -> tup
     return tuple(_chosen(_modules(kind), key, table) for kind in kinds)
 
 
-@remembered(" ".join(KEY))
+@remembered
 def _modules(keys: Candidates) -> tuple[Offloadable, ...]:
     """What a layer of a model with one kind may offload."""
     columns, model = shapes(keys), keys.job.model

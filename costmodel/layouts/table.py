@@ -28,6 +28,7 @@ IntColumn = NDArray[np.int64]
 FloatColumn = NDArray[np.float64]
 BoolColumn = NDArray[np.bool_]
 ObjectColumn = NDArray[np.object_]
+Column = IntColumn | FloatColumn | ObjectColumn
 
 # Matrices by their axes, in the order of their names. A row is a candidate, a class some ranks that
 # are alike, a group a node group, a kind one of blocks, a boundary lies between two stages.
@@ -144,7 +145,7 @@ class LayoutTable:
         starts = range(0, len(self), most)
         return [self.take(np.arange(s, min(s + most, len(self)))) for s in starts]
 
-    def replaced(self, **columns: IntColumn | FloatColumn | ObjectColumn) -> LayoutTable:
+    def replaced(self, **columns: Column) -> LayoutTable:
         """The same rows with some columns replaced."""
         same = {f.name: getattr(self, f.name) for f in fields(self)}
         return LayoutTable(**{**same, **columns})

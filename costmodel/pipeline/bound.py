@@ -12,8 +12,9 @@ from operator import attrgetter
 import numpy as np
 
 from trainplan.costmodel.blocks.block import Block
-from trainplan.costmodel.blocks.candidates import Candidates, remembered
+from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import Rows
@@ -93,7 +94,7 @@ class RowSeconds:
         return *self.layers, self.embedding, self.head, self.mtp
 
 
-@remembered("tp cp dp pp")
+@remembered
 def table_sum_seconds(candidates: Candidates) -> FloatColumn:
     """Seconds in which ranks with a copy of the token table add up its gradients, of each row.
 

@@ -15,7 +15,8 @@ from itertools import repeat
 import numpy as np
 
 from trainplan.costmodel.blocks import Blocks
-from trainplan.costmodel.blocks.candidates import Candidates, remembered
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.rows import Copies, RowBlocks, row_blocks
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import message_seconds
@@ -182,9 +183,7 @@ def with_lanes_run(priced: Priced) -> Priced:
     return replace(priced, offload=np.where(moving, seconds, priced.offload))
 
 
-@remembered(
-    "schedule pp vpp dp micro_batch_size recompute recompute_method recompute_num_layers stages"
-)
+@remembered
 def _every_rank(candidates: Candidates) -> Ranks:
     """Coefficients of every rank, none merged."""
     return ranks_of(candidates.job, candidates.table, merged=False)
@@ -312,7 +311,7 @@ def without_overhead(machine: Machine, seconds: float) -> float:
     return float((seconds - nothing) / (one - nothing))
 
 
-@remembered("tp cp dp pp sequence_parallel micro_batch_size")
+@remembered
 def p2p_seconds(candidates: Candidates) -> FloatColumn:
     """Seconds of one activation between neighbouring pipeline ranks, gathered where it was cut.
 
@@ -329,7 +328,7 @@ def p2p_seconds(candidates: Candidates) -> FloatColumn:
     return np.asarray(sent + cut * collective_seconds(machine, "all_gather", whole, links))
 
 
-@remembered("tp cp dp pp sequence_parallel micro_batch_size")
+@remembered
 def message_seconds_of(candidates: Candidates) -> FloatColumn:
     """Seconds in which one activation, or a rank's slice of it, is on its way.
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates, remembered
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.comm.collectives import (
     Rate,
@@ -248,16 +249,12 @@ def exposed_seconds(makespan: Rows, ends: ClassRows, traffic: ClassRows) -> Rows
     return np.asarray(np.maximum(0.0, (ends + traffic).max(axis=0) - makespan))
 
 
-RATE_COLUMNS = "tp cp dp ep etp dp_replicate zero_stage vpp"
-"""What the price of a byte of weights or gradients depends on."""
-
-
-@remembered(RATE_COLUMNS)
+@remembered
 def _dense_rates(candidates: Candidates) -> tuple[Rate, Rate, Copies]:
     return _step_rates(candidates, state_groups(candidates.machine, candidates.table)[0])
 
 
-@remembered(RATE_COLUMNS)
+@remembered
 def _expert_rates(candidates: Candidates) -> tuple[Rate, Rate, Copies]:
     return _step_rates(candidates, state_groups(candidates.machine, candidates.table)[1])
 

@@ -1,0 +1,112 @@
+"""Answers of formulas of one layout, for layouts that come one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import FIELDS, Column
+
+T = TypeVar("T")
+P = ParamSpec("P")
+REMEMBERED = 4096
+"""Answers kept of every formula; some kB each."""
+
+
+class _Read(LayoutTable):
+    """A table of one row that knows which of its columns were read."""
+
+    __slots__ = ("columns", "source")
+    columns: list[str] | None
+    """In the order in which they were first read; none when nobody may read any more."""
+    source: LayoutTable
+
+    def __init__(self, source: LayoutTable, **own: Column) -> None:
+        fields: dict[str, object] = {"source": source, "columns": [], **own}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Column:
+        """A column that was not read before."""
+        if name not in FIELDS:
+            raise AttributeError(name)
+        if self.columns is None:
+            raise TypeError(f"{name} is read of a layout whose answer is remembered")
+        self.columns.append(name)
+        value = cast("Column", getattr(self.source, name))
+        object.__setattr__(self, name, value)
+        return value
+
+    def __len__(self) -> int:
+        return 1
+
+    def closed(self) -> list[str]:
+        """The columns that were read; nobody may read others any more."""
+        read = self.columns or []
+        object.__setattr__(self, "columns", None)
+        return read
+
+    def replaced(self, **columns: Column) -> LayoutTable:
+        """The same row with some columns replaced; what is read of the others is read here."""
+        return _Read(self, **columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """Answers of a formula by the values of a column that it reads."""
+
+    column: str
+    by_value: dict[Any, _Branch | _Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a formula says, and the objects that it is known by: none other takes their place."""
+
+    of: object
+    known_by: tuple[object, ...]
+
+
+def remembered(
+    formula: Callable[Concatenate[Candidates, P], T],
+) -> Callable[Concatenate[Candidates, P], T]:
+    """Keep what a formula says of one row, for layouts that come one by one.
+
+    An answer depends on the columns that were read for it, whichever these are, and on the
+    identity of the other arguments. A table of many rows costs the same numpy calls as one row, so
+    there nothing is looked up. Answers are shared: nobody writes to them, and none keeps its table.
+    """
+    answers: dict[Any, _Branch | _Answer] = {}
+    number = count()
+
+    def found(candidates: Candidates, /, *others: P.args, **named: P.kwargs) -> T:
+        table = candidates.table
+        if len(table) != 1 or named:
+            return formula(candidates, *others, **named)
+        known_by = (*candidates.shared, *others)
+        key = tuple(map(id, known_by))
+        at = answers.get(key)
+        while isinstance(at, _Branch):
+            at = at.by_value.get(getattr(table, at.column).item())
+        if at is not None:
+            return cast("T", at.of)
+        read = _Read(table)
+        answer = formula(candidates.with_table(read), *others, **named)
+        if next(number) % REMEMBERED == 0:
+            answers.clear()
+        place: dict[Any, _Branch | _Answer] = answers
+        value: object = key
+        for column in read.closed():
+            branch = place.setdefault(value, _Branch(column, {}))
+            assert isinstance(branch, _Branch)
+            assert branch.column == column
+            place, value = branch.by_value, getattr(table, column).item()
+        place[value] = _Answer(answer, known_by)
+        return answer
+
+    found.__doc__ = formula.__doc__
+    return found
