@@ -122,7 +122,7 @@ def distinct_keys(
 def blocks(keys: Candidates) -> Blocks:
     """Price every kind of block of the model for each key."""
     columns = shapes(keys)
-    layers = tuple(_layer_at_level(_of_kind(columns, kind)) for kind in of_kinds(keys))
+    layers = tuple(_layer_at_level(keys, kind) for kind in range(len(keys.job.model.kinds)))
     head = _end_at_level(columns, head=True)
     layer_input = columns.storage * columns.tokens * keys.job.model.hidden_size
     return Blocks(
@@ -135,22 +135,35 @@ def blocks(keys: Candidates) -> Blocks:
     )
 
 
-def _of_kind(columns: Shapes, kind: Candidates) -> Shapes:
+def _of_kind(keys: Candidates, kind: int) -> Shapes:
     """The columns of a layer of that kind, whose products may multiply in 16 bits."""
+    columns, job = shapes(keys), of_kinds(keys)[kind].job
     machine = columns.machine
-    if columns.job.training.casts and not kind.job.training.casts:
+    if columns.job.training.casts and not job.training.casts:
         machine = replace(machine, linear=machine.half)
-    return replace(columns, job=kind.job, machine=machine)
+    return replace(columns, job=job, machine=machine)
 
 
-def _layer_of_kind(columns: Shapes) -> Block:
+@remembered
+def _mixer(keys: Candidates, kind: int) -> Part:
+    """What mixes tokens in a layer of that kind: it knows nothing of experts."""
+    return _mixer_part(_of_kind(keys, kind))
+
+
+def _mixer_part(columns: Shapes) -> Part:
+    model = columns.job.model
+    base = columns if model.trained is None else with_frozen_weights(columns)
+    return MIXER_PARTS[model.mixer](base)
+
+
+def _layer_of_kind(columns: Shapes, mixer: Part | None = None) -> Block:
     """A layer of a model with one kind."""
     model = columns.job.model
     experts = model.feed_forward == "moe"
     latent = model.mla is not None and model.mixer in ATTENTIONS
     norms, launches = norm_module(columns, experts + latent), layer_launches(columns)
     base = columns if model.trained is None else with_frozen_weights(columns)
-    first, second, width = MIXER_PARTS[model.mixer](base), None, model.intermediate_size
+    first, second, width = mixer or _mixer_part(columns), None, model.intermediate_size
     if model.feed_forward != "none":
         second = moe_part(base) if experts else mlp_part(base, width, "mlp")
     if model.trained is None:
@@ -165,9 +178,14 @@ def _layer_of_kind(columns: Shapes) -> Block:
     return block if model.trained.passes_gradient else block.forward_alone()
 
 
-def _layer_at_level(columns: Shapes) -> Block:
+@remembered
+def _layer_at_level(keys: Candidates, kind: int) -> Block:
     """A layer of a model with one kind, at the level of those that were measured, if any were."""
-    block, moe = _layer_of_kind(columns), columns.job.model.feed_forward == "moe"
+    columns = _of_kind(keys, kind)
+    block, moe = (
+        _layer_of_kind(columns, _mixer(keys, kind)),
+        columns.job.model.feed_forward == "moe",
+    )
     if not columns.machine.layers or not _measured(columns.job.model):
         return block
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from operator import add, attrgetter, sub
+from typing import Any
 
 import numpy as np
 
 from trainplan.costmodel.blocks.accumulation import added_bytes, product_bytes, table_added_bytes
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.casts import CAST_BYTES
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import Machine
@@ -183,7 +185,13 @@ class Shapes(Candidates):
 
 
 def shapes(candidates: Candidates) -> Shapes:
-    """Prepare the shared columns.
+    """Layouts with the columns that every part needs."""
+    return Shapes(*candidates.shared, candidates.table, **_columns(candidates))
+
+
+@remembered
+def _columns(candidates: Candidates) -> dict[str, Any]:
+    """Fields of `Shapes`.
 
     Source: Korthikanti et al., arXiv:2205.05198, section 4.2.2: an all-reduce becomes an
     all-gather and a reduce-scatter of the same tensor under sequence parallelism. The gathered
@@ -212,21 +220,19 @@ def shapes(candidates: Candidates) -> Shapes:
     copied = tensor * ~overlapped + gathered * (table.micro_batch_size > 1) * (whole | ~overlapped)
     copied = copied * (parallel & (table.tp > 1)) * traits.communication.reorders_sequences
     copies = elementwise_seconds(machine, 2.0 * copied)
-    return Shapes(
-        *candidates.shared,
-        table,
-        tokens=tokens,
-        residual_shards=np.where(parallel, table.tp, 1).astype(np.float64),
-        tp_exchange=np.where(parallel, gather * gather_exposed + scatter * exposed, reduce)
+    return {
+        "tokens": tokens,
+        "residual_shards": np.where(parallel, table.tp, 1).astype(np.float64),
+        "tp_exchange": np.where(parallel, gather * gather_exposed + scatter * exposed, reduce)
         + copies,
-        tp_regather=np.where(again, gather, 0.0)
+        "tp_regather": np.where(again, gather, 0.0)
         * gather_exposed
         * machine.constants.regather_exposed,
-        tp_exposed=exposed,
-        gather_exposed=gather_exposed,
-        added_bytes=added_bytes(candidates),
-        table_added_bytes=table_added_bytes(job, traits),
-    )
+        "tp_exposed": exposed,
+        "gather_exposed": gather_exposed,
+        "added_bytes": added_bytes(candidates),
+        "table_added_bytes": table_added_bytes(job, traits),
+    }
 
 
 def scales_rows(candidates: Candidates) -> bool:
