@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from operator import add, attrgetter, sub
 from typing import Any
 
@@ -19,7 +20,7 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import elementwise_seconds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PassSeconds:
     """Seconds of one pass of one micro batch, by term."""
 
@@ -32,7 +33,7 @@ class PassSeconds:
     host: FloatColumn
     """Time the GPU waits for the host to launch work."""
 
-    @property
+    @cached_property
     def total(self) -> FloatColumn:
         """All terms: they run one after the other.
 

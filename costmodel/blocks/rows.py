@@ -154,6 +154,7 @@ class RowBlocks:
         return np.asarray(np.max([bytes_of(layer) for layer in self.layers], axis=0))
 
 
+@remembered
 def row_blocks(candidates: Candidates) -> RowBlocks:
     """Price every distinct block once and gather it by row."""
     table = candidates.table

@@ -11,6 +11,7 @@ from trainplan.costmodel.base import GIB
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.casts import cast_weight_bytes
 from trainplan.costmodel.blocks.embedding_and_head import embedding_kept_bytes
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, num_microbatches
 from trainplan.costmodel.layouts.table import NONE, ClassRows, Rows
@@ -160,6 +161,13 @@ class MemoryTable:
         return np.asarray((self.used <= memory_bytes) & self.off_device.fits())
 
 
+@remembered
+def _tokens(candidates: Candidates) -> FloatColumn:
+    """Tokens of one micro batch on one context-parallel rank."""
+    table = candidates.table
+    return table.micro_batch_size * candidates.job.training.seq_length / table.cp
+
+
 def rank_memory(
     candidates: Candidates,
     blocks: RowBlocks,
@@ -171,7 +179,7 @@ def rank_memory(
     """Peak memory of each rank class."""
     job, traits, table = candidates.job, candidates.traits, candidates.table
     dense, expert = shard_ranks(table), expert_shard_ranks(table)
-    tokens = table.micro_batch_size * job.training.seq_length / table.cp
+    tokens = _tokens(candidates)
     own = held.with_gradients
     moment = np.maximum(
         ranks.head * head_bytes(candidates, tokens),

@@ -11,6 +11,7 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab, projected_share
 from trainplan.costmodel.blocks.feed_forward.routing import loads
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
 from trainplan.costmodel.blocks.tiles import loss_share
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatches
@@ -144,6 +145,7 @@ with convert_to_f32; counted in tests/oracles/test_ring_attention.py.
 """
 
 
+@remembered
 def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     """Logits, their fp32 copy and gradient while the loss runs, of all tokens or of one tile.
 
@@ -162,6 +164,7 @@ def head_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     return np.asarray(loss + final_norm_bytes(job, traits, tokens))
 
 
+@remembered
 def waiting_loss_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     """What last norm, head and loss keep of micro batches that wait for their backward pass.
 
@@ -181,6 +184,7 @@ def waiting_loss_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColu
     return np.asarray(waiting * tokens * (logits + normed))
 
 
+@remembered
 def layer_backward_bytes(candidates: Candidates, tokens: FloatColumn) -> FloatColumn:
     """Largest gradient inside a layer, and the gathered layer input under sequence parallelism.
 

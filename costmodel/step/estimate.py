@@ -121,7 +121,7 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     job, machine, table = candidates.job, candidates.machine, candidates.table
     gathered = row_blocks(candidates)
     ranks = ranks_of(job, table) if merged else _every_rank(candidates)
-    params = held_params(job, table)
+    params = _params(candidates)
     held = rank_params(ranks, params)
     updated = updated_params(table, held)
     microbatches = num_microbatches(job, table)
@@ -181,6 +181,12 @@ def with_lanes_run(priced: Priced) -> Priced:
         return priced
     seconds = lanes_seconds(priced, LONGEST_PATH)
     return replace(priced, offload=np.where(moving, seconds, priced.offload))
+
+
+@remembered
+def _params(candidates: Candidates) -> BlockParams:
+    """Parameters of every kind of block on one rank."""
+    return held_params(candidates.job, candidates.table)
 
 
 @remembered

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from trainplan.costmodel.base import TERA
+from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.lengths import real_tokens_per_step
@@ -16,6 +18,7 @@ from trainplan.costmodel.machine.uncertainty import Interval, kind_of_run, step_
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
+from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import Priced, price, with_lanes_run, with_overhead
 from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,
@@ -142,11 +145,12 @@ def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) 
     job, machine = priced.job, priced.machine
     explained = makespans.with_messages + makespans.dp_comm + float(priced.update[row])
     step = float(with_overhead(machine, np.array([explained]))[0])
-    flop_per_second = model_flop_per_step(job) / step / machine.num_gpus
+    tokens, flop = _counts(Identical(job))
+    flop_per_second = flop / step / machine.num_gpus
     known = {
         "step_time_s": step,
         "lower_bound_s": float(priced.step_seconds[row]),
-        "tokens_per_s_per_gpu": real_tokens_per_step(job.training) / step / machine.num_gpus,
+        "tokens_per_s_per_gpu": tokens / step / machine.num_gpus,
         "tflops_per_gpu": flop_per_second / TERA,
         "mfu": flop_per_second / _mean_peak(machine),
     }
@@ -157,6 +161,12 @@ def _estimate(priced: Priced, row: int, *, makespans: Makespans, margin: float) 
         "lanes": lambda _: tuple(_in_step(machine, use) for use in lane_uses(priced, row)),
     }
     return Estimate.lazy(known, later)
+
+
+@lru_cache(maxsize=64)
+def _counts(job: Identical[Job]) -> tuple[int, float]:
+    """Tokens and FLOPs of a step."""
+    return real_tokens_per_step(job.of.training), model_flop_per_step(job.of)
 
 
 def _interval(priced: Priced, row: int, one: Estimate) -> Interval:

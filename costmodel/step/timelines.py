@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts.table import RowRanks, stage_codes
 from trainplan.costmodel.pipeline.stages import decoder_of, recomputed_layers, stage_layers
@@ -137,25 +139,33 @@ def virtual_stage_seconds(priced: Priced, rows: IntColumn) -> StageSeconds:
     Source: blocks of a stage follow one another, so its passes are sums over kinds of the number of
     blocks times their seconds; recomputed layers repeat theirs backward.
     """
-    table = priced.table.take(rows)
+    table = priced.table if len(priced.table) == 1 else priced.table.take(rows)
     number = int(table.pp[0] * table.vpp[0])
     codes, splits = stage_codes(table)
     forward, backward, weight = np.zeros((3, len(rows), number))
-    for code, split in enumerate(splits):
+    for code in range(len(splits)):
         some = np.flatnonzero(codes == code)
         if not len(some):
             continue
-        decoder = decoder_of(priced.job, split)
-        stages = stage_layers(decoder, number)
-        repeated = recomputed_layers(decoder, stages, table.take(some))
-        recompute_forward = (*repeated, *np.zeros((3, 1), dtype=np.int64))
-        for block, count, more in zip(
-            priced.seconds.by_kind, stages.by_kind, recompute_forward, strict=True
-        ):
-            here = block.take(rows[some])
-            forward[some] += here.forward[:, None] * count
-            backward[some] += (
-                here.backward[:, None] * count + here.recompute_forward[:, None] * more
-            )
-            weight[some] += here.weight[:, None] * count
+        alike = priced.with_table(table if len(some) == len(table) else table.take(some))
+        here = rows[some]
+        for block, (count, more) in zip(priced.seconds.by_kind, _blocks_of(alike), strict=True):
+            again = block.recompute_forward[here, None] * more
+            forward[some] += block.forward[here, None] * count
+            backward[some] += block.backward[here, None] * count + again
+            weight[some] += block.weight[here, None] * count
     return StageSeconds(forward, backward, weight)
+
+
+@remembered
+def _blocks_of(candidates: Candidates) -> list[tuple[IntColumn, IntColumn]]:
+    """Of each kind, the blocks of every virtual stage, and those whose forward pass is repeated.
+
+    Rows have one split in as many stages.
+    """
+    table = candidates.table
+    decoder = decoder_of(candidates.job, table.stages[0])
+    stages = stage_layers(decoder, int(table.pp[0] * table.vpp[0]))
+    repeated = recomputed_layers(decoder, stages, table)
+    again = (*repeated, *np.zeros((3, 1), dtype=np.int64))
+    return list(zip(stages.by_kind, again, strict=True))

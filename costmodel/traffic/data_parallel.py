@@ -17,7 +17,7 @@ from trainplan.costmodel.comm.collectives import (
     only,
 )
 from trainplan.costmodel.comm.topology import Group
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable, distinct
+from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from trainplan.costmodel.layouts.table import ClassRows, Rows
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.machine.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
@@ -146,7 +146,34 @@ class StateGroups:
     """Ranks that hold the same shard under HSDP; one rank without it."""
     shards: FloatColumn
 
-    def reduction(self, machine: Machine, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
+    def wires(self, machine: Machine) -> Wires:
+        """Price of every collective of these states."""
+        return Wires(
+            scatter=collective_rate(machine, "reduce_scatter", self.shard),
+            across=collective_rate(machine, "all_reduce", self.replica),
+            together=collective_rate(machine, "all_reduce", self.shard),
+            gather=collective_rate(machine, "all_gather", self.shard),
+            shards=self.shards,
+            ranks=self.shards * self.replica.size,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """Collectives of one sort of states."""
+
+    scatter: Rate
+    """Of gradients to the ranks that share a copy."""
+    across: Rate
+    """Sums of the same shard in all replicas."""
+    together: Rate
+    """Sums of whole gradients of the ranks that share a copy."""
+    gather: Rate
+    shards: FloatColumn
+    ranks: FloatColumn
+    """All that sum one gradient."""
+
+    def reduction(self, *, sharded: BoolColumn, whole: BoolColumn) -> Rate:
         """Price of reducing a gradient: scattered and then summed over replicas, or summed whole.
 
         Scatter and sum use other links and run for different layers at one time, so the slower
@@ -154,11 +181,9 @@ class StateGroups:
         shards in groups.
         Source: Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 3.2.2 (hybrid sharding).
         """
-        scatter = only(sharded, collective_rate(machine, "reduce_scatter", self.shard))
-        across = collective_rate(machine, "all_reduce", self.replica).of_part(self.shards)
-        together = collective_rate(machine, "all_reduce", self.shard)
-        both = together.beside(collective_rate(machine, "all_reduce", self.replica))
-        return choose(whole, both, scatter.beside(only(sharded, across)))
+        scatter = only(sharded, self.scatter)
+        across = only(sharded, self.across.of_part(self.shards))
+        return choose(whole, self.together.beside(self.across), scatter.beside(across))
 
 
 def gradient_message_bytes(machine: Machine, traits: RuntimeTraits) -> int:
@@ -173,20 +198,34 @@ def state_groups(machine: Machine, table: LayoutTable) -> tuple[StateGroups, Sta
     Ranks of one shard group are neighbours, replicas of a shard lie furthest apart.
     Source: Megatron-LM parallel_state.py: dp-cp group at stride tp, expert dp at stride etp ep.
     """
-    experts = np.maximum(1, table.tp * table.cp * table.dp // (table.etp * table.ep))
-    sorts = ((table.dp * table.cp, table.tp), (experts, table.etp * table.ep))
-    replicas = np.where(table.zero_stage == 0, 1, table.dp_replicate)
-    result = []
-    for ranks, stride in sorts:
-        shards = np.maximum(1, ranks // replicas)
-        result.append(
-            StateGroups(
-                shard=group(machine, shards, stride),
-                replica=group(machine, ranks // shards, stride * shards),
-                shards=shards.astype(np.float64),
-            )
-        )
-    return result[0], result[1]
+    dense, experts = _dense_ranks(table), _expert_ranks(table)
+    return _state_group(machine, table, dense), _state_group(machine, table, experts)
+
+
+def _dense_ranks(table: LayoutTable) -> tuple[IntColumn, IntColumn]:
+    """Ranks with the same dense states, and their stride. Source: as `state_groups`."""
+    return table.dp * table.cp, table.tp
+
+
+def _expert_ranks(table: LayoutTable) -> tuple[IntColumn, IntColumn]:
+    """Ranks with the same expert states, and their stride. Source: as `state_groups`."""
+    stride = table.etp * table.ep
+    return np.maximum(1, table.tp * table.cp * table.dp // stride), stride
+
+
+def _state_group(
+    machine: Machine, table: LayoutTable, same: tuple[IntColumn, IntColumn]
+) -> StateGroups:
+    """Communicators of ranks with the same states, at their stride."""
+    (ranks, stride), replicas = same, table.dp_replicate
+    if (replicas > 1).any():
+        replicas = np.where(table.zero_stage == 0, 1, replicas)
+    shards = np.maximum(1, ranks // replicas)
+    return StateGroups(
+        shard=group(machine, shards, stride),
+        replica=group(machine, ranks // shards, stride * shards),
+        shards=shards.astype(np.float64),
+    )
 
 
 def step_traffic_seconds(
@@ -250,31 +289,44 @@ def exposed_seconds(makespan: Rows, ends: ClassRows, traffic: ClassRows) -> Rows
 
 
 @remembered
+def dense_wires(candidates: Candidates) -> Wires:
+    """Collectives of dense states. Source: as `state_groups`."""
+    machine, table = candidates.machine, candidates.table
+    return _state_group(machine, table, _dense_ranks(table)).wires(machine)
+
+
+@remembered
+def expert_wires(candidates: Candidates) -> Wires:
+    """Collectives of expert states. Source: as `state_groups`."""
+    machine, table = candidates.machine, candidates.table
+    return _state_group(machine, table, _expert_ranks(table)).wires(machine)
+
+
+@remembered
 def _dense_rates(candidates: Candidates) -> tuple[Rate, Rate, Copies]:
-    return _step_rates(candidates, state_groups(candidates.machine, candidates.table)[0])
+    return _step_rates(candidates, dense_wires(candidates))
 
 
 @remembered
 def _expert_rates(candidates: Candidates) -> tuple[Rate, Rate, Copies]:
-    return _step_rates(candidates, state_groups(candidates.machine, candidates.table)[1])
+    return _step_rates(candidates, expert_wires(candidates))
 
 
-def _step_rates(candidates: Candidates, links: StateGroups) -> tuple[Rate, Rate, Copies]:
+def _step_rates(candidates: Candidates, wires: Wires) -> tuple[Rate, Rate, Copies]:
     """Price of the gradient reduction and of the parameter gather that each row's stage pays.
 
     With the copies around them.
 
     Source: `Sharding.whole_stages`; each virtual stage of a rank is one call of either.
     """
-    machine, traits, table = candidates.machine, candidates.traits, candidates.table
+    traits, table = candidates.traits, candidates.table
     replicated, sharded = table.zero_stage == 0, table.zero_stage == 1
     gathers = sharded | ((table.zero_stage == 2) & (not traits.sharding.gathers_every_pass))
     whole = replicated | (sharded & traits.sharding.reduces_whole_gradients)
-    reduction = links.reduction(machine, sharded=sharded, whole=whole)
-    gathering = only(gathers, collective_rate(machine, "all_gather", links.shard))
+    reduction = wires.reduction(sharded=sharded, whole=whole)
+    gathering = only(gathers, wires.gather)
     calls = np.where(traits.sharding.whole_stages, table.vpp, 1)
-    shards = np.where(replicated, 1.0, links.shards)
-    copies = copies_of(candidates, shards, links.shards * links.replica.size)
+    copies = copies_of(candidates, np.where(replicated, 1.0, wires.shards), wires.ranks)
     once = Copies(gather=gathers * copies.gather, reduce=(replicated | sharded) * copies.reduce)
     return reduction.in_calls(calls), gathering.in_calls(calls), once
 

@@ -8,14 +8,18 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.comm.collectives import Rate, collective_rate, only
+from trainplan.costmodel.comm.collectives import Rate, only
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import LayerSeconds
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.traffic.copies import Copies, copies_of
-from trainplan.costmodel.traffic.data_parallel import gradient_message_bytes, state_groups
+from trainplan.costmodel.traffic.data_parallel import (
+    dense_wires,
+    expert_wires,
+    gradient_message_bytes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +64,16 @@ def sharded_traffic(candidates: Candidates, units: Sequence[Unit]) -> list[PassT
     machine, traits, table = candidates.machine, candidates.traits, candidates.table
     degrees = (table.tp, table.pp, table.cp, table.dp, table.ep, table.etp)
     one, key = distinct(*degrees, table.dp_replicate, table.zero_stage)
-    some = table.take(one)
-    second, third = some.zero_stage == 2, some.zero_stage == 3
+    some = candidates if len(table) == 1 else candidates.take(one)
+    second, third = some.table.zero_stage == 2, some.table.zero_stage == 3
     whole, either = second & traits.sharding.reduces_whole_gradients, second | third
     rates = [
         (
-            only(either, collective_rate(machine, "all_gather", links.shard)),
-            links.reduction(machine, sharded=either, whole=whole),
-            copies_of(candidates, links.shards, links.shards * links.replica.size).where(either),
+            only(either, wires.gather),
+            wires.reduction(sharded=either, whole=whole),
+            copies_of(candidates, wires.shards, wires.ranks).where(either),
         )
-        for links in state_groups(machine, some)
+        for wires in (dense_wires(some), expert_wires(some))
     ]
     gathers = third | traits.sharding.gathers_every_pass
     result = []

@@ -80,8 +80,8 @@ def test_whole_gradients_are_summed_over_replicas_too(job_of):
     """Shards of one node each: the sum over all nodes takes longer than that within one."""
     job, yes = job_of("nanotron"), np.array([True])
     table = LayoutTable.of([Layout(dp=RANKS, zero_stage=1, dp_replicate=8)])
-    dense, _ = state_groups(machine_for(job), table)
-    found = dense.reduction(machine_for(job), sharded=yes, whole=yes).seconds(np.array([1e10]))
+    wires = state_groups(machine_for(job), table)[0].wires(machine_for(job))
+    found = wires.reduction(sharded=yes, whole=yes).seconds(np.array([1e10]))
     assert found >= seconds_of(job, "all_reduce", 1e10, ranks=8, stride=8)
     assert found > 2 * seconds_of(job, "all_reduce", 1e10, ranks=8)
 
