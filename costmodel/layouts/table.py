@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
@@ -179,7 +180,10 @@ class LayoutField:
 
     def code(self, layout: Layout) -> object:
         """What the column holds for a layout."""
-        return self.codec.code(attrgetter(self.path)(layout))
+        return self.codec.code(_reader(self.path)(layout))
+
+
+_reader = cache(attrgetter)
 
 
 def _path(column: str) -> str:

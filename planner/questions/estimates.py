@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 from typing import overload
 
 import numpy as np
@@ -21,7 +22,7 @@ from trainplan.costmodel.layouts import (
     Rule,
     num_microbatches,
 )
-from trainplan.costmodel.layouts.table import FIELDS
+from trainplan.costmodel.layouts.table import COLUMNS, FIELDS
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.runtimes.attention import attention_on
@@ -35,6 +36,8 @@ AT_ONCE = 4096
 """Layouts priced together. Source: measured; more are not faster, and take more memory."""
 KNOWN = 16
 """Jobs whose machine and rules are kept for the next layout."""
+ANSWERS = 512
+"""Estimates kept for who asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,16 @@ def estimate(
     Raises:
         SpecError: The layout breaks a rule; the message names the rule and its fix.
     """
+    return _answer(Identical(job), Identical(measured), memory_margin, layout)
+
+
+@lru_cache(maxsize=ANSWERS)
+def _answer(
+    job: Identical[Job], measured: Identical[Measured], margin: float, layout: Layout
+) -> Estimate:
     table = LayoutTable.of([layout])
-    _check(job, table)
-    context = _context(Identical(job), Identical(measured))
-    return simulated(context.with_table(table), memory_margin).row(0)
+    _check(job.of, table)
+    return simulated(_context(job, measured).with_table(table), margin).row(0)
 
 
 def estimates(
@@ -150,7 +159,7 @@ def _check(job: Job, table: LayoutTable) -> None:
         raise _other_world(job, table, int(np.argmax(wrong)))
     key = Identical(job)
     if len(table) == 1:
-        values = {name: getattr(table, name).item() for name in FIELDS}
+        values = tuple(column.item() for column in COLUMNS(table))
         if not any(one.broken(job, table, values) for one in _verdicts(key)):
             return
     rules = _checked_rules(key)
@@ -173,18 +182,21 @@ MOST_VERDICTS = 4096
 class _Verdicts:
     """Rules of the same columns, and which values of these break one."""
 
-    columns: tuple[str, ...]
+    values: Callable[[tuple[object, ...]], object]
+    """Of those columns, of all of a row."""
     rules: tuple[Rule, ...]
-    known: dict[tuple[object, ...], bool]
+    known: dict[object, bool]
 
-    def broken(self, job: Job, table: LayoutTable, row: Mapping[str, object]) -> bool:
-        """Does a table of one row break a rule? `row` has its values by column."""
-        values = tuple(row[name] for name in self.columns)
-        if values not in self.known:
+    def broken(self, job: Job, table: LayoutTable, row: tuple[object, ...]) -> bool:
+        """Does a table of one row break a rule? `row` has the values of all its columns."""
+        values = self.values(row)
+        known = self.known.get(values)
+        if known is None:
             if len(self.known) >= MOST_VERDICTS:
                 self.known.clear()
-            self.known[values] = any(bool(rule.broken(job, table)[0]) for rule in self.rules)
-        return self.known[values]
+            known = any(bool(rule.broken(job, table)[0]) for rule in self.rules)
+            self.known[values] = known
+        return known
 
 
 @lru_cache(maxsize=KNOWN)
@@ -193,7 +205,11 @@ def _verdicts(job: Identical[Job]) -> tuple[_Verdicts, ...]:
     found: dict[tuple[str, ...], list[Rule]] = {}
     for rule in _checked_rules(job):
         found.setdefault(tuple(sorted(rule.columns)), []).append(rule)
-    return tuple(_Verdicts(columns, tuple(rules), {}) for columns, rules in found.items())
+    place = {name: number for number, name in enumerate(FIELDS)}
+    return tuple(
+        _Verdicts(itemgetter(*map(place.__getitem__, columns)), tuple(rules), {})
+        for columns, rules in found.items()
+    )
 
 
 def _other_world(job: Job, table: LayoutTable, row: int) -> SpecError:

@@ -35,6 +35,20 @@ def test_one_by_one_is_as_in_a_batch_to_the_last_digit(make_job, legal_table, na
     assert batch.fits.tolist() == [one.memory.fits for one in alone]
 
 
+def test_the_same_layout_again_is_known(make_job, monkeypatch):
+    job, layout = make_job(*JOBS["dense"]), Layout(dp=16)
+    first = planner.estimate(job, layout)
+    tight = planner.estimate(job, layout, memory_margin=0.99)
+    assert (first.memory.fits, tight.memory.fits) == (True, False)
+    other = planner.estimate(make_job("small-dense", "2x8:h100-sxm", 64), layout)
+    assert other.step_time_s < first.step_time_s
+    monkeypatch.setattr(estimates, "simulated", None)  # nothing is priced again
+    assert planner.estimate(job, Layout(dp=16)) is first
+    assert planner.estimate(job, Layout(dp=16), memory_margin=0.99) is tight
+    with pytest.raises(TypeError, match="NoneType"):
+        planner.estimate(job, Layout(dp=8, tp=2))
+
+
 def test_what_nobody_reads_of_an_estimate_is_not_worked_out(make_job, monkeypatch):
     job, layout = make_job(*JOBS["dense"]), Layout(dp=16, offload=OffloadSpec(optimizer=0.5))
     calls, works = [], simulate.lane_uses
