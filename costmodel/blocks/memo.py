@@ -55,12 +55,12 @@ class _Read(LayoutTable):
         return _Read(self, **columns)
 
 
-@dataclass(frozen=True, slots=True)
-class _Branch:
+class _Branch(dict[Any, "_Branch | _Answer"]):
     """Answers of a formula by the values of a column that it reads."""
 
-    column: str
-    by_value: dict[Any, _Branch | _Answer]
+    def __init__(self, column: str) -> None:
+        super().__init__()
+        self.column = column
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +80,33 @@ def remembered(
     identity of the other arguments. A table of many rows costs the same numpy calls as one row, so
     there nothing is looked up. Answers are shared: nobody writes to them, and none keeps its table.
     """
-    answers: dict[Any, _Branch | _Answer] = {}
+    answers = _Branch("")
     number = count()
 
     def found(candidates: Candidates, /, *others: P.args, **named: P.kwargs) -> T:
         table = candidates.table
         if len(table) != 1 or named:
             return formula(candidates, *others, **named)
-        known_by = (*candidates.shared, *others)
-        key = tuple(map(id, known_by))
+        job, machine, traits = candidates.job, candidates.machine, candidates.traits
+        key = (id(job), id(machine), id(traits), *map(id, others))
         at = answers.get(key)
-        while isinstance(at, _Branch):
-            at = at.by_value.get(getattr(table, at.column).item())
-        if at is not None:
+        while type(at) is _Branch:
+            at = at.get(getattr(table, at.column).item())
+        if isinstance(at, _Answer):
             return cast("T", at.of)
         read = _Read(table)
         answer = formula(candidates.with_table(read), *others, **named)
         if next(number) % REMEMBERED == 0:
             answers.clear()
-        place: dict[Any, _Branch | _Answer] = answers
-        value: object = key
+        place, value = answers, cast("object", key)
         for column in read.closed():
-            branch = place.setdefault(value, _Branch(column, {}))
+            branch = place.get(value)
+            if branch is None:
+                branch = place[value] = _Branch(column)
             assert isinstance(branch, _Branch)
             assert branch.column == column
-            place, value = branch.by_value, getattr(table, column).item()
-        place[value] = _Answer(answer, known_by)
+            place, value = branch, getattr(table, column).item()
+        place[value] = _Answer(answer, (job, machine, traits, *others))
         return answer
 
     found.__doc__ = formula.__doc__

@@ -201,7 +201,7 @@ def _prediction(
 
 def _selective(block: Block, key: IntColumn, table: LayoutTable, copies: Copies) -> Selective:
     seconds, dropped = np.zeros((2, len(table)))
-    for module in block.modules:
+    for module in block.modules if table.recompute_modules.any() else ():
         chosen = recomputes(table, module.name)
         if module.inside:
             chosen &= ~recomputes(table, module.inside)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Any, get_type_hints
@@ -116,6 +116,8 @@ class LayoutTable:
     def of(cls, layouts: Iterable[Layout]) -> LayoutTable:
         """Transpose layouts into columns."""
         rows = list(layouts)
+        if len(rows) == 1:
+            return cls(*(_single(f.codec.dtype, f.code(rows[0])) for f in FIELDS.values()))
         return cls(
             **{
                 name: np.fromiter((f.code(row) for row in rows), f.codec.dtype, len(rows))
@@ -184,6 +186,15 @@ class LayoutField:
 
 
 _reader = cache(attrgetter)
+
+
+@lru_cache(maxsize=4096)
+def _single(dtype: type, value: object) -> NDArray[Any]:
+    """A column of one row; tables share it, and nobody writes to it."""
+    column: NDArray[Any] = np.empty(1, dtype)
+    column[0] = value
+    column.flags.writeable = False
+    return column
 
 
 def _path(column: str) -> str:

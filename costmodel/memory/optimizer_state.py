@@ -16,6 +16,7 @@ from trainplan.costmodel.memory.matrices import largest_in_layers, of_blocks
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
+    both_shard_ranks,
     expert_shard_ranks,
     optimizer_bytes_per_param,
     rank_params,
@@ -58,8 +59,7 @@ def optimizer_bytes(
 
     Source: `optimizer_bytes_per_param`, whose share on the device and shards hold for both.
     """
-    table = candidates.table
-    shards = shard_ranks(table), expert_shard_ranks(table)
+    table, shards = candidates.table, both_shard_ranks(candidates)
     total = held.weighted(*(optimizer_bytes_per_param(candidates, ranks) for ranks in shards))
     if shaped is None:
         return total

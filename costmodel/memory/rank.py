@@ -24,7 +24,7 @@ from trainplan.costmodel.memory.optimizer_state import (
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
-    expert_shard_ranks,
+    both_shard_ranks,
     gradient_bytes_per_param,
     gradients_follow,
     shard_ranks,
@@ -178,7 +178,6 @@ def rank_memory(
 ) -> MemoryTable:
     """Peak memory of each rank class."""
     job, traits, table = candidates.job, candidates.traits, candidates.table
-    dense, expert = shard_ranks(table), expert_shard_ranks(table)
     tokens = _tokens(candidates)
     own = held.with_gradients
     moment = np.maximum(
@@ -203,8 +202,7 @@ def rank_memory(
     found = MemoryTable(
         weights=np.where(table.offload_parameters > 0, 0.0, weights),
         gradients=own.weighted(
-            gradient_bytes_per_param(candidates, dense),
-            gradient_bytes_per_param(candidates, expert),
+            *(gradient_bytes_per_param(candidates, one) for one in both_shard_ranks(candidates))
         ),
         optimizer=rank_optimizer_bytes(candidates, ranks, own),
         activations=kept * device_share(ranks, traits.footprint.offloaded_layers)

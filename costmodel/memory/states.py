@@ -15,6 +15,7 @@ from trainplan.costmodel.blocks.feed_forward.rank_params import (
     experts_params,
     shared_experts_params,
 )
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
@@ -244,6 +245,13 @@ def updated_params(table: LayoutTable, params: RankParams) -> FloatColumn:
     return own.weighted(np.where(sharded, 1 / dense, 1.0), np.where(sharded, 1 / expert, 1.0))
 
 
+@remembered
+def both_shard_ranks(candidates: Candidates) -> tuple[FloatColumn, FloatColumn]:
+    """`shard_ranks` and `expert_shard_ranks`."""
+    return shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
+
+
+@remembered
 def weight_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of weights one rank keeps for a parameter of its part.
 
@@ -292,6 +300,7 @@ def whole_sum_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> Floa
     return np.where(wide & (table.pp > 1), max(usual, BYTES_FP32), usual)
 
 
+@remembered
 def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of accumulated gradients, never fewer than those of a weight unless stored in 8 bits.
 
@@ -340,6 +349,7 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
     return np.where(alone, table.vpp, 1.0)
 
 
+@remembered
 def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of optimizer state on the GPU: an fp32 master weight and moments, two of Adam.
 

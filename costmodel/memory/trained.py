@@ -15,9 +15,8 @@ from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
     block_params,
-    expert_shard_ranks,
+    both_shard_ranks,
     modules_alike,
-    shard_ranks,
     weight_bytes_per_param,
 )
 from trainplan.costmodel.model.adapters import (
@@ -138,7 +137,7 @@ def held_weight_bytes(candidates: Candidates, held: RankParams) -> ClassRows:
 
     Source: `weight_bytes_per_param`, `frozen_bytes_per_param`.
     """
-    shards = shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
+    shards = both_shard_ranks(candidates)
     own = held.with_gradients
     trained = own.weighted(*(weight_bytes_per_param(candidates, ranks) for ranks in shards))
     if held.trained is None:

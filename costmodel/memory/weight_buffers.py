@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.layouts.table import ClassRows
 from trainplan.costmodel.memory.optimizer_state import largest_block_gradients, uneven_share_bytes
@@ -100,6 +101,18 @@ def gathered_ends(traits: RuntimeTraits, embedding: ClassRows, head: ClassRows) 
     return np.maximum(embedding, head) if one_by_one else embedding + head
 
 
+@remembered
+def _always(candidates: Candidates, params: BlockParams) -> FloatColumn:
+    """Gradients whatever is sharded. Source: as `weight_buffer_bytes`."""
+    added = added_gradient_bytes(candidates, params.with_gradients)
+    return added + (largest_block_gradients(candidates, params) + uneven_share_bytes(candidates))
+
+
+@remembered
+def _dummies(candidates: Candidates, params: BlockParams) -> FloatColumn:
+    return dummy_gradient_bytes(candidates.job, candidates.table, params.with_gradients)
+
+
 def weight_buffer_bytes(
     candidates: Candidates,
     *,
@@ -114,12 +127,10 @@ def weight_buffer_bytes(
     """
     job, traits, table = candidates.job, candidates.traits, candidates.table
     whole = table.zero_stage < 2
-    trained = params.with_gradients
-    buffers = np.zeros(held.shared.shape) + added_gradient_bytes(candidates, trained)
-    buffers += largest_block_gradients(candidates, params) + uneven_share_bytes(candidates)
+    buffers = np.zeros(held.shared.shape) + _always(candidates, params)
     if traits.gradients.caches_dummies:
-        head = whole * job.training.storage_bytes * trained.head
-        buffers += whole * dummy_gradient_bytes(job, table, trained) + ranks.head * head
+        head = whole * job.training.storage_bytes * params.with_gradients.head
+        buffers += whole * _dummies(candidates, params) + ranks.head * head
     buffers += ~whole * job.training.storage_bytes * traits.footprint.reduce_bucket_elements
     rows = np.flatnonzero(~whole)
     if len(rows):

@@ -85,7 +85,7 @@ def rank_ends(
     """
     name, pp, vpp, microbatches = shape
     ends, at_once = np.zeros((2, len(p2p), pp))
-    for relative, some in _programs(name, seconds, p2p.reshape(len(p2p), -1).mean(axis=1)):
+    for relative, some in _programs(name, seconds, p2p):
         delays = np.concatenate([p2p[some], np.zeros_like(p2p[some])])
         passes = seconds.take(some).twice()
         both = rank_end_seconds(
@@ -126,7 +126,8 @@ def _programs(
     if not SCHEDULES[schedule].adapts:
         yield EQUAL, np.arange(len(p2p))
         return
-    relative = relative_seconds(seconds, p2p, units_of(schedule))
+    mean = p2p.reshape(len(p2p), -1).mean(axis=1)
+    relative = relative_seconds(seconds, mean, units_of(schedule))
     for one in dict.fromkeys(relative):
         yield one, np.flatnonzero([other == one for other in relative])
 
@@ -148,7 +149,7 @@ def virtual_stage_seconds(priced: Priced, rows: IntColumn) -> StageSeconds:
         if not len(some):
             continue
         alike = priced.with_table(table if len(some) == len(table) else table.take(some))
-        here = rows[some]
+        here = slice(None) if len(some) == len(priced.table) else rows[some]
         for block, (count, more) in zip(priced.seconds.by_kind, _blocks_of(alike), strict=True):
             again = block.recompute_forward[here, None] * more
             forward[some] += block.forward[here, None] * count

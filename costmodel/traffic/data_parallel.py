@@ -50,6 +50,7 @@ class Overlap:
         return np.maximum(self.least * traffic, traffic - self.window * compute)
 
 
+@remembered
 def reduction_overlap(candidates: Candidates) -> Overlap:
     """What the reduction of gradients hides behind.
 
@@ -68,6 +69,7 @@ def reduction_overlap(candidates: Candidates) -> Overlap:
     return _overlap(candidates, np.asarray(overlapped))
 
 
+@remembered
 def gather_overlap(candidates: Candidates) -> Overlap:
     """What the gather of updated weights hides behind.
 
