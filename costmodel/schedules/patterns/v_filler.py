@@ -96,7 +96,7 @@ class Filler:
 
     def program(self) -> Program:
         """The order as a program."""
-        return walked([[TURNS[op] for op in row] for row in self.rows], self.shape)
+        return program_of(self.rows, self.shape)
 
     def _run(self) -> Filler:
         while self.agenda:
@@ -169,3 +169,35 @@ class Filler:
             heappush(self.agenda, (max(arrival, self.clock[receiver]), receiver))
         elif op + 1 < WAY:
             self.arrivals[rank][op + 1].append(end)
+
+
+def program_of(rows: Rows, shape: Shape) -> Program:
+    """The orders of all ranks as a program."""
+    return walked([[TURNS[op] for op in row] for row in rows], shape)
+
+
+def comes_to_its_end(rows: Rows, limit: int) -> bool:
+    """Can ranks that hold at most so many passes run their ops, W among them, in these orders?
+
+    Source: derived; durations say when an op runs, not whether: its input comes, or never does.
+    """
+    sent, at, held = [[0] * WAY for _ in rows], [0] * len(rows), [0] * len(rows)
+    sent[0][0], waiting = len(rows[0]), list(range(len(rows)))
+    while waiting:
+        rank = waiting.pop()
+        begin = at[rank]
+        for op in rows[rank][begin:]:
+            if op < WAY and (not sent[rank][op] or (op < 2 and held[rank] == limit)):
+                break
+            at[rank] += 1
+            held[rank] += (op < 2) - (op >= WAY)
+            if op < WAY:
+                sent[rank][op] -= 1
+                receiver = rank - 1 if op % 2 else rank + 1
+                if 0 <= receiver < len(rows):
+                    sent[receiver][op] += 1
+                elif op + 1 < WAY:
+                    sent[rank][op + 1] += 1
+        if at[rank] > begin:
+            waiting += [one for one in (rank - 1, rank + 1) if 0 <= one < len(rows)]
+    return at == [len(row) for row in rows]

@@ -15,8 +15,15 @@ from trainplan.costmodel.schedules import SCHEDULES, held_passes, program_for
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work
 from trainplan.costmodel.schedules.dependencies import checked, waves_of
 from trainplan.costmodel.schedules.memory import held_along, peak_activations, with_copies
+from trainplan.costmodel.schedules.patterns.v_filler import Filler, Room, comes_to_its_end
 from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds, Shape
-from trainplan.costmodel.schedules.programs.controllable_memory import half_limit, third_limit
+from trainplan.costmodel.schedules.programs import controllable_memory
+from trainplan.costmodel.schedules.programs.controllable_memory import (
+    HALF,
+    THIRD,
+    half_limit,
+    third_limit,
+)
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.costmodel.schedules.timeline.cycles import rank_end_seconds
 from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
@@ -154,6 +161,26 @@ def test_no_durations_make_a_rank_hold_more_than_its_limit(named, relative):
     program = checked(program_for(name, shape, relative))
     assert peak_activations(program).max() <= V_LIMITS[name](shape.pp)
     assert len(waves_of(program))
+
+
+@pytest.mark.parametrize("style", [HALF, THIRD])
+def test_recipes_of_a_shorter_pipeline_serve_a_longer_one(style, monkeypatch):
+    pp = 20
+    shape, relative = Shape(pp, 2, 4 * pp), RelativeSeconds(5, 7, 4, 1)
+    few = controllable_memory.runs.__wrapped__(style, shape, relative)
+    monkeypatch.setattr(controllable_memory, "MOST_RANKS", pp)
+    every = controllable_memory.runs.__wrapped__(style, shape, relative)
+    assert few[0][1].makespan <= 1.01 * every[0][1].makespan
+
+
+@examples(10, by_night=100)
+@given(shapes(tuple(V_LIMITS)), durations, st.integers(0, 2))
+def test_an_order_comes_to_its_end_where_its_run_does(named, relative, less):
+    name, shape = named
+    style, limit = {"v-half": HALF, "v-min": THIRD}[name], V_LIMITS[name](shape.pp)
+    rows = controllable_memory.runs(style, shape, relative)[0][1].rows
+    again = Filler(shape, Room(limit - less, [limit] * shape.pp), relative).follow(rows)
+    assert comes_to_its_end(rows, limit - less) == again.complete
 
 
 @pytest.mark.parametrize("pp", range(1, 17))
