@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from tests.makespans import makespan_seconds
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.cycles import rank_end_seconds, waves
+from trainplan.costmodel.schedules.timeline.cycles import (
+    rank_end_seconds,
+    relative_seconds,
+    units_of,
+    waves,
+)
 
+ADAPTING = [name for name, schedule in SCHEDULES.items() if schedule.adapts]
 REPEATING = [name for name, schedule in SCHEDULES.items() if schedule.repeats]
 
 
@@ -33,6 +39,27 @@ def test_a_shortened_run_ends_when_the_whole_run_does(schedule, shape, microbatc
     latency = np.full(3, p2p)
     whole = makespan_seconds(waves(schedule, pp, vpp, microbatches), stages, latency)
     short = rank_end_seconds(schedule, (pp, vpp), microbatches, stages, p2p=latency)
+    assert short.max(axis=1) == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ADAPTING)
+@settings(max_examples=8, deadline=None)
+@given(
+    shape=st.tuples(st.integers(1, 5), st.integers(7, 40), st.integers(0, 4)),
+    seed=st.integers(0, 2**32 - 1),
+    spread=st.sampled_from([0.0, 0.02, 0.3]),
+    p2p=st.sampled_from([0.0, 0.01, 0.2]),
+)
+def test_an_order_made_for_the_durations_ends_when_the_whole_one_does(
+    schedule, shape, seed, spread, p2p
+):
+    (pp, groups, rest), vpp = shape, SCHEDULES[schedule].least_vpp
+    m, random = groups * pp + rest % pp, np.random.default_rng(seed)
+    passes = random.uniform(0.4, 2.0, (3, 1, 1)) * (1 + spread * random.random((3, 3, pp * vpp)))
+    stages, latency = StageSeconds(passes[0], passes[1] + passes[2], passes[2]), np.full(3, p2p)
+    relative = relative_seconds(stages, latency, units_of(schedule))[0]
+    whole = makespan_seconds(waves(schedule, pp, vpp, m, relative), stages, latency)
+    short = rank_end_seconds(schedule, (pp, vpp), m, stages, p2p=latency, relative=relative)
     assert short.max(axis=1) == pytest.approx(whole, rel=1e-9)
 
 

@@ -8,7 +8,7 @@ Source: Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, sections 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
 from heapq import heappop, heappush
@@ -184,19 +184,36 @@ def timed(kinds: Kinds, relative: RelativeSeconds) -> tuple[int, int]:
     return max(spans), max(clock)
 
 
-def candidates(shape: Shape, limit: int, relative: RelativeSeconds) -> Iterator[Kinds]:
-    """Orders that hold at most `limit` micro batches on any rank."""
+def candidates(
+    shape: Shape, limit: int, relative: RelativeSeconds
+) -> Iterator[Callable[[int], Kinds]]:
+    """Orders for any number of micro batches, of which each rank holds at most `limit`."""
     for depth in (1, 2):
         if depth * (shape.pp - 1) < limit:
-            yield handcrafted(shape.pp, shape.num_microbatches, depth)
+            yield lambda m, depth=depth: handcrafted(shape.pp, m, depth)
     for choices in product((False, True), repeat=3):
-        yield Greedy(shape, limit, relative, PriorityRule(*choices)).order()
+        rule = PriorityRule(*choices)
+        yield lambda m, rule=rule: Greedy(
+            shape._replace(num_microbatches=m), limit, relative, rule
+        ).order()
+
+
+SHORT = 3
+"""Times the micro batches that fill a pipeline, 2 pp or what a rank may hold, that choose the order
+of a longer step. Source: assumed; as `controllable_memory.SHORT`."""
 
 
 @lru_cache(maxsize=256)
 def best_order(shape: Shape, limit: int, relative: RelativeSeconds) -> Kinds:
-    """The candidate whose busiest rank ends soonest after its own first op; then the soonest."""
-    return min(candidates(shape, limit, relative), key=lambda kinds: timed(kinds, relative))
+    """The candidate whose busiest rank ends soonest after its own first op; then the soonest.
+
+    A long step is ordered as what is left of it without whole groups of `pp` micro batches.
+    """
+    pp, m = shape.pp, shape.num_microbatches
+    short = min(m, SHORT * max(2 * pp, -(-limit // pp) * pp) + m % pp)
+    tried = ((one, one(short)) for one in candidates(shape, limit, relative))
+    best, kinds = min(tried, key=lambda pair: timed(pair[1], relative))
+    return kinds if short == m else best(m)
 
 
 def program(shape: Shape, relative: RelativeSeconds, *, times: int) -> Program:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import lcm
 
 import numpy as np
 
@@ -90,27 +91,31 @@ def rank_end_seconds(
     """When each rank ends its last pass, under a schedule of shape (pp, vpp).
 
     Under a schedule that repeats, between warm-up and drain every rank runs the same passes, `pp`
-    micro batches a cycle (of several virtual stages, where that is the size of their groups). The
+    micro batches a cycle (of several virtual stages, where that is the size of their groups); under
+    one that adapts, most often some other number, which a shortened run shows. The
     end of an op is a maximum of sums, so once two cycles in a row end later by one constant
     everywhere, every further cycle does too: a shorter run and that constant give the whole. Each
     row settles by itself, so it is the same whatever rows are beside it.
     Source: max-plus linear systems are homogeneous (Baccelli et al., Synchronization and
     Linearity, 1992, section 3.7); tested against the full run.
     """
-    (pp, vpp), cycles = shape, SHORTEST_CYCLES
-    found, left = np.empty((len(p2p), pp)), np.arange(len(p2p))
-    while _repeats(schedule, shape, microbatches) and cycles * pp < microbatches and len(left):
-        short = cycles * pp + microbatches % pp
-        steady = _steady(schedule, pp, vpp, short, relative)
-        if not steady.size and SCHEDULES[schedule].adapts:
-            break  # an order without cycles is not stretched to a longer one
-        order = waves(schedule, pp, vpp, short, relative)
-        ends = place_ends(order, _some(seconds, left), p2p[left])
-        period, settled = _period(order.place[steady], ends)
-        times = (microbatches - short) // pp
-        last = _last_ops(schedule, shape, short, order.place, relative)
-        found[left] = ends[last].T + (times * period)[:, None]
-        left, cycles = left[~settled], cycles * 2
+    (pp, vpp), left, found = shape, np.arange(len(p2p)), np.empty((len(p2p), shape[0]))
+    rest = microbatches % pp
+    short = SHORTEST_CYCLES * pp + rest if _repeats(schedule, shape, microbatches) else microbatches
+    while short < microbatches and len(left):
+        cycle, steady = _steady(schedule, pp, vpp, short, relative)
+        if cycle and (microbatches - short) % cycle:
+            short += (microbatches - short) % lcm(cycle, pp)
+            continue
+        if cycle:
+            order = waves(schedule, pp, vpp, short, relative)
+            ends = place_ends(order, _some(seconds, left), p2p[left])
+            period, settled = _period(order.place[steady], ends)
+            times = (microbatches - short) // cycle
+            last = _last_ops(schedule, shape, short, order.place, relative)
+            found[left] = ends[last].T + (times * period)[:, None]
+            left = left[~settled]
+        short = 2 * (short - rest) + rest
     if len(left):
         order = waves(schedule, pp, vpp, microbatches, relative)
         ends = place_ends(order, _some(seconds, left), p2p[left])
@@ -127,7 +132,7 @@ def _repeats(schedule: str, shape: tuple[int, int], microbatches: int) -> bool:
     """Is it a step of whole groups, or of a schedule without groups?"""
     (pp, vpp), one = shape, SCHEDULES[schedule]
     grouped = vpp > 1 and one.placement == "loop"
-    return one.repeats and (not grouped or microbatches % pp == 0)
+    return (one.repeats or one.adapts) and (not grouped or microbatches % pp == 0)
 
 
 @lru_cache(maxsize=256)
@@ -166,11 +171,13 @@ def _period(steady: IntMatrix, ends: FloatMatrix) -> tuple[FloatColumn, BoolColu
 @lru_cache(maxsize=256)
 def _steady(
     schedule: str, pp: int, vpp: int, microbatches: int, relative: RelativeSeconds
-) -> IntMatrix:
-    """Flat indices of the ops of the last three cycles alike on all ranks; (cycle, op), or empty.
+) -> tuple[int, IntMatrix]:
+    """Micro batches of a cycle, and flat indices of the ops of the last three alike on all ranks.
 
-    On every rank cycle k starts with the first backward pass of micro batch k pp. Cycles are alike
-    where their ops differ in nothing but pp micro batches.
+    Shape (cycle, op); 0 and empty for none. On every rank cycle k starts with the first backward
+    pass of micro batch k pp, or where it lasts longer, of another one. Cycles are alike where their
+    ops differ in nothing but their micro batches. Those of an order that adapts may be of any
+    length of at least `pp`, and also last as long under the durations that the order is made for.
     """
     ops = named_program(schedule, pp, vpp, microbatches, relative)
     positions, rank = ops.kind.shape[1], np.arange(pp)[:, None]
@@ -178,20 +185,37 @@ def _steady(
     turns = np.full((pp, microbatches), positions)
     row, position = np.nonzero(backward)
     np.minimum.at(turns, (row, ops.microbatch[row, position]), position)
-    length = positions // microbatches * pp
-    for first in turns[:, ::pp].T[:0:-1]:
-        at = first[:, None] + np.arange(3 * length)[None, :]
-        if at.max() >= positions:
-            continue
-        kind, stage, microbatch = (
-            matrix[rank, at].reshape(pp, 3, length)
-            for matrix in (ops.kind, ops.stage, ops.microbatch)
-        )
-        same = (kind == kind[:, :1]).all() and (stage == stage[:, :1]).all()
-        if ops.joint is not None:
-            joint = ops.joint[rank, at].reshape(pp, 3, length)
-            same &= (joint == joint[:, :1]).all()
-        if same and (np.diff(microbatch, axis=1) == pp).all():
-            flat = (rank * positions + at).reshape(pp, 3, length)
-            return np.asarray(flat.swapaxes(0, 1).reshape(3, -1))
-    return np.zeros((0, 0), dtype=np.int64)
+    what = ops.kind * pp * vpp + ops.stage
+    if ops.joint is not None:
+        what = 2 * what + ops.joint
+    adapts = SCHEDULES[schedule].adapts
+    for cycle in range(pp, microbatches // 4 + 1 if adapts else pp + 1):
+        length = positions // microbatches * cycle
+        for first in turns[:, ::pp].T[:0:-1]:
+            if first.max() + 3 * length > positions:
+                continue
+            one = what[0, first[0] : first[0] + 2 * length]
+            if not np.array_equal(one[:length], one[length:]):
+                continue
+            at = first[:, None] + np.arange(3 * length)[None, :]
+            here, microbatch = (m[rank, at].reshape(pp, 3, length) for m in (what, ops.microbatch))
+            same = (here == here[:, :1]).all() and (np.diff(microbatch, axis=1) == cycle).all()
+            steady = (rank * positions + at).reshape(pp, 3, length).swapaxes(0, 1).reshape(3, -1)
+            if same and (not adapts or _lasts(schedule, (pp, vpp), microbatches, relative, steady)):
+                return cycle, np.asarray(steady)
+    return 0, np.zeros((0, 0), dtype=np.int64)
+
+
+def _lasts(
+    schedule: str,
+    shape: tuple[int, int],
+    microbatches: int,
+    relative: RelativeSeconds,
+    steady: IntMatrix,
+) -> bool:
+    """Does each of some cycles take as long as the one before, under the durations of the order?"""
+    order, one = waves(schedule, *shape, microbatches, relative), np.ones((1, shape[0] * shape[1]))
+    weight = relative.weight * one
+    seconds = StageSeconds(relative.forward * one, relative.backward * one + weight, weight)
+    ends = place_ends(order, seconds, np.array([float(relative.p2p)]))
+    return bool(_period(order.place[steady], ends)[1][0])

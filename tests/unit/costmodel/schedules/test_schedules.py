@@ -182,6 +182,7 @@ def test_twice_the_memory_leaves_no_bubble_where_ranks_end_apart(pp, rounds):
 @pytest.mark.parametrize(("name", "times"), ZERO_BUBBLE.items())
 @given(st.integers(1, 8), st.integers(1, 24), durations)
 def test_the_heuristic_is_never_worse_than_the_schedule_made_by_hand(name, times, pp, m, relative):
+    m = min(m, 6 * pp)  # it compares no longer steps
     by_hand = handcrafted(pp, m, times)
     assert timed(program(name, pp, 1, m, relative).kind.tolist(), relative) <= timed(
         by_hand, relative
@@ -192,7 +193,8 @@ def test_the_heuristic_is_never_worse_than_the_schedule_made_by_hand(name, times
 @example(("zb-1p", 4, 1, 9), RelativeSeconds(19, 0, 23, 0))
 def test_every_order_the_heuristic_compares_is_complete(shape, relative):
     name, pp, vpp, m = shape
-    for kinds in candidates(Shape(pp, vpp, m), ZERO_BUBBLE[name] * pp, relative):
+    for order in candidates(Shape(pp, vpp, m), ZERO_BUBBLE[name] * pp, relative):
+        kinds = order(m)
         counts = [[ops.count(op) for op in (Op.FORWARD, Op.BACKWARD, Op.WEIGHT)] for ops in kinds]
         assert counts == [[m, m, m]] * pp
 
