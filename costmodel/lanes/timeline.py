@@ -5,7 +5,7 @@ Every round is walked here, for a person who looks at one plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainplan.costmodel.lanes.loads import Lane, Order
 from trainplan.costmodel.lanes.work import Item, Part, Work
@@ -72,21 +72,34 @@ def timeline(work: Work, row: int = 0) -> list[Span]:
 
 def longest_path(spans: list[Span]) -> list[Span]:
     """The items that the step waits for, in order: each starts when the one before ends."""
-    if not spans:
-        return []
-    index: int | None = max(range(len(spans)), key=lambda one: spans[one].end)
-    path = []
+    return [spans[index] for index in _path(spans)]
+
+
+def _path(spans: list[Span]) -> list[int]:
+    """Indices of the items of the longest path, in order."""
+    path: list[int] = []
+    index = max(range(len(spans)), key=lambda one: spans[one].end, default=None)
     while index is not None:
-        path.append(spans[index])
+        path.append(index)
         index = spans[index].waited_for
     return path[::-1]
 
 
 def binding(work: Work, row: int = 0) -> dict[Lane, float]:
-    """Seconds of each lane on the longest path, most first: their sum is the step."""
-    seconds: dict[Lane, float] = {}
-    for span in longest_path(timeline(work, row)):
-        seconds[span.lane] = seconds.get(span.lane, 0.0) + span.end - span.start
+    """Seconds of each lane on the longest path, most first: their sum is the step.
+
+    Source: derived; rounds that wait for all before are alike, and nothing behind them begins
+    sooner: one of them stands for all.
+    """
+    clock, seconds = _Clock([], {}, {}, None, None), dict[Lane, float]()
+    times: list[int] = []
+    for part in work.parts:
+        again = 1 if part.order is Order.BESIDE else max(1, part.rounds)
+        clock.part(replace(part, rounds=part.rounds // again), row)
+        times += [again] * (len(clock.spans) - len(times))
+    for index in _path(clock.spans):
+        span = clock.spans[index]
+        seconds[span.lane] = seconds.get(span.lane, 0.0) + times[index] * (span.end - span.start)
     return dict(sorted(seconds.items(), key=lambda pair: -pair[1]))
 
 

@@ -69,10 +69,13 @@ def held_moments(program: Program) -> tuple[IntMatrix, ...]:
     At any other moment one of these has at least as many passes of every chunk.
 
     Source: memory grows with the passes of every chunk, so a moment is not the fullest one where
-    another has as many of each.
+    another has as many of each: no moment behind which a forward pass runs, nor one behind another
+    op, which held no less before.
     """
-    held = _passes(program, _chunks(program))
-    moments = (np.unique(rank, axis=0) for rank in held[: program.pp])
+    held, starts = _passes(program, _chunks(program)), program.starts_pass
+    last = starts & ~np.pad(starts, ((0, 0), (0, 1)))[:, 1:]
+    ranks = zip(held[: program.pp], last, strict=False)
+    moments = (np.unique(rank[peaks], axis=0) for rank, peaks in ranks)
     return tuple(rows[nondominated(rows)] for rows in moments)
 
 

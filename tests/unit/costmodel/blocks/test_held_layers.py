@@ -53,6 +53,17 @@ def spread(layers, vpp):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_no_moment_holds_more_than_all_that_may_be_fullest(shape):
+    program = named_program(*shape, EQUAL)
+    change = program.starts_pass.astype(np.int64) - program.frees
+    chunk = (program.stage // program.pp)[..., None] == np.arange(shape[2])
+    held = np.cumsum(change[..., None] * chunk, axis=1)
+    for moments, every in zip(held_moments(program), held, strict=True):
+        assert {tuple(one) for one in moments} <= {tuple(one) for one in every}
+        assert (moments[:, None] >= every[None]).all(axis=2).any(axis=0).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_no_way_to_spread_layers_over_chunks_holds_fewer_in_flight(shape):
     held = held_layers(*shape, Layers(0, 9, 0, others_first=False))
     ends = {0, shape[1] * shape[2] - 1}
