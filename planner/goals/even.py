@@ -92,6 +92,8 @@ class EvenTree:
 
     def run(self, context: SearchContext) -> SearchResult:
         """Open branches until the best answer is proved, or the time is over."""
+        for one in self.searches:
+            one.budget = context.budget
         best = run_together(self.searches, context.budget)
         order = sorted(self.searches, key=lambda one: one.smallest)
         while np.isinf(best) and order and order[0].smallest < np.inf:

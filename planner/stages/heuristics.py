@@ -23,11 +23,12 @@ from trainplan.planner.stages.search import TRIED_FIRST, UnevenSearch
 from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import class_extremes, time_minimal
 from trainplan.planner.tree.pool import first_of_each
-from trainplan.planner.work.partition import PRICED_AT_ONCE
 
 MOST_SKELETONS = 1024
 """Skeletons that are priced with balanced stages, those with the smallest bounds.
 Source: assumed, as below; they only choose what is tried."""
+AT_ONCE = 512
+"""Layouts priced between two looks at the clock: unlike groups take a second for 2,048."""
 MOST_TRIED = 60
 """Layouts split before no other round is begun, however many workers there are."""
 SIBLINGS = 2
@@ -121,8 +122,10 @@ def _promising(splits: UnevenSearch, table: LayoutTable, names: Sequence[str]) -
     table = table.take(splits.of.searched(table))
     stages = splits.of.balanced(table)
     chosen, estimates = np.full(len(table), -1.0), np.full(len(table), np.inf)
-    for start in range(0, len(table), PRICED_AT_ONCE):
-        pick = np.arange(start, min(start + PRICED_AT_ONCE, len(table)))
+    for start in range(0, len(table), AT_ONCE):
+        if start and splits.budget.spent():
+            break
+        pick = np.arange(start, min(start + AT_ONCE, len(table)))
         chosen[pick] = _least_offload(splits, table.take(pick), stages[pick])
         fits = pick[chosen[pick] >= 0]
         if not len(fits):

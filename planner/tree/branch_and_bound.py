@@ -362,12 +362,18 @@ class Search:
         return pool.prune(self._cutoff())
 
     def _simulate(self, batch: Pool) -> None:
-        """Run the schedules of layouts of one member; drop their slower siblings."""
+        """Run the schedules of layouts of one member; drop their slower siblings.
+
+        Those that no time was left for wait again.
+        """
         number = int(batch.member[0])
         context = self.members[number] if self.members else self.context
         parts = np.array_split(np.arange(len(batch.bound)), self.workers.parts)
         tasks = [Simulate(context, batch.table.take(part)) for part in parts if len(part)]
         seconds = np.concatenate(list(self.workers.run(tasks, self.budget)))
+        late = np.isnan(seconds)
+        self.layouts = self.layouts.joined(batch.take(late))
+        batch, seconds = batch.take(~late), seconds[~late]
         self.evaluated += len(seconds)
         for i, value in enumerate(self.objective.value(batch.table, seconds).tolist()):
             name = int(batch.branch[i])
