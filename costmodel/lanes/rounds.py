@@ -89,7 +89,7 @@ def after_rounds(part: Columns, state: State) -> State:
     if part.rounds > 1:
         state = state.copy()
         live = part.live
-        state[live] = _powered(_matrix(part, live, state.shape), part.rounds - 1, state[live])
+        state[live] = powered(_matrix(part, live, state.shape), part.rounds - 1, state[live])
     return one_round(part, state)
 
 
@@ -128,7 +128,7 @@ def _matrix(part: Columns, live: list[int], shape: tuple[int, ...]) -> State:
     return one_round(part, unit)[live]
 
 
-def _powered(matrix: State, times: int, state: State) -> State:
+def powered(matrix: State, times: int, state: State) -> State:
     """`matrix` to the power of `times`, applied to a state. Source: head of this file."""
     while times:
         if times & 1:

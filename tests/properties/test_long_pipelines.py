@@ -63,6 +63,23 @@ def test_an_order_made_for_the_durations_ends_when_the_whole_one_does(
     assert short.max(axis=1) == pytest.approx(whole, rel=1e-9)
 
 
+@pytest.mark.parametrize("schedule", sorted({*REPEATING, *ADAPTING} - {"dualpipe-v"}))
+def test_a_million_cycles_cost_what_a_few_do(schedule):
+    """Stages that differ by 2 % do not settle for long; a run of all would not end here.
+
+    Actions of several ops, as DualPipeV has, are not cut: it runs until they settle.
+    """
+    pp, vpp = 4, SCHEDULES[schedule].least_vpp
+    passes = 1 + 0.02 * np.random.default_rng(1).random((3, 4, pp * vpp))
+    stages, latency = StageSeconds(passes[0], passes[1] + passes[2], passes[2]), np.full(4, 0.1)
+    relative = relative_seconds(stages, latency, units_of(schedule))[0]
+    short, long, longer = (
+        rank_end_seconds(schedule, (pp, vpp), pp * m, stages, p2p=latency, relative=relative)
+        for m in (100_000, 1_000_000, 1_900_000)
+    )
+    assert longer - long == pytest.approx(long - short, rel=1e-9)
+
+
 def test_groups_of_another_size_than_the_pipeline_run_whole():
     """119 micro batches on 16 ranks are 7 groups of 17; 103 would be no whole groups."""
     one = np.ones((1, 32))

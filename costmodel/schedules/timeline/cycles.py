@@ -20,6 +20,7 @@ from trainplan.costmodel.schedules.program import (
     RelativeSeconds,
 )
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, place_ends
+from trainplan.costmodel.schedules.timeline.powers import Cut, cut_of
 
 
 @lru_cache(maxsize=64)
@@ -94,8 +95,9 @@ def rank_end_seconds(
     micro batches a cycle (of several virtual stages, where that is the size of their groups); under
     one that adapts, most often some other number, which a shortened run shows. The
     end of an op is a maximum of sums, so once two cycles in a row end later by one constant
-    everywhere, every further cycle does too: a shorter run and that constant give the whole. Each
-    row settles by itself, so it is the same whatever rows are beside it.
+    everywhere, every further cycle does too: a shorter run and that constant give the whole. Where
+    they do not, powers of one cycle do (`powers`). Each row settles by itself, so it is the same
+    whatever rows are beside it.
     Source: max-plus linear systems are homogeneous (Baccelli et al., Synchronization and
     Linearity, 1992, section 3.7); tested against the full run.
     """
@@ -114,13 +116,25 @@ def rank_end_seconds(
             times = (microbatches - short) // cycle
             last = _last_ops(schedule, shape, short, order.place, relative)
             found[left] = ends[last].T + (times * period)[:, None]
-            left = left[~settled]
+            left, ends = left[~settled], ends[:, ~settled]
+            cut = _cut(order, steady, pp) if len(left) else None
+            if cut:
+                found[left] = cut.ends_after(times, _some(seconds, left), p2p[left], ends, last)
+                return found
         short = 2 * (short - rest) + rest
     if len(left):
         order = waves(schedule, pp, vpp, microbatches, relative)
         ends = place_ends(order, _some(seconds, left), p2p[left])
         found[left] = ends[_last_ops(schedule, shape, microbatches, order.place, relative)].T
     return found
+
+
+def _cut(order: Waves, steady: IntMatrix, pp: int) -> Cut | None:
+    """A step cut around the second of its three cycles alike, as `_steady` gives them."""
+    third = steady[2].reshape(pp, -1)[:, 0]
+    before, cycle = order.place[steady[:2]]
+    row = order.op // (len(order.place) // pp)
+    return cut_of(order, before, cycle, order.op >= third[row], row)
 
 
 def _some(seconds: StageSeconds, rows: IntColumn) -> StageSeconds:
