@@ -21,7 +21,7 @@ from trainplan.costmodel.spec.codecs import Flag
 from trainplan.costmodel.spec.job import LARGEST_SIZE
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.limits import limit_of
+from trainplan.planner.goals.limits import TIME_LIMIT, limit_of
 from trainplan.planner.plan.target import Rung
 from trainplan.planner.space.choices import Choice
 from trainplan.planner.tree import SearchResult
@@ -86,6 +86,10 @@ def ladder(context: SearchContext, job: Job) -> tuple[Longest, tuple[Rung, ...]]
         asked = _own_sequences(job) if "cp" in held else job
         batch = asked.training.global_batch_size
         same = best is not None and best.job.training.global_batch_size == batch
+        if context.budget.spent() and held:  # the last step, with nothing off, is what was asked
+            tokens = best.tokens if best and same else 0
+            rungs.append(Rung(adds=name, tokens=tokens, limit=TIME_LIMIT, global_batch_size=batch))
+            continue
         best = longest(one, asked, best if same else None)
         limit = limit_of(one, best.job, best.found, best.too_long)
         rungs.append(Rung(adds=name, tokens=best.tokens, limit=limit, global_batch_size=batch))
@@ -181,13 +185,20 @@ def _answer(context: SearchContext, job: Job, *, in_time: bool) -> SearchResult 
 
 
 def _halved(context: SearchContext, known: Longest, tried: int, *, in_time: bool) -> Longest:
-    """From what is known to lengths that are close: doubled, then halfway between both ends."""
+    """From what is known to lengths that are close: doubled, then halfway between both ends.
+
+    Once the time is over, one more length at most is tried, where none is known that trains.
+    """
     while tried not in (known.tokens, known.too_long):
+        if known.found and context.budget.spent():
+            break
         job = _with(known.job, seq_length=tried)
         if found := _answer(context, job, in_time=in_time):
             known = Longest(job, found, known.too_long)
         else:
             known = replace(known, too_long=tried)
+        if context.budget.spent():
+            break
         if known.too_long - known.tokens <= CLOSE * known.tokens:
             break
         unbounded = known.too_long > LARGEST_SIZE

@@ -7,6 +7,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.spec.host import HostSpec
 from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.limits import TIME_LIMIT
 from trainplan.planner.goals.longest import CLOSE, ladder, longest
 from trainplan.planner.goals.longest import NOTHING as ALONE
 from trainplan.planner.plan import Infeasible
@@ -147,3 +148,13 @@ def test_a_time_limit_is_what_stops_a_search_that_it_ends(make_job):
     context = SearchContext(SearchOptions(objective="context"), NOTHING, Steps(0))
     _, rungs = ladder(context, job_of(make_job, "1x2:h100-sxm"))
     assert rungs[-1].limit == "the time limit of this search"
+
+
+def test_once_the_time_is_over_one_length_is_tried_and_the_steps_without_techniques_are_not(
+    make_job, monkeypatch
+):
+    counted = Counted(monkeypatch)
+    context = SearchContext(SearchOptions(objective="context"), NOTHING, Steps(0))
+    _, rungs = ladder(context, job_of(make_job))
+    assert len(counted.lengths) == 1
+    assert {rung.limit for rung in rungs} == {TIME_LIMIT}
