@@ -182,7 +182,7 @@ def test_twice_the_memory_leaves_no_bubble_where_ranks_end_apart(pp, rounds):
 @pytest.mark.parametrize(("name", "times"), ZERO_BUBBLE.items())
 @given(st.integers(1, 8), st.integers(1, 24), durations)
 def test_the_heuristic_is_never_worse_than_the_schedule_made_by_hand(name, times, pp, m, relative):
-    m = min(m, 6 * pp)  # it compares no longer steps
+    m = min(m, 2 * times * pp)  # it compares no longer steps
     by_hand = handcrafted(pp, m, times)
     assert timed(program(name, pp, 1, m, relative).kind.tolist(), relative) <= timed(
         by_hand, relative
