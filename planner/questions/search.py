@@ -49,6 +49,7 @@ from trainplan.planner.work.budget import Unlimited, part_of
 
 NO_FILES = "no launch files are written for"
 """A note of plans that cannot be exported starts so."""
+NOT_COMPARED = "no other schedules are compared with this one: the time limit struck"
 __all__ = ["SearchOptions", "check", "estimate", "notes", "search"]
 
 
@@ -74,7 +75,7 @@ def search(
     check_model(job)
     check_drives(job)
     check_uneven(job, options)
-    budget = budget or Unlimited()
+    budget, late = budget or Unlimited(), False
     limit = time_for_answer(options, budget, reserve=job.reserves)
     context = SearchContext(options, measured, limit, workers)
     asked = job
@@ -93,7 +94,9 @@ def search(
     plan = _plan(machine, options, reached, reached.found.finalists, reached.target)
     if not options.only_answer:
         plan = placed(plan, machine, budget)
-        slower = other_schedules(plan.job, machine, plan.best.layout, options.memory_margin)
+        late = budget.spent()
+        margin = options.memory_margin
+        slower = () if late else other_schedules(plan.job, machine, plan.best.layout, margin)
         certificate = _priced(replace(context, budget=budget), asked, plan.certificate)
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         best = plan.best
@@ -110,6 +113,8 @@ def search(
     ]
     if reason := unproved(plan.placement):
         texts.append(reason)
+    if late and layout.pp > 1:
+        texts.append(NOT_COMPARED)
     if apart:
         texts = [*(text for text in texts if "`plan export`" not in text), NO_EXPORT]
     return plan.model_copy(update={"notes": tuple(texts), "apart": apart})

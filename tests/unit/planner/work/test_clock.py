@@ -6,12 +6,15 @@ from time import process_time
 import numpy as np
 import pytest
 
+from tests.budgets import Steps
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout
 from trainplan.planner import SearchOptions, search
+from trainplan.planner.questions.search import NOT_COMPARED
+from trainplan.planner.space import parse_choice
 from trainplan.planner.tree.objective import StepTime
 from trainplan.planner.tree.tasks import PricingContext, Simulate
 
@@ -75,3 +78,10 @@ def test_orders_made_for_durations_are_run_one_by_one_while_there_is_time(make_j
     assert np.isfinite(seconds[2:4]).all()
     assert np.isnan(seconds[[0, 1, 4, 5]]).all() == (left_s == 0)
     assert np.isnan(seconds).any() == (left_s == 0)
+
+
+@pytest.mark.parametrize("steps", [0, math.inf])
+def test_without_time_other_schedules_are_left_out_with_a_word(make_job, steps):
+    job = make_job("small-dense", "1x8:h100-sxm")
+    plan = search(job, SearchOptions(fix=(parse_choice("pp=2", excluded=False),)), Steps(steps))
+    assert (plan.other_schedules == ()) == (NOT_COMPARED in plan.notes) == (steps == 0)
