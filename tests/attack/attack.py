@@ -1,7 +1,9 @@
 """Attacks on the proofs of `plan search`: each returns what it finds, as sentences.
 
-climb        from the answer, by random changes, over `plan estimate`: nothing legal that fits may
-             be better than the bound, or than the answer where that is proved
+figures_hold the answer is what `plan estimate` says of it, and every layout is counted once
+climb        from the answer, by random changes of layout and settings, over `plan estimate`:
+             nothing legal of the declared space that fits may be better than the bound, or than the
+             answer where that is proved
 walk         the same from a random layout, or from one on fewer nodes
 exhaust      every layout of a small space, with every split of its layers
 loosen       more memory, faster links, one choice less: never a worse answer
@@ -12,154 +14,99 @@ All is drawn from a seed, so a finding can be seen again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 from random import Random
 
 import numpy as np
 
-from tests.attack.layouts import Changes, compositions, text_of
+from tests.attack.declared import ANSWERS
+from tests.attack.layouts import Changes, compositions, with_other_settings
+from tests.attack.target import Target
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import objects
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import ClusterSpec, Job, Layout
+from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.spec.cluster import FabricTier
 from trainplan.costmodel.spec.host import HostSpec
 from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step import price
-from trainplan.costmodel.step.energy import energy_of
-from trainplan.costmodel.step.simulate import explicit, step_seconds
-from trainplan.planner.goals.cluster_sizes import part_jobs, scale_of
+from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.goals.cluster_sizes import part_jobs
 from trainplan.planner.plan import Plan
-from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space import Space, legality_rules, parse_choice
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
-from trainplan.planner.tree.objective import StepEnergy
 from trainplan.planner.work import Budget
 
 ROUNDING = 1 - 1e-9
 AT_ONCE = 32
 """Changes looked at before the best of them is taken."""
+SETTINGS = 0.3
+"""How often a step of a climb changes settings, with or without the layout."""
 WORSE = 1.02
 """How much worse a step of a climb may be than where it is: hills are small."""
 MOST_SPLITS = 40_000
 """Layouts and splits of a space that is exhausted; a larger one is left alone."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """A plan under attack: what is smaller is better."""
-
-    job: Job
-    plan: Plan
-    options: SearchOptions
-
-    @property
-    def name(self) -> Name:
-        return self.options.objective
-
-    @property
-    def floor(self) -> float:
-        """Nothing may be below: the answer where it is proved, else the bound."""
-        target = self.plan.certificate.objective
-        if self.name == "time":
-            proved = self.plan.certificate
-            return self.answer if proved.optimal else proved.lower_bound_s
-        return target.value if self.plan.certificate.optimal else target.lower_bound
-
-    @property
-    def step_limit_s(self) -> float:
-        """How long a step of an answer may be."""
-        limit = self.plan.certificate.objective.step_time_limit_s
-        return np.inf if limit is None else limit
-
-    @property
-    def answer(self) -> float:
-        """What the plan reaches."""
-        if self.name == "time":
-            return self.plan.best.estimate.step_time_s
-        return self.plan.certificate.objective.value
-
-    def figures(self, job: Job, layouts: list[Layout]) -> FloatColumn:
-        """Figures of layouts of the job, maybe on fewer nodes; infinite where none is an answer."""
-        if not layouts:
-            return np.zeros(0)
-        table = LayoutTable.of(layouts)
-        context = context_of(job, machine_for(job))
-        found = explicit(context.with_table(table), memory_margin=self.options.memory_margin)
-        seconds = np.array([one.step_time_s for one in found])
-        used = np.array([one.memory.peak_reserved_bytes for one in found])
-        limit = self.plan.certificate.objective.step_time_limit_s or inf
-        figure = {
-            "time": lambda: seconds,
-            "memory": lambda: used,
-            "gpus": lambda: np.full(len(layouts), float(job.cluster.num_gpus)),
-            "cost": lambda: seconds * scale_of(job, "cost"),
-            "energy": lambda: self._joules(job, table, seconds) * scale_of(job, "energy"),
-        }[self.name]()
-        fits = np.array([one.memory.fits for one in found])
-        return np.where(fits & (seconds <= limit), figure, inf)
-
-    def _joules(self, job: Job, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
-        return StepEnergy(energy_of(job, machine_for(job), traits_of(job))).value(table, seconds)
-
-    def finding(self, job: Job, layout: Layout, figure: float) -> str:
-        """A layout that should not be there."""
-        better = f"{1 - figure / self.floor:.4%} below {self.floor:.9g}"
-        return (
-            f"{job.model.name} on {job.cluster.name} ({job.cluster.num_gpus} GPUs), {self.name}: "
-            f"{figure:.9g} is {better}: --layout {text_of(layout)!r}"
-        )
+def figures_hold(target: Target) -> list[str]:
+    """What is wrong with the figures of a plan by themselves."""
+    plan, proof, findings = target.plan, target.plan.certificate, list[str]()
+    if estimate(plan.job, plan.best.layout, memory_margin=plan.memory_margin) != plan.best.estimate:
+        findings.append("is not what `plan estimate` says")
+    counted = sum(plan.refused.values()) + proof.bounded + proof.evaluated
+    if counted != proof.space_size:
+        findings.append(f"{counted} layouts refused, bounded or simulated of {proof.space_size}")
+    if target.declared.outside(plan.job, [plan.best.layout])[0] not in ANSWERS:
+        findings.append("is outside the declared space")
+    return [f"{target.finding(plan.job, plan.best.layout, target.answer)} {f}" for f in findings]
 
 
-def climb(target: Target, random: Random, steps: int, start: Layout | None = None) -> list[str]:
-    """What is found on a way of random changes from the answer, or from another layout."""
-    job = target.plan.job
-    changes, at = Changes(job, random, target.options.choices), start or target.plan.best.layout
-    here = float(target.figures(job, [at])[0])
-    worst: tuple[float, Layout] | None = None
+def climb(target: Target, random: Random, steps: int) -> list[str]:
+    """What is found on a way of random changes from the answer.
+
+    It tries layouts outside the declared space, too, and never goes there.
+    """
+    original, job = target.job, target.plan.job
+    at, here = target.plan.best.layout, inf
+    found = list[str]()
     for _ in range(steps):
-        near = changes.of(at, AT_ONCE)
-        figures = target.figures(job, near)
-        if not len(figures):
-            continue
-        best = int(np.argmin(figures))
-        if figures[best] < target.floor * ROUNDING and (not worst or figures[best] < worst[0]):
-            worst = float(figures[best]), near[best]
-        if figures[best] < inf and figures[best] <= here * random.uniform(1.0, WORSE):
-            at, here = near[best], float(figures[best])
-    return [_confirmed(target, job, *worst)] if worst else []
-
-
-def _confirmed(target: Target, job: Job, figure: float, layout: Layout) -> str:
-    """The finding, as the public question sees it."""
-    one = estimate(job, layout, memory_margin=target.options.memory_margin)
-    assert one.memory.fits
-    return target.finding(job, layout, figure)
+        changed = with_other_settings(original, job, random) if random.random() < SETTINGS else job
+        changes = Changes(changed, random, target.options.choices)
+        near = [*changes.legal([at]), *changes.of(at, AT_ONCE)]
+        figures, floors = target.tried(changed, near)
+        for row in np.flatnonzero(figures < floors * ROUNDING)[:1].tolist():
+            found.append(target.finding(changed, near[row], float(figures[row])))
+        figures[floors == -inf] = inf
+        best = int(np.argmin(figures)) if near else 0
+        if near and figures[best] < inf and figures[best] <= here * random.uniform(1.0, WORSE):
+            job, at, here = changed, near[best], float(figures[best])
+    return found[-1:]
 
 
 def walk(target: Target, random: Random, steps: int) -> list[str]:
     """What is found from random layouts, on the whole cluster or a part of it."""
-    job, findings = target.job, list[str]()
+    findings = list[str]()
     whole = target.name in ("time", "memory")
     for _ in range(steps):
+        job = with_other_settings(target.job, target.job, random)
         part = job if whole else random.choice(part_jobs(job))
         changes = Changes(part, random, target.options.choices)
         first = changes.any()
         layouts = [first, *changes.of(first, AT_ONCE)] if first else []
-        figures = target.figures(part, layouts)
-        for row in np.flatnonzero(figures < target.floor * ROUNDING)[:1].tolist():
+        figures, floors = target.tried(part, layouts)
+        for row in np.flatnonzero(figures < floors * ROUNDING)[:1].tolist():
             findings.append(target.finding(part, layouts[row], float(figures[row])))
     return findings
 
 
-def exhaust(target: Target) -> list[str]:
+def exhaust(target: Target, random: Random) -> list[str]:
     """What is found among all layouts and splits of a small space, for the step time."""
-    job, margin = target.job, target.options.memory_margin
+    job = with_other_settings(target.job, target.job, random)
+    margin = target.options.memory_margin
     table = _every_layout(job)
     context = context_of(job, machine_for(job))
     splits = traits_of(job).pipeline.splits_freely
@@ -182,11 +129,11 @@ def exhaust(target: Target) -> list[str]:
     near = np.flatnonzero(fits & (priced.step_seconds < target.floor * ROUNDING))
     if not len(near):
         return []
-    seconds = step_seconds(context.with_table(whole.take(near)))
-    best = int(np.argmin(seconds))
-    if seconds[best] >= target.floor * ROUNDING:
-        return []
-    return [target.finding(job, whole.row(int(near[best])), float(seconds[best]))]
+    near = near[step_seconds(context.with_table(whole.take(near))) < target.floor]
+    layouts = [whole.row(row) for row in near.tolist()]
+    figures, floors = target.tried(job, layouts)
+    found = np.flatnonzero(figures < floors * ROUNDING)[:1].tolist()
+    return [target.finding(job, layouts[row], float(figures[row])) for row in found]
 
 
 def _every_layout(job: Job) -> LayoutTable:
@@ -219,11 +166,11 @@ def loosen(target: Target, random: Random, budget: Budget) -> list[str]:
         if not isinstance(found, Plan):
             continue
         other = Target(job, found, options)
-        if other.step_limit_s <= target.step_limit_s and other.answer < target.floor * ROUNDING:
-            told = [*(c.rule().name for c in options.choices)]
-            findings.append(
-                f"{name} {told}: {target.finding(job, found.best.layout, other.answer)}"
-            )
+        floor = target.floor_of(target.declared.outside(found.job, [found.best.layout])[0])
+        if other.step_limit_s <= target.step_limit_s and other.answer < floor * ROUNDING:
+            held = [*(c.rule().name for c in options.choices)]
+            finding = target.finding(found.job, found.best.layout, other.answer)
+            findings.append(f"{name} {held}: {finding}")
     return findings
 
 

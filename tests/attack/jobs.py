@@ -7,6 +7,7 @@ from random import Random
 
 from tests.conftest import MODELS
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.host import DriveSpec, HostSpec
@@ -83,7 +84,25 @@ KNOWN = (
 """Of published models; the first ones were beaten before chunks of a rank were free."""
 
 
-RUNTIMES = ("megatron-lm", "megatron-lm", "torchtitan", "megatron-zero-bubble", "deepspeed")
+EXPERTS = (
+    Case("mixtral-8x7b", "2x8:h100-sxm", 96),
+    Case("qwen3-30b-a3b", "2x8:h100-sxm", 128, runtime="torchtitan"),
+    Case("deepseek-v2-lite", "1x8:h100-sxm", 64),
+    Case("gpt-oss-20b", "1x6:h200-sxm", 48, runtime="megatron-bridge"),
+    Case("nemotron-3-nano-30b-a3b", "1x8:h200-sxm", 64),
+    Case("qwen3-30b-a3b", "2x8:h100-sxm", 16, 65_536, runtime="nemo"),
+    Case("gpt-oss-20b", "1x8:h100-sxm", 16, 131_072),
+    Case("deepseek-v2-lite", "2x8:h100-sxm", 256, fix=("offload_modules=free",)),
+)
+LONG = (
+    Case("llama3-8b", "1x8:h100-sxm", 8, 131_072),
+    Case("qwen2.5-7b", "2x8:h100-sxm", 4, 262_144, runtime="megatron-bridge"),
+    Case("llama3-8b", "1x8:h100-sxm", 32, 65_536, runtime="torchtitan"),
+    Case("llama3-8b", "1x8:h100-sxm", 16, 65_536, runtime="deepspeed"),
+)
+"""Searches of both are stopped early: what they know by then has to hold, too."""
+RANDOM = (*RUNTIMES, *3 * ("megatron-lm", "torchtitan"))
+"""Runtimes of random jobs: all, most often the two with most to choose."""
 
 
 def random_case(random: Random) -> Case:
@@ -95,9 +114,10 @@ def random_case(random: Random) -> Case:
         ),
         random.choice((8, 12, 16, 24, 48)),
         random.choice((512, 1024, 2048)),
-        runtime=random.choice(RUNTIMES),
+        runtime=random.choice(RANDOM),
         memory_gib=random.choice((None, random.uniform(1.2, 6.0), random.uniform(2.0, 4.0))),
         host=random.choice((None, random_host(random))),
+        fix=random.choice(((), (), ("offload_modules=free",), ("dp_replicate=free",))),
     )
 
 

@@ -8,16 +8,18 @@ from random import Random
 import numpy as np
 from pydantic import ValidationError
 
-from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN
+from tests.attack.declared import settings_of
+from trainplan.costmodel.axes import AXES, Held
+from trainplan.costmodel.axes.grid import degrees
 from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.spec import Job, Layout, StageSpec
 from trainplan.planner.space import Choice, Space, legality_rules
 
 DEGREES = ("tp", "cp", "pp", "dp")
-PLACES = ("tier", "parameters", "checkpoints")
+TOGETHER = (*DEGREES, "vpp", "schedule", "offload.optimizer", "stages")
+"""Axes with moves of their own, as are those of recomputation; of all others one value changes."""
 MOST_MOVED = 4
 """Layers moved between stages at once."""
 
@@ -34,11 +36,12 @@ class Changes:
         self.job, self.random = job, random
         self.rules = (*(choice.rule() for choice in choices), *legality_rules(job))
         self.traits, self.space = traits_of(job), Space(job)
+        self.values = _values(job)
         self.kinds = (
             self._degrees,
-            self._experts,
+            self._value,
+            self._value,
             self._pipeline,
-            self._batch,
             self._recompute,
             self._offload,
             self._stages,
@@ -97,9 +100,12 @@ class Changes:
     def _even(self, layout: Layout) -> dict[str, object]:
         return {"stages": None} if layout.stages else {}
 
-    def _experts(self, layout: Layout) -> dict[str, object]:
-        name = self.random.choice(("ep", "etp"))
-        return {name: self.random.choice(self.space.expert_degrees)}
+    def _value(self, layout: Layout) -> dict[str, object]:
+        """Another value of one axis."""
+        name = self.random.choice(list(self.values))
+        value = self.random.choice(self.values[name])
+        whole, _, part = name.partition(".")
+        return {whole: layout.offload.model_copy(update={part: value}) if part else value}
 
     def _pipeline(self, layout: Layout) -> dict[str, object]:
         vpp = self.random.choice(self.space.virtual_stages(layout.pp))
@@ -111,15 +117,6 @@ class Changes:
         if not names or layout.pp == 1:
             return {"vpp": 1, "schedule": "1f1b", **self._even(layout)}
         return {"vpp": vpp, "schedule": self.random.choice(names), **self._even(layout)}
-
-    def _batch(self, layout: Layout) -> dict[str, object]:
-        return self.random.choice(
-            (
-                {"micro_batch_size": self.random.choice(self.space.micro_batches)},
-                {"sequence_parallel": not layout.sequence_parallel},
-                {"zero_stage": self.random.choice(self.traits.sharding.zero_stages)},
-            )
-        )
 
     def _recompute(self, layout: Layout) -> dict[str, object]:
         plain: dict[str, object] = {
@@ -144,12 +141,8 @@ class Changes:
         if step is None:
             return {}
         steps = round(min(1.0, max(0.0, fraction)) / step)  # the space is one of steps
-        places = {
-            name: self.random.choice(AXIS_OF_COLUMN[f"offload_{name}"].tried(self.job, self.traits))
-            for name in PLACES
-        }
         share = self.random.choice((steps / round(1 / step), 1.0))
-        return {"offload": {"optimizer": share, **places}}
+        return {"offload": layout.offload.model_copy(update={"optimizer": share})}
 
     def _stages(self, layout: Layout) -> dict[str, object]:
         """A layer goes from one virtual stage to another, whatever the others of their ranks."""
@@ -166,7 +159,37 @@ class Changes:
             layers[to] += 1
         if not all(layers[1:-1]):
             return {}
-        return {"stages": stage_specs(tuple(layers))}
+        own = layout.recompute_method == "block" and self.traits.recompute.by_stage
+        number = (self.random.randint(0, held) if own else None for held in layers)
+        pairs = zip(layers, number, strict=True)
+        return {"stages": [StageSpec(layers=n, recompute_num_layers=r) for n, r in pairs]}
+
+
+def _values(job: Job) -> dict[str, Sequence[object]]:
+    """Values of the axes that change one by one, also of those that a search tries on request."""
+    wide = {"may_offload_activations": True, "may_replicate_shards": True}
+    job, traits = job.model_copy(update=wide), traits_of(job)
+    values = {
+        axis.name: degrees(job, traits)
+        if isinstance(axis.search, Held)
+        else axis.tried(job, traits)
+        for axis in AXES
+        if axis.name not in TOGETHER and not axis.name.startswith("recompute")
+    }
+    return {name: some for name, some in values.items() if len(some) > 1}
+
+
+def with_other_settings(original: Job, now: Job, random: Random) -> Job:
+    """Another value of one option that the job leaves to its runtime, or of all of them."""
+    values: dict[str, list[str | bool | None]] = {}
+    for one in traits_of(original).settings:
+        if getattr(original.options, one.name) is None:
+            values.setdefault(one.name, [None]).append(one.value)
+    names = [random.choice(list(values))] if values and random.random() < 0.5 else list(values)
+    update = {name: random.choice(values[name]) for name in names}
+    changed = now.model_copy(update={"options": now.options.model_copy(update=update)})
+    lacking = any(one.lacks(changed) is not None for one in settings_of(original, changed))
+    return now if lacking else changed
 
 
 def compositions(layers: int, stages: int) -> Iterator[tuple[int, ...]]:

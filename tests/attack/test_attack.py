@@ -5,10 +5,11 @@ from random import Random
 
 import pytest
 
-from tests.attack.attack import Target, climb, exhaust, loosen, walk
+from tests.attack.attack import climb, exhaust, figures_hold, loosen, walk
 from tests.attack.jobs import KNOWN, OBJECTIVES, Case, random_case
 from tests.attack.layouts import Changes
 from tests.attack.run import target_of
+from tests.attack.target import Target
 from tests.budgets import Steps
 from tests.grids import number as draws
 from trainplan.costmodel.spec import Layout
@@ -42,6 +43,7 @@ def test_no_random_layout_beats_an_objective(objective, seed):
     random = Random(seed)
     target = target_of(random_case(random), objective, Steps())
     if target:
+        assert not figures_hold(target)
         assert not [*climb(target, random, 4), *walk(target, random, 2)]
 
 
@@ -50,7 +52,7 @@ def test_no_layout_or_split_of_a_small_space_is_faster(seed):
     random = Random(seed)
     case = random_case(random)
     target = target_of(case, "time", Steps())
-    assert not target or not exhaust(target)
+    assert not target or not exhaust(target, random)
 
 
 @pytest.mark.parametrize("seed", HARDER)
