@@ -20,6 +20,6 @@ def answer(context: SearchContext, job: Job) -> Reached:
     # The objective over settings and stages: no layout of the grid is better than the bound.
     reached = reach(context, job)
     # Unlike node groups: nor is one whose pipeline ranks live in one group each.
-    reached = with_groups(context, reached)
+    reached = with_groups(context, job, reached)
     # Uneven stages, maybe searched beside even ones: nor is one with any other split of the layers.
     return with_uneven_stages(context, reached)

@@ -80,7 +80,7 @@ def settings_of_fastest(context: SearchContext, job: Job) -> tuple[Job, Settings
         return job, None
     even = tree.answer()
     assert even.finalists is not None
-    settings = _needed(context, even.combination, even.finalists)
+    settings = needed(context, even.combination, even.finalists)
     return with_settings(job, settings), _reported(context, (), settings)
 
 
@@ -109,7 +109,7 @@ def _fastest(
     best = tree.groups[place[0]].members[place[1]].combination
     answer = split.table if split else even.finalists
     assert answer is not None
-    settings = _needed(context, best, answer)
+    settings = needed(context, best, answer)
     chosen = with_settings(best.plain, settings)
     found = _alternatives(context, tree, even, best, chosen)
     bound, value = tree.lower_bound_s, min(even.value, found.value)
@@ -172,7 +172,7 @@ def step_target(context: SearchContext, job: Job, step_s: float, lower_bound_s: 
     )
 
 
-def _needed(context: SearchContext, best: Combination, answer: LayoutTable) -> tuple[Setting, ...]:
+def needed(context: SearchContext, best: Combination, answer: LayoutTable) -> tuple[Setting, ...]:
     """The settings of a combination without those that save its answer nothing."""
     settings, row = best.settings, answer.take(np.array([0]))
     plain = _step_seconds(context, best, settings, row)
@@ -225,7 +225,7 @@ def _tried(
     listed = sorted(every, key=lambda one: (values.get(one, np.inf), bounds.get(one, np.inf)))
     return tuple(
         TriedSettings(
-            options=_texts(one.settings),
+            options=texts_of(one.settings),
             value=finite(values.get(one, np.inf)),
             lower_bound=finite(min(bounds[one], incumbent)) if one in bounds else None,
         )
@@ -237,8 +237,9 @@ def _reported(
     context: SearchContext, tried: tuple[TriedSettings, ...], settings: Sequence[Setting]
 ) -> Settings:
     level = context.options.search_options
-    return Settings(level=level, chosen=_texts(settings), combinations=tried)
+    return Settings(level=level, chosen=texts_of(settings), combinations=tried)
 
 
-def _texts(settings: Sequence[Setting]) -> tuple[str, ...]:
+def texts_of(settings: Sequence[Setting]) -> tuple[str, ...]:
+    """As on the command line."""
     return tuple(one.text for one in settings)

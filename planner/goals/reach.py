@@ -97,17 +97,19 @@ class Reached:
 def reach(context: SearchContext, job: Job) -> Reached:
     """The layouts of a plan for the objective of the options, over settings that may vary.
 
-    Objectives other than the step time keep the settings of the fastest layout with even stages.
-    Unlike node groups, and uneven stages alone, keep those of the job.
+    Objectives other than the step time keep the settings of the fastest layout with even stages;
+    on unlike node groups, and with uneven stages alone, those of the job.
 
     Raises:
         PlanError: The objective lacks a number, or no layout meets the deadline.
     """
     options, name = context.options, context.options.objective
-    if is_heterogeneous(job.cluster) or wants_uneven(options) or name == "context":
+    if wants_uneven(options) or name == "context":
         return _GOALS[name](context, job)
     if name == "time":
         return Reached.of(fastest(context, job, combinations(job, options.search_options)))
+    if is_heterogeneous(job.cluster):
+        return _GOALS[name](context, job)
     job, settings = settings_of_fastest(context, job)
     return replace(_GOALS[name](context, job), settings=settings)
 

@@ -7,28 +7,34 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
+from trainplan.costmodel.spec import Job
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.fastest import step_target
+from trainplan.planner.goals.fastest import needed, step_target, texts_of
 from trainplan.planner.goals.reach import Reached
 from trainplan.planner.space import legality_rules
+from trainplan.planner.space.settings import Combination, combinations, with_settings
 from trainplan.planner.stages.heterogeneous.search import HeterogeneousResult, HeterogeneousSearch
 
 
-def with_groups(context: SearchContext, reached: Reached) -> Reached:
+def with_groups(context: SearchContext, job: Job, reached: Reached) -> Reached:
     """The same answer, or a faster one whose pipeline ranks live in one node group each.
 
-    The bound then holds for both kinds of layout.
+    The bound then holds for both kinds of layout, under every combination of settings.
     """
-    job, options, found = reached.job, context.options, reached.found
+    options, found = context.options, reached.found
     if options.objective != "time" or not is_heterogeneous(job.cluster):
         return reached
-    rules = [*options.rules_of_layouts(job), *legality_rules(job)]
+    chosen = set(reached.settings.chosen if reached.settings else ())
+    every = [one for one in combinations(job, options.search_options) if not one.covered]
+    every.sort(key=lambda one: len(chosen.symmetric_difference(texts_of(one.settings))))
     search = HeterogeneousSearch(
-        context_of(job, machine_for(job, context.measured)),
-        rules,
+        [
+            (context_of(one.job, machine_for(one.job, context.measured)), _rules(context, one))
+            for one in every
+        ],
         options.memory_margin,
         found.value,
         context.budget,
@@ -36,18 +42,34 @@ def with_groups(context: SearchContext, reached: Reached) -> Reached:
     )
     heterogeneous = search.run(options.top)
     bound = min(found.lower_bound_s, heterogeneous.lower_bound_s)
-    best = min(found.value, *(seconds for seconds, _ in heterogeneous.layouts), np.inf)
-    if not np.isfinite(best):
+    found = replace(found, lower_bound_s=bound, complete=found.complete and heterogeneous.complete)
+    reached = replace(reached, found=found)
+    if heterogeneous.layouts:
+        reached = _changed(context, reached, every[heterogeneous.combination], heterogeneous)
+    elif found.finalists is None:
         return reached
-    target = step_target(context, job, best, bound)
-    changed = replace(
-        found,
-        finalists=_joined(found.finalists, heterogeneous, options.top),
-        lower_bound_s=bound,
-        value=best,
-        complete=found.complete and heterogeneous.complete,
-    )
-    return replace(reached, found=changed, target=target)
+    target = step_target(context, reached.job, reached.found.value, bound)
+    return replace(reached, target=target)
+
+
+def _changed(
+    context: SearchContext, reached: Reached, own: Combination, faster: HeterogeneousResult
+) -> Reached:
+    """The answer with layouts in groups, under the settings that the fastest needs."""
+    best, table = faster.layouts[0]
+    settings = needed(context, own, table)
+    job = with_settings(own.plain, settings)
+    finalists = reached.found.finalists if job == reached.job else None
+    finalists = _joined(finalists, faster, context.options.top)
+    found = replace(reached.found, finalists=finalists, value=best)
+    reported = reached.settings
+    if reported is not None:
+        reported = reported.model_copy(update={"chosen": texts_of(settings)})
+    return replace(reached, job=job, found=found, settings=reported)
+
+
+def _rules(context: SearchContext, one: Combination) -> list[Rule]:
+    return [*one.only, *context.options.rules_of_layouts(one.job), *legality_rules(one.job)]
 
 
 def _joined(

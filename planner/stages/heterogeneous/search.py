@@ -1,7 +1,8 @@
 """Layouts whose pipeline ranks live in unlike node groups: a search for every order of the groups.
 
-Each is a search as for equal nodes (`planner.stages.search`), which asks other bounds. They are
-opened in turns, the one with the smallest bound first, and share the best answer.
+Each is a search as for equal nodes (`planner.stages.search`), which asks other bounds, under one
+combination of settings. They are opened in turns, the one with the smallest bound first, and share
+the best answer.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class HeterogeneousResult:
 
     layouts: tuple[tuple[float, LayoutTable], ...]
     """Layouts found, the best of each tp, cp, pp and ep with their step times, fastest first."""
+    combination: int
+    """Number of the one that they are under."""
     lower_bound_s: float
     """No layout of whole ranks in groups is faster."""
     num_simulated: int
@@ -134,26 +137,32 @@ class HeterogeneousSearch:
 
     def __init__(
         self,
-        of: Context,
-        rules: Sequence[Rule],
+        combinations: Sequence[tuple[Context, Sequence[Rule]]],
         margin: float,
         incumbent_s: float,
         budget: Budget,
         *,
         workers: Workers = ALONE,
     ) -> None:
-        self.whole = budget
-        most = max(one.memory_bytes for one in of.machine.groups) * (1 - margin)
-        ranges = in_parts(fractions_of_splits(of.traits, rules))
+        self.whole, (first, _) = budget, combinations[0]
+        most = max(one.memory_bytes for one in first.machine.groups) * (1 - margin)
+        self.orders = orders_of(len(first.job.cluster.groups))
         self.searches = [
             GroupsSearch(
-                GroupsContext(*of.shared, most, ranges, order=order, margin=margin),
+                GroupsContext(
+                    *of.shared,
+                    most,
+                    in_parts(fractions_of_splits(of.traits, rules)),
+                    order=order,
+                    margin=margin,
+                ),
                 rules,
                 incumbent_s,
                 budget,
                 workers,
             )
-            for order in orders_of(len(of.job.cluster.groups))
+            for of, rules in combinations
+            for order in self.orders
         ]
 
     def run(self, top: int) -> HeterogeneousResult:
@@ -164,9 +173,13 @@ class HeterogeneousSearch:
         run_together(self.searches, self.whole, stops=lambda: self._expanded >= most)
         complete = not self.whole.spent()
         self._polish()
-        found = [pair for search in self.searches for pair in search.found.values()]
+        best = [min((s for s, _ in one.found.values()), default=np.inf) for one in self.searches]
+        combination = int(np.argmin(best)) // len(self.orders)
+        own = self.searches[combination * len(self.orders) :][: len(self.orders)]
+        found = [pair for search in own for pair in search.found.values()]
         return HeterogeneousResult(
             tuple(_best_of_degrees(found)[:top]),
+            combination,
             min(*(search.bound for search in self.searches), self.incumbent_s),
             sum(search.num_simulated for search in self.searches),
             complete,
@@ -185,12 +198,15 @@ class HeterogeneousSearch:
     def _polish(self) -> None:
         """Move layers of the best answer, while there is time."""
         if self.whole.seconds_left() > 0:
-            min(self.searches, key=lambda search: search.incumbent_s).polish()
+            min(self.searches, key=lambda one: (one.incumbent_s, one.table is None)).polish()
 
     def _begin(self) -> None:
-        """First answers: nodes of every order opened, and what looks fast of them split."""
+        """First answers: nodes of every order opened, and what looks fast of them split.
+
+        Under the first combination alone; others may win when their turn comes.
+        """
         left = self.whole.seconds_left()
-        for search in self.searches:
+        for search in self.searches[: len(self.orders)]:
             if np.isfinite(self.incumbent_s) and self.whole.seconds_left() <= 0:
                 return
             search.lower(self.incumbent_s)

@@ -28,7 +28,8 @@ def job(make_job):
 
 
 def searched(job, rules, budget):
-    return HeterogeneousSearch(context_of(job, machine_for(job)), rules, 0.05, np.inf, budget)
+    combinations = [(context_of(job, machine_for(job)), rules)]
+    return HeterogeneousSearch(combinations, 0.05, np.inf, budget)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +94,8 @@ def test_even_stages_in_groups_are_tried_where_stages_are_held_even(job):
         assert max(counts) - min(counts) <= 1
 
 
-def test_the_plan_is_worth_its_estimate(job, plan):
-    again = estimate(job, plan.best.layout, memory_margin=plan.memory_margin)
+def test_the_plan_is_worth_its_estimate(plan):
+    again = estimate(plan.job, plan.best.layout, memory_margin=plan.memory_margin)
     assert again == plan.best.estimate
     assert again.memory.fits
     proof = plan.certificate
