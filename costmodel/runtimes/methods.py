@@ -155,6 +155,7 @@ HARMONY = _method(
 SE_MOE = _method(
     "se-moe",
     replace(WHOLE, tiers=("cpu", "nvme"), parameters=("cpu", "nvme")),
+    method_offloads_all,
     method_needs_experts,
 )
 METHOD_RUNTIMES = (
