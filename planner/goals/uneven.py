@@ -204,8 +204,6 @@ def _polish(splits: UnevenSearch, answer: LayoutTable) -> None:
     if sum(layers) != splits.of.job.model.num_hidden_layers:  # even, or of another model
         layers = layers_per_stage(splits.of.job.model.num_hidden_layers, row.num_stages)
     splits.update_incumbent(polished(row, splits.pool, np.array([layers]), splits.budget), row)
-    if row.shape[1] > 1:
-        splits.try_first(plain)
 
 
 def faster_splits(

@@ -144,7 +144,7 @@ class UnevenSearch:
 
     def update_incumbent(self, found: SplitResult, row: StageProblem) -> None:
         """Take note of a split, and drop what is no faster."""
-        self.expanded += found.effort
+        self.expanded += 1
         self.num_simulated += found.num_simulated
         if found.layers is not None and found.step_time_s * EQUALS < self.incumbent_s:
             self.table, self.job = found.of(row), row.job

@@ -38,7 +38,6 @@ from trainplan.planner.stages.solve.best_split import best_split
 from trainplan.planner.stages.solve.enumeration import shorter_splits
 from trainplan.planner.stages.solve.families import BoundFamily, families
 from trainplan.planner.stages.solve.polish import moved_once, polished
-from trainplan.planner.stages.solve.relaxation import relaxed, whole_layers
 from trainplan.planner.stages.solve.simulated import simulate_splits
 from trainplan.planner.stages.solve.tasks import SplitContext
 from trainplan.planner.stages.solve.windows import bounds_of_stages, windows
@@ -257,20 +256,6 @@ def test_a_split_looked_for_near_its_bound_is_bounded_by_what_brute_force_finds(
             assert found.lower_bound_s >= min(one.incumbent_s, enough) / ROUNDING, one
             if found.step_time_s < np.inf:
                 assert found.step_time_s >= one.incumbent_s / ROUNDING, one
-
-
-@exhaustive
-@given(seeds)
-def test_no_split_is_faster_than_the_best_parts_of_layers(base, seed):
-    for one in random_splits(base, LAYOUTS, seed):
-        window = windows(one.row, seed_paths(one.row.pipeline), np.inf)
-        if window is None:
-            continue
-        machine = one.row.machine
-        parts = relaxed(one.row, PathPool(), window, np.inf)
-        assert with_overhead(machine, np.array([parts.value_s]))[0] <= one.incumbent_s, one
-        assert parts.layers.sum() == pytest.approx(one.layers[0].sum())
-        assert whole_layers(parts.layers).sum() == one.layers[0].sum()
 
 
 @exhaustive

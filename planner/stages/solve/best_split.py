@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.step.estimate import with_overhead, without_overhead
+from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.offload import faster_than
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -23,20 +23,12 @@ from trainplan.planner.stages.solve.listed import (
     judge_listed,
     with_simulated,
 )
-from trainplan.planner.stages.solve.polish import polished_from
-from trainplan.planner.stages.solve.rank_totals import bound_of_totals
-from trainplan.planner.stages.solve.relaxation import whole_layers
 from trainplan.planner.stages.solve.spread import balanced, stages_of
 from trainplan.planner.stages.solve.windows import Windows, most_in_memory, windows
 from trainplan.planner.work import Deadline
 
 FEW = 2048
 """Splits that are looked at one by one; more are bounded together first."""
-STAGES_OF_EFFORT = 8
-"""To bound splits that are too many to list takes longer with more stages. Source: measured."""
-NEAR = 1.03
-"""Splits that take no more than so much of the cutoff are polished. Source: assumed; what moves of
-single layers save is less, as a rule."""
 BOUNDED_AT_ONCE = 1 << 16
 """Virtual stages of splits that are bounded together, so that they stay in a cache."""
 
@@ -74,13 +66,6 @@ def best_split(
         start = stages_of(problem, balanced(problem))
         best = with_simulated(problem, pool, start, best).prune(cutoff_s)
         cutoff_s = min(cutoff_s, best.step_time_s)
-    if not problem.alike and number > FEW:
-        best = _by_parts(
-            problem, pool, best, cutoff_s, window=window, deadline=deadline, enough_s=target_bound_s
-        )
-        if best.lower_bound_s >= min(cutoff_s, target_bound_s):
-            return best
-        cutoff_s = min(cutoff_s, best.step_time_s)
     return _within(
         problem,
         pool,
@@ -100,32 +85,6 @@ def _one_split(problem: StageProblem, pool: PathPool, cutoff_s: float) -> SplitR
     best = with_simulated(problem, pool, start, NOTHING_KNOWN).prune(cutoff_s)
     bound = 0.0 if problem.uneven_too else min(cutoff_s, best.step_time_s)
     return replace(best, lower_bound_s=bound)
-
-
-def _by_parts(
-    problem: StageProblem,
-    pool: PathPool,
-    best: SplitResult,
-    cutoff_s: float,
-    *,
-    window: Windows,
-    deadline: Deadline,
-    enough_s: float,
-) -> SplitResult:
-    """Bound all splits by parts of layers; where that is not enough, try whole ones near them."""
-    value = without_overhead(problem.machine, cutoff_s)
-    parts = bound_of_totals(problem, pool, window, value, deadline)
-    effort = 1 + problem.num_stages // STAGES_OF_EFFORT
-    decides = best.memory_decides or parts.memory_decides
-    bound = cutoff_s if parts.value_s >= value else _seconds(problem, parts.value_s)
-    best = replace(best, memory_decides=decides, effort=effort, lower_bound_s=bound)
-    if bound >= min(cutoff_s, enough_s):
-        return best
-    near = [whole_layers(parts.layers)[None, :], stages_of(problem, balanced(problem))]
-    best = with_simulated(problem, pool, np.concatenate(near), best)
-    if best.step_time_s < cutoff_s * NEAR:
-        best = polished_from(problem, pool, best, deadline)
-    return best.prune(cutoff_s)
 
 
 def _within(
@@ -159,7 +118,3 @@ def _within(
                 target_bound_s=target_bound_s,
             )
     return best
-
-
-def _seconds(problem: StageProblem, value: float) -> float:
-    return float(with_overhead(problem.machine, np.array([value]))[0])

@@ -39,8 +39,6 @@ class SplitResult:
     """Splits whose schedule was run."""
     memory_decides: bool
     """Memory decided something; else a layout that only takes longer has no faster split."""
-    effort: int = 1
-    """Layouts with few splits that would have taken as long."""
 
     def prune(self, cutoff_s: float) -> SplitResult:
         """The same, its split forgotten unless it is faster than the cutoff."""

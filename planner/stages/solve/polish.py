@@ -25,15 +25,8 @@ from trainplan.planner.work import Deadline
 def polished(
     problem: StageProblem, pool: PathPool, layers: IntMatrix, deadline: Deadline
 ) -> SplitResult:
-    """The best of some splits and of those near it; it proves nothing."""
+    """The best of some splits, then of those near the best, again and again; it proves nothing."""
     best = with_simulated(problem, pool, layers, NOTHING_KNOWN)
-    return polished_from(problem, pool, best, deadline)
-
-
-def polished_from(
-    problem: StageProblem, pool: PathPool, best: SplitResult, deadline: Deadline
-) -> SplitResult:
-    """The best of all splits near the best that are faster, again and again."""
     least, ways, way = bounds_of_stages(problem)[0], (moved_once, moved_twice), 0
     while way < len(ways) and best.layers is not None and deadline.seconds_left() > 0:
         before, some = (
