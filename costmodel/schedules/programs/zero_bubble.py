@@ -184,18 +184,22 @@ def timed(kinds: Kinds, relative: RelativeSeconds) -> tuple[int, int]:
     return max(spans), max(clock)
 
 
+def _greedy(
+    shape: Shape, limit: int, relative: RelativeSeconds, rule: PriorityRule, num_microbatches: int
+) -> Kinds:
+    shape = shape._replace(num_microbatches=num_microbatches)
+    return Greedy(shape, limit, relative, rule).order()
+
+
 def candidates(
     shape: Shape, limit: int, relative: RelativeSeconds
 ) -> Iterator[Callable[[int], Kinds]]:
     """Orders for any number of micro batches, of which each rank holds at most `limit`."""
     for depth in (1, 2):
         if depth * (shape.pp - 1) < limit:
-            yield lambda m, depth=depth: handcrafted(shape.pp, m, depth)
+            yield partial(handcrafted, shape.pp, depth=depth)
     for choices in product((False, True), repeat=3):
-        rule = PriorityRule(*choices)
-        yield lambda m, rule=rule: Greedy(
-            shape._replace(num_microbatches=m), limit, relative, rule
-        ).order()
+        yield partial(_greedy, shape, limit, relative, PriorityRule(*choices))
 
 
 SHORT = 2
