@@ -439,4 +439,4 @@ def _unsettled(waiting: Pool) -> IntColumn:
             chosen.append(row)
             one = table.take(np.array([row]))
             settled |= (family == family[row]) & takes_longer(table, one)
-    return np.array(chosen)
+    return np.array(chosen, dtype=np.int64)
