@@ -260,7 +260,7 @@ def all_splits(
 ) -> UnevenResult:
     """What a search of one combination finds of splits with chunks alike, and then of any."""
     splits = Splits([search], search.incumbent_s, context.budget)
-    splits.take(search)
+    splits.table = search.table
     splits.open(most, any_answer=brief)
     if not brief:
         splits.at_last((0, 0), None, promising=True)
