@@ -60,4 +60,5 @@ def run_together(
         if first.smallest < best:
             first.step()
         best = min(best, first.value)
-        budget.report(first.done, min(best, *(one.smallest for one in searches)))
+        done = sum(one.done for one in searches) / len(searches)
+        budget.report(done, min(best, *(one.smallest for one in searches)))
