@@ -69,10 +69,12 @@ class SearchContext:
         memory_bytes: float = np.inf,
         most_seconds: float = np.inf,
         top: int = 1,
+        exhaustive: bool = False,
     ) -> Search:
         """A search for `top` answers that use no more than `memory_bytes`, not begun.
 
-        `most_seconds` is for energy; for the time, `run` takes `cutoff`.
+        `most_seconds` is for energy; for the time, `run` takes `cutoff`. An exhaustive one counts
+        why each layout is refused.
 
         Raises:
             PlanError: A number of the machine is unknown.
@@ -82,7 +84,8 @@ class SearchContext:
         if figure == "energy":
             objective = StepEnergy(energy_of(job, machine, traits_of(job)), most_seconds)
         limits = SearchLimits(min(self.usable_bytes(job), memory_bytes), top)
-        return Search(job, machine, rules, limits, objective, workers=self.workers)
+        context = job, machine, rules, limits, objective
+        return Search(*context, workers=self.workers, exhaustive=exhaustive)
 
     def rules_of(self, job: Job) -> tuple[Rule, ...]:
         """What layouts of a job must respect before their layers are split."""

@@ -88,10 +88,9 @@ def _nothing(
     context: SearchContext, job: Job, every: Sequence[Combination], found: SearchResult
 ) -> Fastest:
     """Nothing fits under any combination: the reasons are those of the job's own settings."""
-    if found.complete and len(every) > 1:
-        found = context.search(job, top=_seeds(context)).run(context.budget)
-    elif found.complete:
-        found = context.search(every[0].job).run(context.budget)
+    if found.complete:
+        own = job if len(every) > 1 else every[0].job
+        found = context.search(own, exhaustive=True).run(context.budget)
     return Fastest(job, found, None)
 
 
