@@ -212,10 +212,19 @@ def every_layout_and_split(job, rules):
     return table.take(np.array(rows)).replaced(stages=objects(stages))
 
 
-def stages_in(job, pp, vpp, schedule):
+def chunks_alike(job, table):
+    """Which rows of a table have stages whose chunks are alike."""
+    shapes = list(zip(table.pp.tolist(), table.vpp.tolist(), table.schedule.tolist(), strict=True))
+    alike = {shape: set(stages_in(job, *shape, alike=True)) for shape in set(shapes)}
+    rows = zip(shapes, table.stages, strict=True)
+    return np.array([stages in alike[shape] for shape, stages in rows])
+
+
+def stages_in(job, pp, vpp, schedule, *, alike=False):
     """All splits of a shape, as columns hold them."""
     stage_of = placed(SCHEDULES[SCHEDULE_NAMES[schedule]].placement, pp, vpp)
-    return [stage_specs(layers) for layers in branch(job.model.num_hidden_layers, stage_of)]
+    splits = branch(job.model.num_hidden_layers, stage_of, alike=alike)
+    return [stage_specs(layers) for layers in splits]
 
 
 def some(table, count, rng):

@@ -91,7 +91,7 @@ def test_a_class_that_is_left_out_holds_no_layout_that_fits_and_wins(case):
         memory, below = np.quantile(used, share), np.quantile(seconds, share)
         asked = PricingContext(case.job, case.machine, case.traits, StepTime(), float(memory))
         bound = PriceClasses(asked, fast, min_memory, fractions)(Unlimited())
-        kept = Pool(min_memory, bound, own).prune(float(below))
+        kept = Pool.of(min_memory, bound, own).prune(float(below))
         table, row = policies_of(case.space, kept.table)
         known = {key(table, i, kept.branch[row[i]]): kept.bound[row[i]] for i in range(len(table))}
         for i in np.flatnonzero((used <= memory) & (seconds < below)).tolist():

@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps
-from tests.properties.every_split import every_layout_and_split
+from tests.properties.every_split import chunks_alike, every_layout_and_split
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.after_even import OnlyUneven
-from trainplan.planner.goals.any_chunks import any_chunks
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.uneven import all_splits
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import legality_rules, parse_choice
 from trainplan.planner.space.choices import rules_of_grid
 from trainplan.planner.stages.solve.tasks import SplitContext
@@ -25,8 +28,6 @@ CASES = {
     "interleaved": ("small-dense", 6, "1x4:h100-sxm", "megatron-lm", ("pp=2", "vpp=3", "tp=1")),
     "moe": ("small-moe", 5, "1x4:l4", "torchtitan", ("pp=2", "micro_batch_size=1", "ep=2")),
 }
-MANY = 1_000_000
-"""Layouts opened: all."""
 SHARES = (0.1, 1.0)
 """Of all layouts and splits, those that need no more memory than there is."""
 
@@ -51,14 +52,15 @@ def test_the_best_split_that_is_not_even_is_found(make_job, case):
     table = every_layout_and_split(job, rules)
     table = table.take(~np.array([is_even(stages) for stages in table.stages]))
     used = price(Candidates(job, machine, traits, table), merged=False).memory.used
-    seconds = step_seconds(Candidates(job, machine, traits, table))
+    seconds, alike = step_seconds(Candidates(job, machine, traits, table)), chunks_alike(job, table)
+    context = SearchContext(SearchOptions(), NOTHING, Steps())
     for share in SHARES:
         memory = float(np.quantile(used, share, method="lower"))
         of = SplitContext(job, machine, traits, memory)
-        alike = OnlyUneven(of, rules, np.inf, Steps())
-        found = any_chunks(alike, alike.run(), None, MANY)
+        found = all_splits(context, OnlyUneven(of, rules, np.inf, context.budget))
         best = seconds[used <= memory].min()
-        assert found.step_time_s == pytest.approx(best)
         assert found.any_split_lower_bound_s <= best * (1 + 1e-9)
-        assert found.any_split_lower_bound_s >= best * (1 - 1e-9)
+        assert best <= found.step_time_s * (1 + 1e-9)
+        assert found.step_time_s <= seconds[(used <= memory) & alike].min() * (1 + 1e-9)
+        assert found.lower_bound_s == found.step_time_s
         assert not is_even(found.table.stages[0])
