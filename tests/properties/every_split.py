@@ -209,7 +209,7 @@ def every_layout_and_split(job, rules):
     splits = {shape: stages_in(job, *shape) for shape in set(shapes)}
     rows = [row for row, shape in enumerate(shapes) for _ in splits[shape]]
     stages = [stages for shape in shapes for stages in splits[shape]]
-    return table.take(np.array(rows)).replaced(stages=objects(stages))
+    return table.take(np.array(rows, dtype=np.int64)).replaced(stages=objects(stages))
 
 
 def chunks_alike(job, table):
@@ -217,7 +217,7 @@ def chunks_alike(job, table):
     shapes = list(zip(table.pp.tolist(), table.vpp.tolist(), table.schedule.tolist(), strict=True))
     alike = {shape: set(stages_in(job, *shape, alike=True)) for shape in set(shapes)}
     rows = zip(shapes, table.stages, strict=True)
-    return np.array([stages in alike[shape] for shape, stages in rows])
+    return np.array([stages in alike[shape] for shape, stages in rows], dtype=bool)
 
 
 def stages_in(job, pp, vpp, schedule, *, alike=False):
