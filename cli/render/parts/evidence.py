@@ -26,7 +26,7 @@ def evidence_lines(evidence: Evidence, *, verbose: bool = True) -> Iterator[str]
         first, *others = evidence.nearest[: None if verbose else 1]
         then = "".join(f"; {_machine(run)} ({_off(run)})" for run in others)
         yield (
-            f"Nearest of {plural(evidence.num_runs, 'scored run')}: {_machine(first)}, "
+            f"Nearest of {plural(evidence.num_runs, 'run')}: {_machine(first)}, "
             f"{first.layout} ({_off(first)}){then}."
         )
     texts = [one.text for one in evidence.beyond]

@@ -27,7 +27,7 @@ def test_the_nearest_run_is_told_with_its_layout_and_all_with_their_errors():
     known = Measurements((run("a", error=0.031), run("b", error=-0.2, tp=8)))
     near, where = evidence_lines(evidence_of(JOB, LAYOUT, known))
     assert near == (
-        "Nearest of 2 scored runs: some-model on 32 h100-sxm, tp 2 pp 4 dp 4 mbs 1 "
+        "Nearest of 2 runs: some-model on 32 h100-sxm, tp 2 pp 4 dp 4 mbs 1 "
         "(estimate +3.1 %, distance 0.0); some-model on 32 h100-sxm (estimate -20.0 %, "
         "distance 2.0)."
     )
