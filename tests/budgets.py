@@ -16,5 +16,5 @@ class Steps:
     def seconds_left(self) -> float:
         return 60.0 if self.steps > 0 else 0.0
 
-    def report(self, done: float, bound_s: float) -> None:
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
         assert 0 <= done <= 1

@@ -69,7 +69,7 @@ class Calls:
     async def _followed(self, asked: Asked, told: Told) -> Answer:
         process = Process(partial(work, asked), alone=False)
         try:
-            known, noted = Progress(0.0, 0.0), anyio.current_time()
+            known, noted = Progress(), anyio.current_time()
             while True:
                 if process.line.poll():
                     heard = _heard(process)

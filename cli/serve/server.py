@@ -25,7 +25,7 @@ from trainplan.cli.serve.lines import Id, Lines
 from trainplan.cli.serve.shown import shown
 from trainplan.cli.serve.tools import TOOLS, Entry
 from trainplan.cli.serve.work import Answer, Asked, Progress
-from trainplan.cli.terminal.clock import bound_text
+from trainplan.cli.terminal.clock import progress_text
 from trainplan.cli.terminal.refusals import bug_line
 from trainplan.costmodel.base import PlanError, SpecError, unknown_name
 from trainplan.costmodel.base.validation_errors import first_complaint
@@ -150,7 +150,7 @@ class _Notes:
         rise = LEAST_RISE * (1 - self._last)
         self._last = max(min(progress.done, MOST_DONE), self._last + rise)
         await self._context.session.report_progress(
-            self._last, 1.0, bound_text(progress.bound_s) or "at work"
+            self._last, 1.0, progress_text(progress.done, progress.bound_s, progress.best_s)
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from io import StringIO
 from itertools import islice
+from math import inf
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -53,8 +54,9 @@ class Asked:
 class Progress:
     """How far a search is."""
 
-    done: float
-    bound_s: float
+    done: float = 0.0
+    bound_s: float = 0.0
+    best_s: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,12 @@ class _Heard:
         more = ("...",) if len(shown) > SHOWN_LINES else ()
         self.lines = "\n".join((*shown[:SHOWN_LINES], *more))
 
-    def progressed(self, done: float, bound_s: float) -> None:
+    def progressed(self, done: float, bound_s: float, best_s: float) -> None:
         """Tell the server, now and then."""
         now = time.monotonic()
         if now - self.told >= TOLD_EVERY_S:
             self.told = now
-            self.line.send(Progress(done, bound_s))
+            self.line.send(Progress(done, bound_s, best_s))
 
 
 def work(asked: Asked, line: Connection) -> None:

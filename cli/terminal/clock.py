@@ -1,4 +1,4 @@
-"""Time limit and progress bar of a search: the only clock it has."""
+"""Time limit and progress of a search: the only clock it has."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import signal
 import sys
 import threading
 import time
+from math import isfinite
 from types import FrameType
 from typing import Self
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
 from trainplan.cli.terminal.listener import LISTENER
+from trainplan.cli.terminal.output import remark
 
-QUIET_SECONDS = 1.0
-"""A shorter search shows no bar."""
+EVERY_S, EVERY_S_IN_FILES = 3.0, 10.0
+"""Seconds from one line of progress to the next: on a terminal, and elsewhere."""
 
 
 class Clock:
@@ -27,7 +26,9 @@ class Clock:
     def __init__(self, limit_s: float | None, *, stops: bool = False) -> None:
         self._start = time.monotonic()
         self._limit_s = limit_s
-        self._progress: Progress | None = None
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._every_s = EVERY_S if terminal else EVERY_S_IN_FILES
+        self._next_s = self._every_s
         self._stops, self.stopped = stops, False
         """Has control-C come?"""
         self._before = signal.getsignal(signal.SIGINT)
@@ -51,27 +52,14 @@ class Clock:
             return 0.0
         return float("inf") if self._limit_s is None else max(0.0, self._limit_s - self.seconds)
 
-    def report(self, done: float, bound_s: float) -> None:
-        """Move the bar, on a terminal and after a while; or tell who listens."""
-        listener = LISTENER.get()
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
+        """Print a line now and then, or tell who listens."""
+        listener, now = LISTENER.get(), self.seconds
         if listener is not None:
-            listener.progressed(done, bound_s)
-            return
-        if self._progress is None:
-            if self.seconds < QUIET_SECONDS or sys.stderr is None or not sys.stderr.isatty():
-                return
-            self._progress = Progress(
-                TextColumn("searching"),
-                BarColumn(),
-                TextColumn("{task.fields[bound]}"),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._progress.add_task("search", total=1.0, bound="")
-            self._progress.start()
-        for task in self._progress.tasks:
-            self._progress.update(task.id, completed=done, bound=bound_text(bound_s))
+            listener.progressed(done, bound_s, best_s)
+        elif now >= self._next_s:
+            self._next_s = now + self._every_s
+            remark(f"{now:.0f} s: {progress_text(done, bound_s, best_s)}")
 
     def __enter__(self) -> Self:
         main = threading.current_thread() is threading.main_thread()
@@ -83,8 +71,6 @@ class Clock:
     def __exit__(self, *ended: object) -> None:
         if self._stops:
             signal.signal(signal.SIGINT, self._before)
-        if self._progress is not None:
-            self._progress.stop()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         """Let the search end with what it has, or end at once."""
@@ -94,6 +80,9 @@ class Clock:
             self._before(number, frame)
 
 
-def bound_text(bound_s: float) -> str:
-    """What is known so far, where the work is one search."""
-    return f"no layout is faster than {bound_s:.2f} s" if bound_s else ""
+def progress_text(done: float, bound_s: float, best_s: float) -> str:
+    """What is known so far, as `planner.work.Budget.report` takes it."""
+    if isfinite(best_s):
+        gap = max(0.0, 1 - bound_s / best_s)
+        return f"best so far {best_s:.4g} s a step, gap {gap * 100:.1f} %"
+    return f"no layout is faster than {bound_s:.4g} s" if bound_s else f"{done * 100:.0f} % done"

@@ -15,8 +15,8 @@ class Listener(Protocol):
     def answered(self, document: Mapping[str, object], page: Iterable[RenderableType]) -> None:
         """Take the answer: its public document, and the page people read."""
 
-    def progressed(self, done: float, bound_s: float) -> None:
-        """Take note of a search: share of the work done, and the smallest bound left, 0 of many."""
+    def progressed(self, done: float, bound_s: float, best_s: float) -> None:
+        """Take note of a search, as `planner.work.Budget.report` does."""
 
 
 LISTENER: ContextVar[Listener | None] = ContextVar("LISTENER", default=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from trainplan.costmodel.base import PlanError
@@ -110,5 +111,5 @@ def outcomes(
     """Search some questions, the first ones first; those the budget does not reach are untried."""
     tasks = [OutcomeTask(case, uneven) for case in cases]
     for number, found in enumerate(workers.run(tasks, budget), start=1):
-        budget.report(number / len(cases), 0.0)
+        budget.report(number / len(cases), 0.0, inf)
         yield found

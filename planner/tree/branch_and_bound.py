@@ -143,7 +143,9 @@ class Search:
                 complete = False
                 break
             self.step()
-            budget.report(self.done, self.smallest)
+            timed = isinstance(self.objective, StepTime)
+            known = (self.smallest, self.value) if timed else (0.0, np.inf)
+            budget.report(self.done, *known)
         if not complete and not self.best:
             self.primal_heuristic()
         if complete and not self.best and np.isinf(cutoff) and not self.exhaustive:

@@ -18,8 +18,11 @@ class Budget(Deadline, Protocol):
     def spent(self) -> bool:
         """Should the search stop now and answer with what it has?"""
 
-    def report(self, done: float, bound_s: float) -> None:
-        """Take note of progress: share of the work done and the smallest bound left, 0 of many."""
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
+        """Take note of progress: share of the work done, smallest bound left and step time so far.
+
+        Where nothing is known the bound is 0 and the best infinite, as of many searches.
+        """
 
 
 class DeadlineBudget:
@@ -32,7 +35,7 @@ class DeadlineBudget:
         """Is the deadline over?"""
         return self._deadline.seconds_left() <= 0
 
-    def report(self, done: float, bound_s: float) -> None:
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
         """Ignore it."""
 
     def seconds_left(self) -> float:
@@ -50,9 +53,9 @@ class ReservingBudget:
         """Is no more left than what is kept?"""
         return self._whole.spent() or self.seconds_left() <= 0
 
-    def report(self, done: float, bound_s: float) -> None:
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
         """Tell the other."""
-        self._whole.report(done, bound_s)
+        self._whole.report(done, bound_s, best_s)
 
     def seconds_left(self) -> float:
         """Until what is kept begins."""
@@ -75,9 +78,9 @@ class TaskBudget:
         """Is the other?"""
         return self._whole.spent()
 
-    def report(self, done: float, bound_s: float) -> None:
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
         """Tell the other."""
-        self._whole.report(done, bound_s)
+        self._whole.report(done, bound_s, best_s)
 
     def seconds_left(self) -> float:
         """No end."""
@@ -91,7 +94,7 @@ class Unlimited:
         """Never."""
         return False
 
-    def report(self, done: float, bound_s: float) -> None:
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
         """Ignore it."""
 
     def seconds_left(self) -> float:

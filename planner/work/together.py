@@ -61,4 +61,4 @@ def run_together(
             first.step()
         best = min(best, first.value)
         done = sum(one.done for one in searches) / len(searches)
-        budget.report(done, min(best, *(one.smallest for one in searches)))
+        budget.report(done, min(best, *(one.smallest for one in searches)), best)

@@ -38,7 +38,7 @@ class Until:
     def spent(self) -> bool:
         return self.seconds_left() <= 0
 
-    def report(self, done: float, bound_s: float) -> None:
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
         """Nobody listens."""
 
 

@@ -251,7 +251,7 @@ main()
 
 WHILE_IT_SEARCHES = """\
 from trainplan.cli.terminal.clock import Clock
-Clock.report = lambda clock, done, bound_s: clock.seconds < 1 or sys.stderr.write("searching\\n")
+Clock.report = lambda clock, *known: clock.seconds < 2 or sys.stderr.write("searching\\n")
 """
 LARGE = with_value(with_value(LLAMA, "--model", "deepseek-v3"), "--cluster", "256x8:h100-sxm")
 

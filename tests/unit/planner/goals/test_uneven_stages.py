@@ -102,7 +102,7 @@ class Heard(Steps):
         super().__init__()
         self.done: list[float] = []
 
-    def report(self, done: float, bound_s: float) -> None:
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
         self.done.append(done)
 
 
