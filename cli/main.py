@@ -22,6 +22,7 @@ import click
 from trainplan.cli import usage
 from trainplan.cli.commands import COMMANDS, COMPLETE
 from trainplan.cli.commands.plugged import is_of_plugin, plugged, plugged_command, say_warnings
+from trainplan.cli.terminal.age import OWN_PROCESS
 from trainplan.cli.terminal.refusals import bug_line, one_line
 from trainplan.costmodel.base import PlanError, unknown_name
 
@@ -138,6 +139,7 @@ class ControlC:
 
 def main() -> NoReturn:
     """Run `plan` on the command line of this process."""
+    OWN_PROCESS.set(True)
     gc.set_threshold(COLLECTED_EVERY)
     say_warnings()
     control_c = ControlC()

@@ -8,6 +8,7 @@ from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.stated import Question
 from trainplan.cli.render.estimate import estimate_document, estimate_page
 from trainplan.cli.render.parts.text import gib, seconds
+from trainplan.cli.terminal.age import command_seconds
 from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import answer
 from trainplan.costmodel.base import PlanError
@@ -44,7 +45,7 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         case = Case(
             job, SearchOptions(memory_margin=memory_margin, search_options="none"), measured
         )
-        with Clock(REMEDY_SECONDS) as clock:
+        with Clock(command_seconds() + REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
     spent = asked.spent_of(job, chosen, estimate, measured)
     told = (job, chosen, estimate, notes, found)

@@ -88,7 +88,7 @@ def command(
     options: SearchOptions,
     destination: Destination,
     *,
-    time_limit: float | None,
+    time_limit: float,
     workers: int | None,
     baseline: str | None,
     pareto: str | None,
@@ -131,7 +131,7 @@ def _show(plan: Plan, own: Baseline | None, destination: Destination, *, verbose
 
 
 @contextmanager
-def _stopping(time_limit: float | None) -> Iterator[Clock]:
+def _stopping(time_limit: float) -> Iterator[Clock]:
     """A clock that control-C stops; then no answer is no complaint."""
     with Clock(time_limit, stops=True) as clock:
         try:
@@ -163,7 +163,7 @@ def _choices(
     options: SearchOptions,
     pair: tuple[Name, Name],
     destination: Destination,
-    time_limit: float | None,
+    time_limit: float,
 ) -> None:
     with _stopping(time_limit) as clock:
         result = unbeaten_by_any(question.job, pair, options, clock, question.measured)

@@ -17,6 +17,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600}
 _SHORT = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[smh])")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 _SIZE = re.compile(r"(?P<number>\d{1,12}(\.\d{1,9})?) ?(?P<unit>[KMG]i?B)")
+NO_LIMIT = "none"
 WORLD = "world"
 """The mean of the world, which the cost model knows."""
 MOST_KG_PER_KWH = 10
@@ -70,6 +71,19 @@ def second_count(
     if match is None or float(match["number"]) == 0:
         raise click.BadParameter(f"{value[:40]!r} is no duration: write 90s, 30m or 2h")
     return float(match["number"]) * _SECONDS[match["unit"]]
+
+
+def limit_seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
+    """Callback of a time limit in seconds: a number above 0, or `none`, which is infinite."""
+    try:
+        seconds = math.inf if value == NO_LIMIT else float(value)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0 or (math.isinf(seconds) and value != NO_LIMIT):
+        raise click.BadParameter(
+            f"{value[:40]!r} is no time limit: write seconds above 0, such as 30, or {NO_LIMIT}"
+        )
+    return seconds
 
 
 def byte_count(context: click.Context, parameter: click.Parameter, value: str | None) -> int:

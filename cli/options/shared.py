@@ -19,7 +19,13 @@ from trainplan.cli.options.names import (
     STATE_PRECISIONS,
 )
 from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.parameters import byte_count, carbon_intensity, finite, token_count
+from trainplan.cli.options.parameters import (
+    byte_count,
+    carbon_intensity,
+    finite,
+    limit_seconds,
+    token_count,
+)
 from trainplan.cli.options.where import WHERE
 from trainplan.cli.terminal.lazily import call
 
@@ -227,16 +233,15 @@ def memory_margin(default: float) -> Decorator:
     )
 
 
-def time_limit(default: float | None, what: str) -> Decorator:
+def time_limit(default: float, what: str) -> Decorator:
     """`--time-limit` with its default."""
     return click.option(
         "--time-limit",
-        type=click.FloatRange(0, min_open=True),
-        callback=finite,
+        callback=limit_seconds,
         metavar="SECONDS",
-        default=default,
+        default=f"{default:g}",
         show_default=True,
-        help=what,
+        help=f"{what} `none`: no limit.",
     )
 
 

@@ -10,6 +10,7 @@ from math import isfinite
 from types import FrameType
 from typing import Self
 
+from trainplan.cli.terminal.age import command_seconds
 from trainplan.cli.terminal.listener import LISTENER
 from trainplan.cli.terminal.output import remark
 
@@ -18,13 +19,13 @@ EVERY_S, EVERY_S_IN_FILES = 3.0, 10.0
 
 
 class Clock:
-    """A `planner.work.budget.Budget`, and a `Deadline`, on the real clock.
+    """A `planner.work.budget.Budget`, and a `Deadline`, on the real clock, since the command began.
 
     Where `stops` is set, control-C is the end of the limit; the second one does what it did before.
     """
 
-    def __init__(self, limit_s: float | None, *, stops: bool = False) -> None:
-        self._start = time.monotonic()
+    def __init__(self, limit_s: float, *, stops: bool = False) -> None:
+        self._start = time.monotonic() - command_seconds()
         self._limit_s = limit_s
         terminal = sys.stderr is not None and sys.stderr.isatty()
         self._every_s = EVERY_S if terminal else EVERY_S_IN_FILES
@@ -35,7 +36,7 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Since the command began."""
         return time.monotonic() - self._start
 
     def is_stopped(self) -> bool:
@@ -47,10 +48,8 @@ class Clock:
         return self.seconds_left() <= 0
 
     def seconds_left(self) -> float:
-        """Until the limit; infinite without one."""
-        if self.stopped:
-            return 0.0
-        return float("inf") if self._limit_s is None else max(0.0, self._limit_s - self.seconds)
+        """Until the limit; infinite where that is."""
+        return 0.0 if self.stopped else max(0.0, self._limit_s - self.seconds)
 
     def report(self, done: float, bound_s: float, best_s: float) -> None:
         """Print a line now and then, or tell who listens."""

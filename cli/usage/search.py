@@ -114,7 +114,7 @@ def needs(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  # noqa: FB
 )
 @search_job_options
 @search_options
-@time_limit(None, "Answer with what is found by then.")
+@time_limit(30.0, "Answer with what is found by then, and say what is proved.")
 @WORKERS
 @click.option(
     "--baseline",

@@ -21,8 +21,10 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest import mock
 
 from trainplan.cli.main import run
+from trainplan.cli.terminal.clock import Clock
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec import Job
 from trainplan.planner.plan import Infeasible, Plan, SearchOptions
@@ -46,7 +48,10 @@ def replayed(page: str) -> str:
 
 @contextlib.contextmanager
 def _searched_once() -> Iterator[None]:
-    """Commands of all pages that ask the same without a time limit share one search."""
+    """Commands of all pages that ask the same without a time limit share one search.
+
+    Those that state none have none, and tell no progress: pages depend on no machine.
+    """
     plain = search.search
 
     def shared(
@@ -64,11 +69,9 @@ def _searched_once() -> Iterator[None]:
             _ANSWERS[job, options] = plain(job, options, budget, measured, workers)
         return _ANSWERS[job, options]
 
-    search.search = shared
-    try:
+    quiet = mock.patch.object(Clock, "report", lambda *known: None)
+    with quiet, mock.patch.object(search, "search", shared):
         yield
-    finally:
-        search.search = plain
 
 
 def timeless(page: str) -> str:
@@ -121,8 +124,10 @@ def _output(command: Sequence[str], below: list[str], shown: slice) -> list[str]
 
 def _printed_by_plan(arguments: Sequence[str]) -> str:
     out = io.StringIO()
+    stated = list(arguments[:1]) != ["search"] or "--time-limit" in arguments
+    unlimited = arguments if stated else [*arguments, "--time-limit", "none"]
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        code = run(arguments)
+        code = run(unlimited)
     assert code != 1, f"plan {shlex.join(arguments)} met a bug: {out.getvalue()}"
     return out.getvalue()
 

@@ -29,6 +29,8 @@ def test_a_size_that_is_no_positive_whole_number_is_refused(option: str, value: 
         ("--time-limit", "nan"),
         ("--time-limit", "inf"),
         ("--time-limit", "0"),
+        ("--time-limit", "-1"),
+        ("--time-limit", "soon"),
         ("--tokens", "0"),
         ("--tokens", "many"),
         ("--tokens", "nan"),

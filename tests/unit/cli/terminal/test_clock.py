@@ -1,17 +1,47 @@
-"""What the clock of a command says while it runs."""
+"""The clock of a command: when it began, and what it says while it runs."""
 
 import io
 import math
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from trainplan.cli.terminal import age
 from trainplan.cli.terminal.clock import Clock, progress_text
+
+BEGUN_EARLIER = """
+import time
+time.sleep(0.3)
+from trainplan.cli.terminal.age import OWN_PROCESS
+from trainplan.cli.terminal.clock import Clock
+print(Clock(30.0).seconds)
+OWN_PROCESS.set(True)
+print(Clock(30.0).seconds)
+"""
 
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_the_clock_of_a_process_for_one_command_counts_its_imports():
+    done = subprocess.run(
+        [sys.executable, "-c", BEGUN_EARLIER], capture_output=True, text=True, check=True
+    )
+    shared, own = map(float, done.stdout.split())
+    assert shared < 0.3 <= own < 30
+
+
+def test_where_the_system_does_not_say_when_a_process_began_its_work_counts(monkeypatch):
+    monkeypatch.setattr(age, "PROC", Path("/proc/nothing"))
+    monkeypatch.setattr(age.time, "process_time", lambda: 1.25)
+    assert age.command_seconds() == 0
+    age.OWN_PROCESS.set(True)
+    assert age.command_seconds() == 1.25
+    age.OWN_PROCESS.set(False)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +51,7 @@ def test_a_line_of_progress_comes_every_few_seconds(monkeypatch, stream, told):
     now, lines = [0.0], stream()
     monkeypatch.setattr("trainplan.cli.terminal.clock.time.monotonic", lambda: now[0])
     monkeypatch.setattr(sys, "stderr", lines)
-    clock = Clock(None)
+    clock = Clock(math.inf)
     for now[0] in range(23):
         clock.report(0.5, 8.0, 10.0)
     whole = [f"{second} s: best so far 10 s a step, gap 20.0 %" for second in told]
