@@ -49,7 +49,7 @@ def spread(points: Sequence[PointT]) -> Sequence[PointT]:
 
 def _proof(pareto: Pareto) -> str:
     if not pareto.complete:
-        return "The time limit struck: points may be missing."
+        return "The time limit struck: points may be missing, `--time-limit none` finds them."
     sizes = plural(len(pareto.sizes), "size") + " of the cluster"
     kind = " with even stages" if traits_of(pareto.job).pipeline.splits_freely else ""
     return f"Proved under the cost model: no point{kind} is missing, over {sizes}."

@@ -49,7 +49,7 @@ from trainplan.planner.space.settings import ELSEWHERE
 ASKS_A_NUMBER = ("gpus", "context")
 """Objectives whose answer is a number: it comes before the layout."""
 SHOWN_RULES = 5
-MORE_TIME = "a longer `--time-limit` proves more"
+STRUCK = "the time limit struck: `--time-limit none` goes on to the proof"
 YOUR_CHOICE = "your choice"
 SHOWN_OTHERS = 2
 """Other schedules; `other_schedules` of the plan document has all."""
@@ -94,24 +94,38 @@ def certificate_text(plan: Plan) -> str:
     best = WORDS[proof.objective.name]
     took = f" in {proof.search_seconds:.1f} s" if proof.search_seconds is not None else ""
     work = f"{proof.priced:,} were priced and {proof.evaluated:,} simulated{took}"
-    gap = _gap(proof)
-    space = plural(proof.space_size, "layout") + _kind_of_stages(plan)
-    missed = "the time limit struck, so the table may miss alternatives"
-    rest = "a bound or a rule excludes the others" if proof.optimal else MORE_TIME
-    rest = rest if proof.alternatives_complete else missed
+    gap, space = _gap(proof), _space(proof) + _kind_of_stages(plan)
     if proof.uneven_stages:
-        return f"{_uneven_text(plan, proof.uneven_stages)}\n{work}; {rest}."
-    if proof.optimal:
-        return f"Proved {best} of {space} under the cost model, {gap}.\n{work}; {rest}."
-    why = "." if proof.alternatives_complete else f": {missed}."
-    more = f"; {MORE_TIME}" if proof.alternatives_complete else ""
-    return f"Not proved {best} of {space}{why}\n{work}; {_none_below(proof)}, {gap}{more}."
+        sure = _uneven_text(plan, proof.uneven_stages)
+    elif proof.optimal:
+        sure = f"Proved {best} of {space} under the cost model, {gap}."
+    else:
+        sure = f"Not proved {best} of {space}: {_none_below(proof)}, {gap}."
+    return f"{sure}\n{'; '.join((work, *_ends(proof)))}."
+
+
+def _ends(proof: Certificate) -> Iterator[str]:
+    """Why the search ended, and what goes on."""
+    if proof.time_limit_struck:
+        yield STRUCK
+    if not proof.alternatives_complete:
+        why = "" if proof.time_limit_struck else "the time limit struck, so "
+        yield f"{why}the table may miss alternatives"
+    elif proof.optimal:
+        yield "a bound or a rule excludes the others"
+
+
+def _space(proof: Certificate) -> str:
+    """How much was searched."""
+    layouts, settings = plural(proof.space_size, "layout"), proof.settings
+    many = len(settings.combinations) if settings else 0
+    return f"{layouts} ({many} combinations of settings each)" if many else layouts
 
 
 def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
     """What is proven of even stages, and of uneven ones."""
     proof, step = plan.certificate, plan.best.estimate.step_time_s
-    best, space = WORDS[proof.objective.name], plural(proof.space_size, "layout")
+    best, space = WORDS[proof.objective.name], _space(proof)
     gain = 1 - step / uneven.even_step_time_s
     saves = f"uneven stages save {percent(gain)} of the best with even ones"
     if proof.optimal and gain >= 0:

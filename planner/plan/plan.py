@@ -72,6 +72,8 @@ class Certificate(Spec):
 
     optimal: bool
     """No layout of the space is better by the objective (faster, unless another is chosen)."""
+    time_limit_struck: bool = False
+    """Before the proof: with `--time-limit none` the search goes on to it."""
     alternatives_complete: bool
     """No family of layouts faster than the listed ones is missing: no time limit struck."""
     lower_bound_s: float

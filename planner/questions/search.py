@@ -23,7 +23,7 @@ from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.apart import check_apart, tower_apart
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, too_late
-from trainplan.planner.goals.uneven import looks_for_uneven
+from trainplan.planner.goals.uneven import looks_for_uneven, wants_uneven
 from trainplan.planner.plan import Certificate, Infeasible, Plan, SearchOptions
 from trainplan.planner.plan.apart import NO_EXPORT, Apart
 from trainplan.planner.plan.plan import Source
@@ -44,6 +44,7 @@ from trainplan.planner.questions.width_notes import width_notes
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed
 from trainplan.planner.space.grid import values_outside_grid
+from trainplan.planner.space.settings import combinations, values_of
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.budget import Unlimited, part_of
 
@@ -91,7 +92,7 @@ def search(
         return _infeasible(context, reached)
     # The plan: the answer and its alternatives run on the clock, and what is known beside them.
     job, machine = reached.job, machine_for(reached.job, measured)
-    plan = _plan(machine, options, reached, reached.found.finalists, reached.target)
+    plan = _plan(context, machine, reached, reached.found.finalists, reached.target, asked=asked)
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         late = budget.spent()
@@ -148,13 +149,15 @@ def _check_deadline(context: SearchContext, reached: Reached) -> None:
 
 
 def _plan(
+    context: SearchContext,
     machine: Machine,
-    options: SearchOptions,
     reached: Reached,
     finalists: LayoutTable,
     target: Target,
+    *,
+    asked: Job,
 ) -> Plan:
-    job, found = reached.job, reached.found
+    job, found, options = reached.job, reached.found, context.options
     listed = finalists.take(np.arange(min(len(finalists), options.top)))
     candidates = candidates_of(job, machine, options, listed)
     best = candidates[0]
@@ -162,6 +165,7 @@ def _plan(
     value = step if target.name == "time" else target.value
     bound = settled(value, target.lower_bound)
     target = target.model_copy(update={"value": value, "lower_bound": bound})
+    proved = target.lower_bound >= target.value
     return Plan(
         job=job,
         runtime_version=traits_of(job).version,
@@ -170,12 +174,13 @@ def _plan(
         best=best,
         candidates=candidates,
         certificate=Certificate(
-            optimal=target.lower_bound >= target.value,
+            optimal=proved,
+            time_limit_struck=not proved and context.budget.seconds_left() <= 0,
             alternatives_complete=found.complete,
             lower_bound_s=settled(step, reached.lower_bound_s),
             gap_fraction=target.gap_fraction,
             relaxed_bound_s=min(found.relaxed_bound_s, reached.lower_bound_s),
-            space=found.space.axis_values(),
+            space=_space(options, asked, reached, best.layout),
             space_size=found.space.size,
             bounded=found.bounded,
             priced=found.priced,
@@ -187,6 +192,21 @@ def _plan(
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
         sources=_sources(machine),
     )
+
+
+def _space(
+    options: SearchOptions, asked: Job, reached: Reached, best: Layout
+) -> dict[str, list[int | float | str]]:
+    """Values of every axis, and of every setting that was varied."""
+    groups = options.objective == "time" and is_heterogeneous(reached.job.cluster)
+    uneven = best.stages or reached.uneven or groups
+    stages = ("even", "uneven") if uneven else ("even",)
+    varied = combinations(asked, options.search_options) if reached.settings else ()
+    return {
+        **reached.found.space.axis_values(),
+        "stages": [*(stages[1:] if wants_uneven(options) else stages)],
+        **{name: [*values] for name, values in values_of(varied).items()},
+    }
 
 
 def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:

@@ -19,6 +19,8 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.spec import Job
 
+DEFAULT = "default"
+"""Of lists of values: what a runtime does where nothing is stated."""
 Level = Literal["safe", "all", "none"]
 """Settings a search varies: safe ones, all, none. Source: `Setting.level`."""
 
@@ -49,6 +51,15 @@ def combinations(job: Job, level: Level) -> tuple[Combination, ...]:
     every = [_with(job, [one for one in some if one]) for some in product(*choices)]
     legal = [one for one in every if all(value.lacks(one.job) is None for value in one.settings)]
     return tuple(_limited(one, legal) for one in legal)
+
+
+def values_of(every: Iterable[Combination]) -> dict[str, list[str]]:
+    """Values of each setting that some combinations have, as `--option` takes them."""
+    found: dict[str, list[str]] = {}
+    for one in (setting for combination in every for setting in combination.settings):
+        values, text = found.setdefault(one.name, [DEFAULT]), one.text.partition("=")[2]
+        values.extend([] if text in values else [text])
+    return found
 
 
 def _varied(job: Job, setting: Setting, level: Level) -> bool:

@@ -98,7 +98,7 @@ def test_the_first_lines_are_the_answer(page: str):
 
 
 BEHIND_VERBOSE = (
-    "combinations of settings",
+    "combinations of settings, chosen",
     "Memory of each pipeline rank, GiB",
     "Refused: ",
 )
@@ -240,7 +240,7 @@ def test_a_time_limit_that_ends_the_search_is_said():
     outcome = plan("search", *job, "--time-limit", "1e-6")
     assert outcome.code == 0
     assert "Not proved fastest" in outcome.out
-    assert "the time limit struck" in outcome.out
+    assert "the time limit struck: `--time-limit none`" in outcome.out
 
 
 def test_infeasibility_that_was_proved_in_time_is_the_answer(monkeypatch: pytest.MonkeyPatch):

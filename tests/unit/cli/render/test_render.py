@@ -149,8 +149,20 @@ def test_a_certificate_tells_even_stages_from_uneven_ones(make_job):
     assert "uneven stages save 20.0 %" in with_uneven_stages(make_job, even_s=1.25, gap=0.0)
     left = with_uneven_stages(make_job, even_s=1.0, gap=0.031)
     assert "with even stages, within 3.1 % of any with uneven ones" in left
-    assert "--time-limit" in left
+    assert "time limit" not in left
     assert with_uneven_stages(make_job, even_s=1.25, gap=0.031).startswith("Uneven stages save")
+
+
+def test_a_time_limit_that_ended_the_proof_is_said_with_what_goes_on(make_job):
+    changes = {"optimal": False, "gap_fraction": 0.25, "time_limit_struck": True}
+    text = certified(make_job, alternatives_complete=False, **changes)
+    assert "the time limit struck: `--time-limit none` goes on to the proof" in text
+    assert text.endswith("; the table may miss alternatives.")
+
+
+def test_a_certificate_says_how_many_settings_it_covers(make_job):
+    assert "layouts (4 combinations of settings each) under" in certified(make_job)
+    assert "combinations" not in certified(make_job, settings=None)
 
 
 @pytest.mark.parametrize(

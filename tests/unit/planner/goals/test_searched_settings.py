@@ -5,12 +5,13 @@ import json
 import pytest
 
 from tests.budgets import Steps
+from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.spec import RuntimeOptions
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.plan import chosen_from_json, plan_json
 from trainplan.planner.questions.search import search
 from trainplan.planner.space import parse_choice
-from trainplan.planner.space.settings import combinations
+from trainplan.planner.space.settings import DEFAULT, combinations
 
 EVEN = (parse_choice("stages=even", excluded=False),)
 
@@ -89,3 +90,21 @@ def test_when_the_time_is_over_the_bounds_still_hold(job, plan):
     hurried = search(job, SearchOptions(top=1), Steps(3))
     assert hurried.certificate.lower_bound_s <= plan.best.estimate.step_time_s
     assert hurried.best.estimate.step_time_s >= plan.best.estimate.step_time_s
+    assert hurried.certificate.time_limit_struck
+    assert not plan.certificate.time_limit_struck
+
+
+def test_the_space_lists_every_axis_and_the_values_of_settings(job, plan):
+    every = combinations(job, "safe")
+    space = plan.certificate.space
+    assert {axis.name for axis in AXES} <= space.keys()
+    assert space["stages"] == ["even", "uneven"]
+    assert held(job, fix=EVEN).certificate.space["stages"] == ["even"]
+    for name in {one.name for combination in every for one in combination.settings}:
+        default, *values = space[name]
+        texts = {
+            one.text for combination in every for one in combination.settings if one.name == name
+        }
+        assert default == DEFAULT
+        assert {f"{name}={value}" for value in values} == texts
+    assert held(job).certificate.space.keys() == {axis.name for axis in AXES}
