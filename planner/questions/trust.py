@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isfinite
 
 from trainplan.costmodel.spec import Job
 from trainplan.planner.evidence.trusted import trusted_rules
@@ -12,7 +11,7 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.target import Reserve, Target, Trusted
 from trainplan.planner.work import Budget
-from trainplan.planner.work.budget import ReservingBudget
+from trainplan.planner.work.budget import part_of
 
 SHARE_OF_PRICE = 1 / 3
 """Of a time limit, kept for the searches without `trusted` and without a reserve. Source: assumed;
@@ -21,9 +20,8 @@ a price needs less proof than an answer."""
 
 def time_for_answer(options: SearchOptions, budget: Budget, *, reserve: bool = False) -> Budget:
     """A time limit without what the searches for the prices may take."""
-    left_s, priced = budget.seconds_left(), options.trusted or reserve
-    limited = priced and not options.only_answer and isfinite(left_s)
-    return ReservingBudget(budget, left_s * SHARE_OF_PRICE) if limited else budget
+    priced = not options.only_answer and (options.trusted or reserve)
+    return part_of(budget, 1 - SHARE_OF_PRICE) if priced else budget
 
 
 def price_of_trust(context: SearchContext, job: Job, target: Target) -> Trusted | None:
