@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from unittest import mock
 
 from trainplan.cli.main import run
 
@@ -47,10 +49,16 @@ class Outcome:
 
 
 def plan(*arguments: str | Path) -> Outcome:
-    """Run in this process; a bug is an exception, not exit code 1."""
-    out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = run([str(argument) for argument in arguments])
+    """Run in this process; a bug is an exception, not exit code 1.
+
+    A search that states no limit has none, and no progress is told: a busy machine changes nothing.
+    """
+    out, err, words = StringIO(), StringIO(), [str(argument) for argument in arguments]
+    if words[:1] == ["search"] and not any(word.startswith("--time-limit") for word in words):
+        words[1:1] = ["--time-limit", "none"]
+    quiet = mock.patch("trainplan.cli.terminal.clock.EVERY_S_IN_FILES", math.inf)
+    with quiet, redirect_stdout(out), redirect_stderr(err):
+        code = run(words)
     return Outcome(code, out.getvalue(), err.getvalue())
 
 
