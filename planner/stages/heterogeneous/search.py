@@ -27,13 +27,10 @@ from trainplan.planner.stages.solve.polish import polished
 from trainplan.planner.stages.solve.spread import balanced, stages_of
 from trainplan.planner.stages.solve.windows import most_in_memory
 from trainplan.planner.work import ALONE, Budget, Workers
-from trainplan.planner.work.budget import ReservingBudget
 from trainplan.planner.work.together import run_together
 
 LARGEST = 4
 """Groups whose orders are all tried; of more only the order of the file and its reverse."""
-SHARE = 0.6
-"""Of a time limit that the first answers may take. Source: assumed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,17 +202,13 @@ class HeterogeneousSearch:
 
         Under the first combination alone; others may win when their turn comes.
         """
-        left = self.whole.seconds_left()
         for search in self.searches[: len(self.orders)]:
             if np.isfinite(self.incumbent_s) and self.whole.seconds_left() <= 0:
                 return
             search.lower(self.incumbent_s)
-            if np.isfinite(left):
-                search.budget = ReservingBudget(self.whole, left * (1 - SHARE))
             if len(search.nodes.bound):
                 search.step()
             try_promising(search)
-            search.budget = self.whole
 
 
 def _best_of_degrees(
