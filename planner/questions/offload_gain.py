@@ -83,7 +83,7 @@ def _smallest(bounds: np.ndarray, number: int, wanted: float) -> np.ndarray:
 def _open(plan: Plan, options: SearchOptions) -> bool:
     """Has the runtime modules to offload, and did nobody allow or refuse them?"""
     job = plan.job
-    offloads = bool(traits_of(job).offloading.choices(job.model))
+    offloads = bool(traits_of(job).offloading.choices(job.model)) and job.model.trained is None
     said = job.may_offload_activations or any(
         one.field == "offload_modules" for one in options.choices
     )
