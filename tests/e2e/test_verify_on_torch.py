@@ -58,7 +58,7 @@ def test_a_plan_of_torchtitan_is_trained_by_torch_and_every_byte_counts(plan_fil
     assert found.code == verify.UNEQUAL == 3  # no bug, no bad input
     ended = json.loads(found.out.splitlines()[-1])
     assert {one["name"]: one["equal"] for one in ended["combinations"]} == {
-        "tp 2": True,
+        "tp 2 SP": True,
         "cp 2 · ZeRO-3": False,
         "dp 2 · ZeRO-3": True,
     }
