@@ -28,7 +28,14 @@ from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
-from trainplan.planner.space.grid import Rows, RuleFilter, nodes, skeletons, stagings_of
+from trainplan.planner.space.grid import (
+    VARIANT_DEGREES,
+    Rows,
+    RuleFilter,
+    nodes,
+    skeletons,
+    stagings_of,
+)
 from trainplan.planner.space.offload import fractions_of, legal_offloads, with_fraction
 from trainplan.planner.tree.groups import Group
 from trainplan.planner.tree.memory_bounds import (
@@ -65,6 +72,12 @@ LAYOUTS_AT_ONCE = 64
 """Layouts of a group opened under each of its members."""
 PLAIN = -2
 """Number of the member of a layout of a group that needs no policy to fit under its top."""
+SMALL_MICRO_BATCH, NODES_BEGUN, SKELETONS_BEGUN = 2, 512, 2048
+"""Micro batches of the nodes that are opened before others, and how many nodes and skeletons.
+Source: measured; any values give the same proved answer."""
+DEGREES_AND_SIZE = (*VARIANT_DEGREES, "micro_batch_size")
+CLASSES_DIVED = 256
+"""Classes followed at once, one of each degrees and micro batch. Source: measured, as above."""
 DIVES_EVERY = 12
 """Turns after which the fastest class is followed down to a simulation, though others have smaller
 bounds: an answer drops branches. Source: measured; any value gives the same proved answer."""
@@ -220,7 +233,9 @@ class Search:
         """Of equal bounds what is nearest to an answer goes first: an answer drops branches."""
         self.turn += 1
         smallest = self.smallest
-        if self.turn >= self.next_dive and len(self.classes.bound):
+        if self.turn == 1 and not self.exhaustive:
+            self._begin()
+        elif self.turn >= self.next_dive and len(self.classes.bound):
             self.next_dive = self.turn + DIVES_EVERY
             self.dive()
         elif self.layouts.smallest == smallest:
@@ -239,9 +254,22 @@ class Search:
             self.next_node = end
             self._expand_nodes(batch.prune(self._cutoff()))
 
+    def _begin(self) -> None:
+        """Open what people run before the rest: small micro batches, of the fastest degrees."""
+        known = self.nodes.take(self.order)
+        small = known.table.micro_batch_size <= SMALL_MICRO_BATCH
+        begun = small & (np.cumsum(small) <= NODES_BEGUN)
+        begun[0] = True
+        self.order = np.concatenate([self.order[begun], self.order[~begun]])
+        self.next_node = int(begun.sum())
+        self._expand_nodes(known.take(begun).prune(self._cutoff()))
+        batch, self.skeletons = self.skeletons.pop_smallest(SKELETONS_BEGUN)
+        self.classes = self._classes(batch)
+        self.dive()
+
     def dive(self) -> None:
-        """Follow the fastest classes that wait down to simulations."""
-        batch, self.classes = self.classes.pop_smallest(CLASSES_AT_ONCE)
+        """Follow the fastest classes that wait, of each degrees one, down to simulations."""
+        batch, self.classes = self.classes.pop_kinds(DEGREES_AND_SIZE, CLASSES_DIVED)
         self._expand_classes(batch)
         for _ in range(2):  # of a group, layouts are opened under its members first
             self._open_layouts()

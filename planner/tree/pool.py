@@ -66,6 +66,14 @@ class Pool:
         rest[first] = False
         return self.take(first), self.take(rest)
 
+    def pop_kinds(self, names: Sequence[str], count: int) -> tuple[Pool, Pool]:
+        """As `pop_smallest`, of branches alike in some columns the first alone."""
+        ordered = self.pop_smallest(len(self.bound))[0]
+        first = first_of_each(ordered.table, names)[:count]
+        rest = np.ones(len(ordered.bound), dtype=bool)
+        rest[first] = False
+        return ordered.take(first), ordered.take(rest)
+
     def prune(self, limit: float) -> Pool:
         """The branches that can still win."""
         wins = self.bound < limit
