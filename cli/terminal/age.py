@@ -11,7 +11,8 @@ from pathlib import Path
 
 PROC = Path("/proc/self/stat")
 STARTED = 19
-"""Place of `starttime`, in clock ticks since boot, behind the name. Source: proc_pid_stat(5)."""
+"""Place of `starttime`, in clock ticks since boot, behind the name. Source: the Linux manual,
+proc_pid_stat(5)."""
 OWN_PROCESS: ContextVar[bool] = ContextVar("OWN_PROCESS", default=False)
 """Is this process there for one command, which `main` knows?"""
 

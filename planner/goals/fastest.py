@@ -137,11 +137,10 @@ def _alternatives(
         return replace(known, complete=tree.lower_bound_s >= even.value)
     if context.budget.spent():
         return known
-    alone = len(tree.groups) == 1 and not search.members
-    again = search if alone else context.search(job, top=num_finalists(context))
-    found = context.best(again)  # in silence: the bar is full
-    priced += 0 if alone else again.priced
-    if found.finalists is None:
+    again = context.search(job, top=num_finalists(context))
+    found = context.best(again)  # in silence: all is proved
+    priced += again.priced
+    if found.finalists is None or (own and found.value > even.value * (1 + SAME)):  # no time left
         return known
     return replace(found, priced=priced)
 

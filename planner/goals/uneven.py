@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.space.offload import fractions_of_splits
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.mean_paths import PathPool
-from trainplan.planner.stages.heuristics import try_near, try_promising, try_siblings
+from trainplan.planner.stages.heuristics import try_near, try_siblings
 from trainplan.planner.stages.search import SplitMember, UnevenSearch
 from trainplan.planner.stages.solve.polish import polished
 from trainplan.planner.stages.solve.tasks import SplitContext
@@ -35,6 +34,9 @@ from trainplan.planner.work.together import run_together
 ANY_CHUNKS = 8
 """Tables of branches with any chunks that are opened at most. Source: measured; the bounds of dense
 jobs need two, and those of experts hardly rise by more."""
+
+ANY_ANSWER = 60
+"""Layouts with any chunks split where none fits with chunks alike. Source: assumed."""
 
 
 def splits_freely(job: Job, options: SearchOptions) -> bool:
@@ -131,10 +133,11 @@ class Splits:
         self._open(self.searches, most, any_answer=any_answer)
 
     def bound_any_chunks(self) -> None:
-        """Bound layouts with any chunks, of those that have several on a rank; none is split.
+        """Bound layouts with any chunks, of those that have several on a rank.
 
-        Their best splits are looked for by moves of single layers alone: to split them anew takes
-        most of a search and saves a dense job 0.02 %. Source: measured.
+        None is split where a split with chunks alike fits. Their best splits are looked for by
+        moves of single layers alone: to split them anew takes most of a search and saves a dense
+        job 0.02 %. Source: measured.
         """
         paths = PathPool(alike=False)
         self.free = [one.beyond(paths) for one in self.searches]
@@ -142,8 +145,10 @@ class Splits:
             first = min(self.free, key=lambda one: one.smallest_branch)
             least = min(self.incumbent_s, *(one.layouts.smallest for one in self.free))
             if first.smallest_branch >= least:
-                return
+                break
             first.open_branches()
+        if not np.isfinite(self.incumbent_s):  # nothing fits with chunks alike
+            self._open(self.free, ANY_ANSWER, any_answer=True)
 
     def polish(self, place: int, number: int, answer: LayoutTable) -> None:
         """Move layers of an answer for as long as that makes it faster, and split it anew."""
@@ -154,12 +159,9 @@ class Splits:
         self.take(one)
         self.num_simulated += one.num_simulated
 
-    def at_last(self, own: tuple[int, int], even: LayoutTable | None, *, promising: bool) -> None:
-        """What looks fast and was not opened is split, and layers of the answer are moved."""
+    def improve(self, own: tuple[int, int], even: LayoutTable | None) -> None:
+        """Move layers of the answer, which is the best even one where no split is better."""
         answer = even if self.table is None else self.table
-        if promising and min(one.smallest for one in self.searches) < self.incumbent_s:
-            self.explore(*own, partial(try_promising, answer=answer))
-        answer = answer if self.table is None else self.table
         if answer is not None and not self.budget.spent():
             self.polish(*own, answer.take(np.array([0])))
 
@@ -243,10 +245,10 @@ def faster_splits(
 
 
 def _at_last(context: SearchContext, splits: Splits, found: EvenAnswer) -> UnevenResult:
-    """What looks fast and was not opened, moves of single layers, then any chunks."""
+    """Moves of single layers, then any chunks."""
     tries = context.options.tries_uneven is not None
     own = found.place if splits.table is None else found.place_of(splits.job)
-    splits.at_last(own, found.finalists, promising=not tries)
+    splits.improve(own, found.finalists)
     near = _near(context.options, splits.job) if tries else None
     if near is not None:
         splits.polish(*own, near)
@@ -263,7 +265,7 @@ def all_splits(
     splits.table = search.table
     splits.open(most, any_answer=brief)
     if not brief:
-        splits.at_last((0, 0), None, promising=True)
+        splits.improve((0, 0), None)
         splits.bound_any_chunks()
     return splits.result()
 

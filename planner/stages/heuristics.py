@@ -1,10 +1,10 @@
-"""Layouts that look fast, split before their turn: at first, and where a proof is not reached.
+"""Layouts that look fast, split before their turn: at first, and of unlike node groups.
 
-At first, two siblings of the first answer, layouts with its degrees; and the answer of a similar
-job, with two siblings of its own. At last, bounds of what waits may be far too low, and then the
-best first was not soon a good answer: some layouts of all degrees that wait are priced with
-balanced stages, and those that look fastest are split; then siblings of the answer, until none of
-them is faster. Nothing is dropped here, so every bound of the search stays what it was.
+At first, siblings of the first answer, layouts with its degrees; and the answer of a similar job,
+with siblings of its own. On unlike node groups, where bounds may be far too low, some layouts of
+all degrees that wait are priced with balanced stages, and those that look fastest are split; then
+siblings of the answer, until none of them is faster. Nothing is dropped here, so every bound of the
+search stays what it was.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ AT_ONCE = 512
 """Layouts priced between two looks at the clock: unlike groups take a second for 2,048."""
 MOST_TRIED = 60
 """Layouts split before no other round is begun, however many workers there are."""
-SIBLINGS = 2
-"""Of the first answer, split before the work begins. Source: measured; any number gives the same
-proved answer."""
+SIBLINGS, SIBLING_SHAPE = 8, ("micro_batch_size", "vpp")
+"""Of the first answer, split before the work begins: of those alike in these columns one, for what
+balanced stages say of the others is as far off. Source: measured; any number gives the same proved
+answer."""
 SIBLING_COLUMNS = ("micro_batch_size", "vpp", "schedule", *POLICY_COLUMNS)
 """Siblings that differ in these are tried beside each other, each with the least offload."""
 
@@ -59,7 +60,8 @@ def try_siblings(splits: UnevenSearch, answer: LayoutTable | None) -> None:
     """Split those siblings of an answer that look fastest, if there is one."""
     if answer is not None:
         siblings = _siblings(splits, answer.take(np.array([0])))
-        splits.try_first(siblings.pop_smallest(SIBLINGS)[0].table)
+        some = siblings.pop_kinds(SIBLING_SHAPE, SIBLINGS)[0].table
+        splits.try_first(some, exact=False)
 
 
 def try_near(splits: UnevenSearch, near: LayoutTable | None) -> None:

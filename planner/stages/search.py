@@ -133,11 +133,14 @@ class UnevenSearch:
         """Smallest bound of layouts that were opened and are not settled: of those with one virtual
         stage a rank, and of others."""
 
-    def try_first(self, table: LayoutTable) -> None:
-        """Split some layouts before any other: a good answer soon, and fewer that may beat it."""
+    def try_first(self, table: LayoutTable, *, exact: bool = True) -> None:
+        """Split some layouts before any other: a good answer soon, and fewer that may beat it.
+
+        Splits offload exactly what the table says, or that at least.
+        """
         table = table.take(np.arange(min(len(table), TRIED_FIRST)))
         table = table.take(self.of.searched(table))
-        rows = [exactly(row) for row in self.rows(table)]
+        rows = [exactly(row) if exact else row for row in self.rows(table)]
         whole = Pool.of(table, np.full(len(table), np.inf))
         for row, found in self._split(whole, rows, whole.bound):
             self.update_incumbent(found, row)

@@ -317,9 +317,10 @@ class Search:
         """Price the skeletons below nodes; those that fit as they are need no policy.
 
         Where one fits that moves nothing off the GPUs, none is priced that does: moving takes time.
+        Of a group it may still not fit under some member, so all are.
         """
         rows = skeletons(self.space, self.rule_filter, batch.table)
-        if len(self.space.placements) == 1:
+        if len(self.space.placements) == 1 or self.members:
             self._price_skeletons(rows)
             return
         staging, unmoved = stagings_of(self.space, rows.table)

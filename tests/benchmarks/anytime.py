@@ -55,7 +55,7 @@ class CpuBudget:
     def spent(self) -> bool:
         return self.seconds_left() <= 0
 
-    def report(self, done: float, bound_s: float) -> None:
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
         """Nobody listens."""
 
 

@@ -89,7 +89,7 @@ class GroupsSearch(UnevenSearch):
         broken = [rule.broken(self.of.job, table) for rule in self.rules_of_splits]
         return np.asarray(~np.any(broken, axis=0))
 
-    def try_first(self, table: LayoutTable) -> None:
+    def try_first(self, table: LayoutTable, *, exact: bool = True) -> None:
         """Run balanced splits, one at least whatever the time, and split what looks fast."""
         rows = self.rows(table) if len(table) else []
         for row in rows:
@@ -100,7 +100,7 @@ class GroupsSearch(UnevenSearch):
             known = with_simulated(row, self.pool, np.array(start), NOTHING_KNOWN)
             self.update_incumbent(known, row)
         if self.budget.seconds_left() > 0:
-            super().try_first(table)
+            super().try_first(table, exact=exact)
 
     def update_incumbent(self, found: SplitResult, row: StageProblem) -> None:
         """Take note of a split, also where it is the best of its degrees alone."""

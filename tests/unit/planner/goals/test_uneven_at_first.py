@@ -1,0 +1,52 @@
+"""What is split before the work for uneven stages begins."""
+
+from functools import lru_cache
+
+import pytest
+
+from tests.budgets import Steps
+from trainplan.costmodel.measured import NOTHING
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.goals.even import EvenAnswer
+from trainplan.planner.goals.uneven import faster_splits
+from trainplan.planner.plan import SearchOptions
+from trainplan.planner.work.budget import Unlimited
+from trainplan.planner.work.workers import Alone
+
+
+class Three(Alone):
+    """Work in three parts."""
+
+    parts = 3
+
+
+@pytest.fixture
+def siblings_job(make_job):
+    """Qwen3-30B-A3B, where other virtual stages of the best even degrees split better."""
+    return make_job("qwen3-30b-a3b", "4x8:h100-sxm", 64, 4096)
+
+
+@lru_cache(maxsize=1)
+def even_stages(job):
+    """What the search for even stages leaves to that for others."""
+    context = SearchContext(SearchOptions(), NOTHING, Unlimited())
+    return EvenAnswer.of(context.group(job), context.search(job, top=10).run(context.budget))
+
+
+def run(job, most, *, budget=None, workers=None, brief=False):
+    """What uneven stages give after so much work."""
+    context = SearchContext(SearchOptions(), NOTHING, budget or Unlimited(), workers or Alone())
+    return faster_splits(context, even_stages(job), most=most, brief=brief)
+
+
+def test_what_is_tried_first_does_not_depend_on_the_number_of_workers(siblings_job):
+    one, many = (run(siblings_job, 0, workers=them) for them in (Alone(), Three()))
+    assert one.step_time_s == many.step_time_s
+    assert one.lower_bound_s == many.lower_bound_s
+    assert one.table.row(0) == many.table.row(0)
+
+
+def test_a_limit_of_time_does_not_take_away_what_is_tried_first(siblings_job):
+    uneven_result = run(siblings_job, 0)
+    late = run(siblings_job, 0, budget=Steps(8))
+    assert late.step_time_s <= 1.02 * uneven_result.step_time_s
