@@ -1,6 +1,8 @@
-"""Budgets that end alike on any machine: they count how often they were asked, not seconds."""
+"""Budgets: by counted looks, which end alike on any machine, and by the seconds of a clock."""
 
 import math
+import time
+from collections.abc import Callable
 
 
 class Steps:
@@ -18,3 +20,19 @@ class Steps:
 
     def report(self, done: float, bound_s: float, best_s: float) -> None:
         assert 0 <= done <= 1
+
+
+class Until:
+    """Some seconds of a clock, those that pass unless another is given."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.end = clock, clock() + seconds
+
+    def seconds_left(self) -> float:
+        return max(0.0, self.end - self.clock())
+
+    def spent(self) -> bool:
+        return self.seconds_left() <= 0
+
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
+        """Nobody listens."""

@@ -151,11 +151,17 @@ class Splits:
             self._open(self.free, ANY_ANSWER, any_answer=True)
 
     def polish(self, place: int, number: int, answer: LayoutTable) -> None:
-        """Move layers of an answer for as long as that makes it faster, and split it anew."""
+        """Move layers of an answer for as long as that makes it faster, to any chunks."""
         one = self.searches[place].under(number).beyond(PathPool(alike=False))
         one.lower(self.incumbent_s)
-        if one.legal(answer)[0] and allows_any_split(one.of.traits, answer)[0]:
-            _polish(one, answer)
+        if not one.legal(answer)[0] or not allows_any_split(one.of.traits, answer)[0]:
+            return
+        row, stages = one.rows(answer.replaced(stages=objects([None])))[0], answer.stages[0]
+        layers = tuple(stage.layers for stage in stages or ())
+        whole = one.of.job.model.num_hidden_layers
+        if sum(layers) != whole:  # even, or of another model
+            layers = layers_per_stage(whole, row.num_stages)
+        one.update_incumbent(polished(row, one.pool, np.array([layers]), one.budget), row)
         self.take(one)
         self.num_simulated += one.num_simulated
 
@@ -197,15 +203,6 @@ class Splits:
 
 def _least(searches: Sequence[UnevenSearch], *, one_stage: bool) -> float:
     return min((one.bound_of(one_stage=one_stage) for one in searches), default=np.inf)
-
-
-def _polish(splits: UnevenSearch, answer: LayoutTable) -> None:
-    plain = answer.replaced(stages=objects([None]))
-    row, stages = splits.rows(plain)[0], answer.stages[0]
-    layers = tuple(stage.layers for stage in stages or ())
-    if sum(layers) != splits.of.job.model.num_hidden_layers:  # even, or of another model
-        layers = layers_per_stage(splits.of.job.model.num_hidden_layers, row.num_stages)
-    splits.update_incumbent(polished(row, splits.pool, np.array([layers]), splits.budget), row)
 
 
 def faster_splits(

@@ -174,7 +174,6 @@ class Search:
         open_ended = np.isinf(self.cutoff)
         return SearchResult(
             finalists=LayoutTable.concat([one.layout for one in ranked]) if ranked else None,
-            members=tuple(one.member for one in ranked),
             lower_bound_s=settled(incumbent, self.smallest),
             relaxed_bound_s=self.nodes.smallest,
             step_bound_s=self.step_bound_s,
@@ -197,7 +196,7 @@ class Search:
     @property
     def value(self) -> float:
         """Objective of the incumbent; infinite where there is none."""
-        return min((one.value for one in self.best.values()), default=np.inf)
+        return self.incumbent.value if self.incumbent else np.inf
 
     @property
     def done(self) -> float:

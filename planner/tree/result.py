@@ -25,8 +25,6 @@ class SearchResult:
 
     finalists: LayoutTable | None
     """Best layout of each of the fastest skeletons, fastest first; None if nothing fits."""
-    members: tuple[int, ...]
-    """Of each finalist, the number of its combination of settings in the group searched."""
     lower_bound_s: float
     """No layout of the space has a smaller objective: seconds where that is the step time."""
     relaxed_bound_s: float

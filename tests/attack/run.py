@@ -15,6 +15,7 @@ from tests.attack.attack import climb, exhaust, figures_hold, loosen, walk
 from tests.attack.declared import Tally
 from tests.attack.jobs import EXPERTS, KNOWN, LONG, OBJECTIVES, Case, random_case
 from tests.attack.target import Target
+from tests.budgets import Until
 from trainplan.costmodel.base import SpecError
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Name
@@ -24,22 +25,6 @@ from trainplan.planner.work import Budget
 SEARCH_SECONDS, STOPPED_SECONDS = 60.0, 5.0
 """Some searches are stopped early: what they know by then has to hold, too."""
 CLIMB_STEPS = 200
-
-
-class Until:
-    """A budget of some seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self.end = time.monotonic() + seconds
-
-    def seconds_left(self) -> float:
-        return max(0.0, self.end - time.monotonic())
-
-    def spent(self) -> bool:
-        return self.seconds_left() <= 0
-
-    def report(self, done: float, bound_s: float, best_s: float) -> None:
-        """Nobody listens."""
 
 
 def target_of(case: Case, objective: Name, budget: Budget) -> Target | None:

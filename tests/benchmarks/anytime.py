@@ -14,6 +14,7 @@ from itertools import chain
 from multiprocessing import get_context
 
 from tests.attack.jobs import Case
+from tests.budgets import Until
 from trainplan.costmodel.base import SpecError
 from trainplan.planner.questions.search import search
 
@@ -43,27 +44,11 @@ SHARES = (0.1, 0.2, 0.5)
 HEADER = ("job", "answer, s", "gap", "CPU s", *(f"after {share:.0%}" for share in SHARES))
 
 
-class CpuBudget:
-    """CPU seconds of this process, which a busy machine does not shorten."""
-
-    def __init__(self, seconds: float) -> None:
-        self.end = time.process_time() + seconds
-
-    def seconds_left(self) -> float:
-        return max(0.0, self.end - time.process_time())
-
-    def spent(self) -> bool:
-        return self.seconds_left() <= 0
-
-    def report(self, done: float, bound_s: float, best_s: float) -> None:
-        """Nobody listens."""
-
-
 def searched(case: Case, seconds: float) -> tuple[float, float, float]:
     """Step time, gap and CPU seconds of a search with a limit; infinite where nothing is found."""
     start = time.process_time()
     try:
-        plan = search(case.job, case.options(), CpuBudget(seconds))
+        plan = search(case.job, case.options(), Until(seconds, time.process_time))
         step_s, gap = plan.best.estimate.step_time_s, plan.certificate.gap_fraction
     except SpecError:  # the limit struck first
         step_s, gap = float("inf"), 1.0

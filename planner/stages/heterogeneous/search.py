@@ -141,7 +141,7 @@ class HeterogeneousSearch:
         *,
         workers: Workers = ALONE,
     ) -> None:
-        self.whole, (first, _) = budget, combinations[0]
+        self.budget, (first, _) = budget, combinations[0]
         most = max(one.memory_bytes for one in first.machine.groups) * (1 - margin)
         self.orders = orders_of(len(first.job.cluster.groups))
         self.searches = [
@@ -167,8 +167,8 @@ class HeterogeneousSearch:
         self._begin()
         self._polish()
         most = self._expanded + OPENED
-        run_together(self.searches, self.whole, stops=lambda: self._expanded >= most)
-        complete = not self.whole.spent()
+        run_together(self.searches, self.budget, stops=lambda: self._expanded >= most)
+        complete = not self.budget.spent()
         self._polish()
         best = [min((s for s, _ in one.found.values()), default=np.inf) for one in self.searches]
         combination = int(np.argmin(best)) // len(self.orders)
@@ -194,7 +194,7 @@ class HeterogeneousSearch:
 
     def _polish(self) -> None:
         """Move layers of the best answer, while there is time."""
-        if self.whole.seconds_left() > 0:
+        if self.budget.seconds_left() > 0:
             min(self.searches, key=lambda one: (one.incumbent_s, one.table is None)).polish()
 
     def _begin(self) -> None:
@@ -203,7 +203,7 @@ class HeterogeneousSearch:
         Under the first combination alone; others may win when their turn comes.
         """
         for search in self.searches[: len(self.orders)]:
-            if np.isfinite(self.incumbent_s) and self.whole.seconds_left() <= 0:
+            if np.isfinite(self.incumbent_s) and self.budget.seconds_left() <= 0:
                 return
             search.lower(self.incumbent_s)
             if len(search.nodes.bound):

@@ -153,14 +153,14 @@ def test_a_certificate_tells_even_stages_from_uneven_ones(make_job):
     assert with_uneven_stages(make_job, even_s=1.25, gap=0.031).startswith("Uneven stages save")
 
 
-def test_a_time_limit_that_ended_the_proof_is_said_with_what_goes_on(make_job):
+def test_a_page_names_the_time_limit_that_ended_the_proof(make_job):
     changes = {"optimal": False, "gap_fraction": 0.25, "time_limit_struck": True}
     text = certified(make_job, alternatives_complete=False, **changes)
     assert "the time limit struck: `--time-limit none` goes on to the proof" in text
     assert text.endswith("; the table may miss alternatives.")
 
 
-def test_a_certificate_says_how_many_settings_it_covers(make_job):
+def test_a_certificate_counts_the_combinations_it_covers(make_job):
     assert "layouts (4 combinations of settings each) under" in certified(make_job)
     assert "combinations" not in certified(make_job, settings=None)
 

@@ -66,5 +66,5 @@ def test_a_line_of_progress_comes_every_few_seconds(monkeypatch, stream, told):
         ((0.25, 0.0, math.inf), "25 % done"),
     ],
 )
-def test_progress_says_what_is_known(known, text):
+def test_a_progress_line_has_the_best_step_and_the_gap(known, text):
     assert progress_text(*known) == text

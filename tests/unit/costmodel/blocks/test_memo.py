@@ -13,7 +13,7 @@ from trainplan.costmodel.spec import Layout
 
 
 @pytest.fixture(scope="module")
-def asked(make_job):
+def small_job(make_job):
     """Fields of a layout -> candidates of one row, all of one context."""
     job = make_job("small-dense", "2x8:a100-sxm-80gb")
     context = context_of(job, machine_of(job.cluster, job.training.precision))
@@ -26,21 +26,21 @@ def counted(formula):
     return remembered(lambda *given: calls.append(given) or formula(*given)), calls
 
 
-def test_an_answer_depends_on_the_columns_that_were_read_for_it(asked):
+def test_an_answer_depends_on_the_columns_that_were_read_for_it(small_job):
     def formula(candidates):
         table = candidates.table
         return (table.tp + table.pp if table.vpp[0] == 1 else table.vpp).item()
 
     found, calls = counted(formula)
-    assert found(asked(tp=2, pp=2)) == 4
-    assert found(asked(tp=2, pp=2, dp=4)) == 4  # dp is not read
-    assert found(asked(tp=4, pp=2)) == 6
+    assert found(small_job(tp=2, pp=2)) == 4
+    assert found(small_job(tp=2, pp=2, dp=4)) == 4  # dp is not read
+    assert found(small_job(tp=4, pp=2)) == 6
     assert len(calls) == 2
-    assert found(asked(tp=4, pp=2, vpp=3)) == found(asked(tp=8, pp=2, vpp=3)) == 3
+    assert found(small_job(tp=4, pp=2, vpp=3)) == found(small_job(tp=8, pp=2, vpp=3)) == 3
     assert len(calls) == 3
 
 
-def test_one_formula_inside_another_passes_on_what_it_reads(asked):
+def test_one_formula_inside_another_passes_on_what_it_reads(small_job):
     inner, _ = counted(lambda candidates: candidates.table.tp.item())
 
     def formula(candidates):
@@ -48,15 +48,15 @@ def test_one_formula_inside_another_passes_on_what_it_reads(asked):
         return inner(candidates), inner(other), len(candidates.table)
 
     outer, calls = counted(formula)
-    assert inner(asked(tp=2)) == 2  # so the outer formula finds it known
-    assert outer(asked(tp=2, cp=4)) == outer(asked(tp=2, cp=4, pp=2)) == (2, 4, 1)
-    assert outer(asked(tp=2, cp=8)) == (2, 8, 1)
+    assert inner(small_job(tp=2)) == 2  # so the outer formula finds it known
+    assert outer(small_job(tp=2, cp=4)) == outer(small_job(tp=2, cp=4, pp=2)) == (2, 4, 1)
+    assert outer(small_job(tp=2, cp=8)) == (2, 8, 1)
     assert len(calls) == 2
 
 
-def test_an_answer_is_that_of_its_context_and_of_its_other_arguments(asked):
+def test_an_answer_is_that_of_its_context_and_of_its_other_arguments(small_job):
     found, calls = counted(lambda candidates, number: (candidates.machine.num_gpus, *number))
-    one = asked(tp=2)
+    one = small_job(tp=2)
     other = replace(one, machine=replace(one.machine, num_gpus=7))
     first, second = [1], [2]
     assert found(one, first) == found(one, first) == (16, 1)
@@ -64,9 +64,9 @@ def test_an_answer_is_that_of_its_context_and_of_its_other_arguments(asked):
     assert len(calls) == 3
 
 
-def test_tables_of_many_rows_are_never_kept_and_answers_keep_no_table(asked):
+def test_tables_of_many_rows_are_never_kept_and_answers_keep_no_table(small_job):
     found, calls = counted(lambda candidates: candidates.table)
-    one = asked(tp=2)
+    one = small_job(tp=2)
     both = one.with_table(LayoutTable.concat([one.table, one.table]))
     assert len(found(both)) == len(found(both)) == len(calls) == 2
     with pytest.raises(TypeError, match="tp is read of a layout whose answer is remembered"):
@@ -75,8 +75,8 @@ def test_tables_of_many_rows_are_never_kept_and_answers_keep_no_table(asked):
         found(one).no_column  # noqa: B018 (as above)
 
 
-def test_answers_are_bounded(asked, monkeypatch):
+def test_answers_are_bounded(small_job, monkeypatch):
     monkeypatch.setattr(memo, "REMEMBERED", 2)
     found, calls = counted(lambda candidates: candidates.table.tp.item())
-    assert [found(asked(tp=tp)) for tp in (1, 2, 2, 4, 1)] == [1, 2, 2, 4, 1]
+    assert [found(small_job(tp=tp)) for tp in (1, 2, 2, 4, 1)] == [1, 2, 2, 4, 1]
     assert len(calls) == 4

@@ -62,7 +62,7 @@ def test_every_option_is_one_that_a_search_may_choose_or_has_a_reason():
     assert CHOSEN.keys() | UNSEARCHED.keys() == RuntimeOptions.model_fields.keys()
 
 
-def test_what_a_runtime_declares_is_an_option_that_moves_no_number_or_is_asked_for():
+def test_every_declared_setting_is_an_option_that_keeps_numbers_or_is_opt_in():
     for traits in RUNTIMES.values():
         assert all(one.name in CHOSEN for one in traits.stated)
         assert all(one.name in CHOSEN or one.level == "all" for one in traits.settings)

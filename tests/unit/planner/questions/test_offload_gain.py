@@ -9,7 +9,7 @@ from trainplan.planner.space.choices import parse_choice
 SAYS = "activations stay on the GPUs: "
 
 
-def said(job, *fix, **options):
+def note_of(job, *fix, **options):
     choices = tuple(parse_choice(one, excluded=False) for one in fix)
     plan = search(job, SearchOptions(fix=choices, **options))
     return plan, [note for note in plan.notes if note.startswith(SAYS)]
@@ -21,9 +21,9 @@ def few_gpus(make_job):
 
 
 def test_what_would_be_faster_is_named_with_no_more_than_the_search_gains(tight):
-    plan, [note] = said(tight)
+    plan, [note] = note_of(tight)
     assert "with qkv_linear+core_attn+attn_proj on the host" in note
-    asked, notes = said(tight, "offload_modules=free")
+    asked, notes = note_of(tight, "offload_modules=free")
     assert not notes
     gain = float(note.partition("at least ")[2].partition(" %")[0]) / 100
     whole = 1 - asked.best.estimate.step_time_s / plan.best.estimate.step_time_s
@@ -39,9 +39,9 @@ def test_what_would_be_faster_is_named_with_no_more_than_the_search_gains(tight)
         ("megatron-lm", (), {"objective": "memory"}),
     ],
 )
-def test_nothing_is_said_where_there_is_no_choice(tight, runtime, fix, options):
-    assert not said(tight.model_copy(update={"runtime": runtime}), *fix, **options)[1]
+def test_there_is_no_note_where_there_is_no_choice(tight, runtime, fix, options):
+    assert not note_of(tight.model_copy(update={"runtime": runtime}), *fix, **options)[1]
 
 
-def test_a_gain_below_one_percent_is_not_said(make_job):
-    assert not said(make_job("llama3.1-8b", "8x8:h100-sxm", 64, 4096))[1]
+def test_a_gain_below_one_percent_has_no_note(make_job):
+    assert not note_of(make_job("llama3.1-8b", "8x8:h100-sxm", 64, 4096))[1]
