@@ -50,7 +50,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trainplan.costmodel.step import Estimate
     from trainplan.planner.evidence import Evidence, evidence_of
-    from trainplan.planner.exporters import EXPORTERS, LaunchConfig
     from trainplan.planner.goals.pareto import Pareto, pareto, pareto_json
     from trainplan.planner.launchers import LAUNCHERS, LaunchFile
     from trainplan.planner.plan import Candidate, Certificate, Infeasible, Plan, SearchOptions
@@ -69,8 +68,8 @@ if TYPE_CHECKING:
     from trainplan.planner.questions.verify.combinations import Combinations
     from trainplan.planner.questions.verify.verify import Ran, verify
     from trainplan.planner.questions.why_not import WhyNot, why_not
-    from trainplan.planner.readers import READERS, Reading
-    from trainplan.planner.readers.shell import launches_of_script
+    from trainplan.planner.runtimes import EXPORTERS, READERS, LaunchConfig, Reading
+    from trainplan.planner.shell import launches_of_script
     from trainplan.planner.space import parse_choice
     from trainplan.planner.tuning.loop import tune
     from trainplan.planner.tuning.options import TuneOptions
@@ -81,7 +80,7 @@ if TYPE_CHECKING:
 HOMES = {
     "trainplan.costmodel.step": "Estimate",
     "trainplan.planner.evidence": "Evidence evidence_of",
-    "trainplan.planner.exporters": "EXPORTERS LaunchConfig",
+    "trainplan.planner.runtimes": "EXPORTERS LaunchConfig READERS Reading",
     "trainplan.planner.goals.pareto": "Pareto pareto pareto_json",
     "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
     "trainplan.planner.plan": "Candidate Certificate Infeasible Plan SearchOptions",
@@ -100,8 +99,7 @@ HOMES = {
     "trainplan.planner.questions.verify.combinations": "Combinations",
     "trainplan.planner.questions.verify.verify": "Ran verify",
     "trainplan.planner.questions.why_not": "WhyNot why_not",
-    "trainplan.planner.readers": "READERS Reading",
-    "trainplan.planner.readers.shell": "launches_of_script",
+    "trainplan.planner.shell": "launches_of_script",
     "trainplan.planner.space": "parse_choice",
     "trainplan.planner.tuning.loop": "tune",
     "trainplan.planner.tuning.options": "TuneOptions",

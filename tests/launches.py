@@ -1,7 +1,7 @@
 """Launches as a reader of scripts would hand them over, for the tests of what is read of them."""
 
-from trainplan.planner.exporters.config import LaunchConfig, UserVariable
-from trainplan.planner.readers import COMMAND_LINE, Launch, Word
+from trainplan.planner.runtimes.config import LaunchConfig, UserVariable
+from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
 
 def word(text: str) -> Word:

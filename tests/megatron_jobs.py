@@ -4,7 +4,7 @@ from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSp
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.costmodel.spec.model import RopeScaling
-from trainplan.planner.exporters import EXPORTERS, LaunchConfig
+from trainplan.planner.runtimes import EXPORTERS, LaunchConfig
 
 DENSE = ModelSpec(
     name="dense",

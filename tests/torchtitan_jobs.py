@@ -1,6 +1,7 @@
 """Launches of torchtitan, as the exporter writes them and as the reader is handed them."""
 
-from trainplan.planner.readers import COMMAND_LINE, Asked, Launch, Word
+from trainplan.planner.runtimes import Asked
+from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
 
 def word(text):

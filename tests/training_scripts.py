@@ -1,7 +1,7 @@
 """Launches of training scripts under DeepSpeed and Accelerate, as exporters write them."""
 
-from trainplan.planner.exporters import ConfigFile
-from trainplan.planner.readers import COMMAND_LINE, Asked, Launch, Word
+from trainplan.planner.runtimes import Asked, ConfigFile
+from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
 
 def word(text):

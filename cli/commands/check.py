@@ -17,12 +17,12 @@ from trainplan.cli.terminal.processes import Processes
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec import ClusterSpec, ModelSpec
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
 from trainplan.planner.questions.search import notes
-from trainplan.planner.readers import Asked, Launch, Reader, readers
-from trainplan.planner.readers.corrected import corrected_script
+from trainplan.planner.runtimes import EXPORTERS, Asked, Reader, readers
+from trainplan.planner.runtimes.corrected import corrected_script
+from trainplan.planner.shell import Launch
 
 SHOWN = 5
 """Programs that an error names."""

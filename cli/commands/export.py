@@ -16,8 +16,6 @@ from trainplan.cli.terminal.output import remark, section, show
 from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, Layout
-from trainplan.planner.exporters import EXPORTERS, LaunchConfig
-from trainplan.planner.exporters.key_tables.lines import KeyLines, key_lines
 from trainplan.planner.launchers import LAUNCHERS, hostfile
 from trainplan.planner.launchers import launcher as launcher_named
 from trainplan.planner.launchers.one_rank import one_rank as script_of_one_rank
@@ -29,6 +27,8 @@ from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.written import with_candidate, written
 from trainplan.planner.questions.placement import node_order
 from trainplan.planner.questions.search import check, no_cpu, no_files
+from trainplan.planner.runtimes import EXPORTERS, LaunchConfig
+from trainplan.planner.runtimes.key_tables.lines import KeyLines, key_lines
 
 PLAN_FILE = "plan.json"
 

@@ -14,9 +14,8 @@ from trainplan.costmodel.catalog.models import plugged_models
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers import LAUNCHERS
-from trainplan.planner.readers import PLUGGED
+from trainplan.planner.runtimes import EXPORTERS, PLUGGED
 from trainplan.profiler.importers import IMPORTERS
 
 REGISTRIES: Mapping[str, Mapping[str, object]] = {

@@ -14,8 +14,8 @@ from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import OffloadSpec
-from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.compare import emitted_flags, unknown_flags
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes.compare import emitted_flags, unknown_flags
 
 SUBMODULES = "3rdparty/"
 """Folder of repositories that a checkout pins, which may not be fetched."""

@@ -17,7 +17,7 @@ from trainplan.cli.terminal.clock import Clock
 from trainplan.cli.terminal.output import page_width, remark, show, show_json
 from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
 from trainplan.costmodel.schedules.program import Program, Shape
-from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, what_torch_lacks
+from trainplan.planner.runtimes.torch_schedule_csv import program_of_csv, what_torch_lacks
 from trainplan.planner.schedules.compare import Ranking, imported, ranked, scheduled, synthesised
 from trainplan.planner.schedules.pipelines import Pipeline
 from trainplan.planner.schedules.scored import HoldsTooMuchError, Scored, vpp_of

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from trainplan.cli.files.disk import read_text
 from trainplan.costmodel.base import PlanError, SpecError
-from trainplan.planner.readers import Launch, Place, Word
-from trainplan.planner.readers.shell import launch_of_command, launches_of_script
+from trainplan.planner.shell import Launch, Place, Word, launch_of_command, launches_of_script
 
 CONFIGURATIONS = (".json", ".yaml", ".yml", ".toml", ".py")
 """Endings of files that a runtime reads, not a shell."""

@@ -18,11 +18,11 @@ from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
-from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.trial_steps import SHORT_RUNS, trial_launch
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.launchers.trials import FOLDER
 from trainplan.planner.questions.verify.asked import of_torch
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
 from trainplan.planner.tuning.contenders import exports
 from trainplan.planner.tuning.simulated import SCHEMA, MachineDocument, SimulatedMachine
 from trainplan.profiler.launch.launch import num_gpus

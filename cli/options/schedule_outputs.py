@@ -10,7 +10,7 @@ from trainplan.cli.files.disk import FileError, refuse_existing, write_text
 from trainplan.cli.render.parts.chrome_trace import Extra, trace_text
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.schedules.timeline.clock import Timeline
-from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
+from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 
 
 @dataclass(frozen=True, slots=True)

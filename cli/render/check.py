@@ -29,8 +29,9 @@ from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.launches.check import LaunchCheck
 from trainplan.planner.questions.launches.edits import WORTH, Edit
 from trainplan.planner.questions.launches.lints import Lint
-from trainplan.planner.readers import Field, Place, Problem
-from trainplan.planner.readers.corrected import SettingChange
+from trainplan.planner.runtimes import Field
+from trainplan.planner.runtimes.corrected import SettingChange
+from trainplan.planner.shell import Place, Problem
 
 SCHEMA = "trainplan/check/v1"
 VERDICTS = {

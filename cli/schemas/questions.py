@@ -15,9 +15,9 @@ from trainplan.planner.questions.largest_model import LargestModel
 from trainplan.planner.questions.outcome import Status
 from trainplan.planner.questions.sequence_lengths import SequenceLengths
 from trainplan.planner.questions.why_not import Verdict
-from trainplan.planner.readers.corrected import SettingChange
-from trainplan.planner.readers.reading import Origin
-from trainplan.planner.readers.reading import Verdict as ProblemVerdict
+from trainplan.planner.runtimes.corrected import SettingChange
+from trainplan.planner.runtimes.reading import Origin
+from trainplan.planner.shell import Verdict as ProblemVerdict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,11 +63,11 @@ class Plugin:
     runtimes: Names = field(default_factory=dict)
     """`costmodel.runtimes.base.RuntimeTraits`."""
     exporters: Names = field(default_factory=dict)
-    """`planner.exporters.Exporter`, by runtime."""
+    """`planner.runtimes.Exporter`, by runtime."""
     launchers: Names = field(default_factory=dict)
     """`planner.launchers.Launcher`."""
     readers: Names = field(default_factory=dict)
-    """`planner.readers.Reader`, asked after ours."""
+    """`planner.runtimes.Reader`, asked after ours."""
     importers: Names = field(default_factory=dict)
     """`profiler.importers.Importer`."""
     commands: Mapping[str, PluginCommand] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """fsdp2: the module of plain PyTorch that `plan export` writes.
 
-Source: `planner/exporters/fsdp2/train_fsdp2.txt`, that module without its settings.
+Source: `planner/runtimes/fsdp2/train_fsdp2.txt`, that module without its settings.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def unsupported_feature(model: ModelSpec) -> str | None:
     "fsdp2_cuts_batches_and_matrices",
     "pp cp",
     "fsdp2 cuts batches and matrices, no stages and no sequences: use pp=cp=1",
-    "planner/exporters/fsdp2/train_fsdp2.txt",
+    "planner/runtimes/fsdp2/train_fsdp2.txt",
 )
 def cuts_batches_and_matrices(job: Job, table: LayoutTable) -> BoolColumn:
     """It has a dimension for replicas and one for tensor parallelism."""

@@ -1,6 +1,6 @@
 """What of a model no builder of torchtitan expresses, whatever the layout.
 
-Files are those of pytorch/torchtitan at the commit of `planner.exporters.torchtitan`. Read by the
+Files are those of pytorch/torchtitan at the commit of `planner.runtimes.torchtitan`. Read by the
 search, which warns, and by the exporter, which refuses.
 """
 

@@ -1,6 +1,6 @@
 """Layouts that torchtitan does not run, as rules.
 
-Files are those of pytorch/torchtitan at the commit of `planner.exporters.torchtitan`.
+Files are those of pytorch/torchtitan at the commit of `planner.runtimes.torchtitan`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a search may set of a torchtitan run, and the layouts that exclude it.
 
-Files are those of pytorch/torchtitan at the commit of `planner.exporters.torchtitan`. Why a value
+Files are those of pytorch/torchtitan at the commit of `planner.runtimes.torchtitan`. Why a value
 is never slower: as in `costmodel.runtimes.megatron.settings`.
 """
 

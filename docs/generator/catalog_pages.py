@@ -15,7 +15,7 @@ from trainplan.costmodel.runtimes.options import UNSEARCHED
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.evidence.constants import Constants
 from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS
 
 NOT_SHOWN = ("name", "version", "rules", "footprint", "autograd", "settings", "stated")
 """Traits that have pages or modules of their own; code is not shown either."""

@@ -27,11 +27,11 @@ from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.codecs import Flag, Modules, Names, Stages
 from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, LARGEST_SIZE, Precision, StatePrecision
 from trainplan.costmodel.spec.lengths import Packing
-from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.key_tables import OTHERS
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.changes.parameters import KNOBS
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes.key_tables import OTHERS
 from trainplan.planner.space.settings import Level
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.bench.layer import RUNTIMES as LAYER_RUNTIMES

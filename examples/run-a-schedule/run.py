@@ -26,7 +26,7 @@ from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import Program, Shape
 from trainplan.costmodel.schedules.timeline import clock as timeline
-from trainplan.planner.exporters.torch_schedule_csv import program_of_csv, schedule_csv
+from trainplan.planner.runtimes.torch_schedule_csv import program_of_csv, schedule_csv
 
 if TYPE_CHECKING:
     from torch_pipeline import Report, Trial

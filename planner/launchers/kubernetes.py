@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import yaml
 
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.planner.exporters.config import LaunchConfig
 from trainplan.planner.launchers.script import (
     Launcher,
     gpus_per_node,
@@ -22,6 +21,7 @@ from trainplan.planner.launchers.script import (
     no_order,
     num_nodes,
 )
+from trainplan.planner.runtimes.config import LaunchConfig
 
 NAME = "trainplan"
 IMAGE = "IMAGE"

@@ -6,10 +6,6 @@ from dataclasses import replace
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.config import LaunchConfig, switch
-from trainplan.planner.exporters.recorded import recorded
-from trainplan.planner.exporters.trial_steps import trial_launch
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     OWN_FOLDER,
@@ -24,6 +20,10 @@ from trainplan.planner.launchers.script import (
     requirements,
     script,
 )
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes.config import LaunchConfig, switch
+from trainplan.planner.runtimes.recorded import recorded
+from trainplan.planner.runtimes.trial_steps import trial_launch
 
 FAKE = "--fake-process-group"
 """Communication is skipped, and every rank believes that the others are there. Source: Megatron-LM,

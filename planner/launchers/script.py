@@ -10,7 +10,7 @@ from typing import Protocol
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.planner.exporters.config import (
+from trainplan.planner.runtimes.config import (
     Argument,
     ConfigFile,
     EntryPoint,

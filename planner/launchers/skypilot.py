@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.planner.exporters.config import LaunchConfig
 from trainplan.planner.launchers.kubernetes import yaml_file
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
@@ -18,6 +17,7 @@ from trainplan.planner.launchers.script import (
     no_order,
     num_nodes,
 )
+from trainplan.planner.runtimes.config import LaunchConfig
 
 ACCELERATORS = {
     "a100-sxm-40gb": "A100",

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator
 
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.planner.exporters.config import LaunchConfig
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     Launcher,
@@ -20,6 +19,7 @@ from trainplan.planner.launchers.script import (
     requirements,
     script,
 )
+from trainplan.planner.runtimes.config import LaunchConfig
 
 ARBITRARY = " --distribution=arbitrary"
 """Tasks go to the nodes in the order of SLURM_HOSTFILE."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.planner.exporters.config import LaunchConfig, RequiredVariable
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     OWN_FOLDER,
@@ -21,6 +20,7 @@ from trainplan.planner.launchers.script import (
     requirements,
     script,
 )
+from trainplan.planner.runtimes.config import LaunchConfig, RequiredVariable
 
 RENDEZVOUS = (
     RequiredVariable("MASTER_ADDR", "the address of the first node, the same on every node"),

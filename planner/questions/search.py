@@ -17,7 +17,6 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import evidence_of
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.apart import check_apart, tower_apart
@@ -41,6 +40,7 @@ from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import model_notes, setting_notes
 from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
 from trainplan.planner.questions.width_notes import width_notes
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.schedules.other_schedules import other_schedules
 from trainplan.planner.space.choices import allowed
 from trainplan.planner.space.grid import values_outside_grid

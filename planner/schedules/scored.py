@@ -20,7 +20,7 @@ from trainplan.costmodel.schedules.timeline.lower_bounds import (
     program_lower_bound,
     reaches,
 )
-from trainplan.planner.exporters.torch_schedule_csv import what_torch_lacks
+from trainplan.planner.runtimes.torch_schedule_csv import what_torch_lacks
 
 TORCH_CSV = "torch CSV"
 """torch's pipeline runtime, loading a schedule from a file."""

@@ -22,8 +22,8 @@ from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan import SearchOptions
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import Space, legality_rules
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.space.policies import names_modules

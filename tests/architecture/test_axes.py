@@ -22,11 +22,11 @@ from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.spec.codecs import Count, Flag, Modules, Names, Share
 from trainplan.costmodel.spec.layout import OffloadSpec, stage_specs
 from trainplan.costmodel.step import price
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.plan.layout_document import layout_from_json, layout_json
 from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.grid import FIRST_KNOWN, SKELETON_COLUMNS, values_outside_grid

@@ -6,7 +6,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Layout
-from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS
 
 LAYOUTS = {
     "accelerate": {"dp": 8, "zero_stage": 3},
@@ -36,7 +36,7 @@ def test_an_exporter_writes_the_word_of_its_runtime(make_job, runtime, optimizer
     usual = launch(make_job, runtime, "adamw").settings
     new = [value for pair in set(told) - set(usual) for value in pair[1].split()]
     spelled = {word, f"dist_{word}", f"optimizer.optimizer={word}"}
-    assert spelled & set(new), f"planner/exporters writes no {word}"
+    assert spelled & set(new), f"planner/runtimes writes no {word}"
 
 
 @pytest.mark.parametrize("runtime", EXPORTERS)

@@ -8,7 +8,7 @@ import yaml
 
 from tests.runtimes.plans import PLANS
 from tests.runtimes.verdicts import CHECKOUTS
-from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS
 
 ROOT = Path(__file__).parents[2]
 JOB = yaml.safe_load((ROOT / ".github/workflows/check.yml").read_text("utf-8"))["jobs"]["runtimes"]

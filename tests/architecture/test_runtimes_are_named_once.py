@@ -10,8 +10,8 @@ from trainplan.costmodel.runtimes import RUNTIMES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("costmodel", "planner", "profiler", "cli")
-OWN = {"runtimes", "exporters", "launchers", "readers", "methods"}
-"""Folders with a module of each runtime, and the registry of them."""
+OWN = {"runtimes", "launchers", "methods", "shell"}
+"""Folders with a module of each runtime, the registry of them, and the programs that start them."""
 WRITTEN = {"names.py"}
 """`cli.options.names`, which `make docs` writes from the registries."""
 RUN_TABLES = {"importers", "formats"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.runtimes import EXPORTERS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

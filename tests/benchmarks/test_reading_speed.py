@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from trainplan.planner.readers.shell import launches_of_script
+from trainplan.planner.shell import launches_of_script
 
 SHARE = 4
 """The text is so many times as long as the one it is compared with."""

@@ -10,8 +10,8 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.optimizer import OptimizerSpec
-from trainplan.planner.exporters import EXPORTERS, LaunchConfig
-from trainplan.planner.readers import READERS, Launch
+from trainplan.planner.runtimes import EXPORTERS, READERS, LaunchConfig
+from trainplan.planner.shell import Launch
 from trainplan.profiler.importers import IMPORTERS
 
 MEGATRON = "megatron-lm"

@@ -18,7 +18,7 @@ from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import Shape
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
-from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
+from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 from trainplan.planner.solvers.schedules.solve import Problem, synthesise
 
 pytest.importorskip("torch", "2.13", reason="running schedules needs torch: run `make oracles`")

@@ -7,8 +7,8 @@ import pytest
 
 from tests.e2e.command import plan
 from tests.torchtitan_jobs import launch
-from trainplan.planner.readers import Asked
-from trainplan.planner.readers.torchtitan import TORCHTITAN
+from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 
 SEARCH = (
     *("search", "--model", "llama2-7b", "--cluster", "1x8:h100-sxm", "--runtime", "torchtitan"),

@@ -7,9 +7,9 @@ import pytest
 
 from tests.launches import launch
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.exporters.megatron_lm import COMMIT
-from trainplan.planner.readers import Asked
-from trainplan.planner.readers.megatron_lm import MEGATRON_LM
+from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
+from trainplan.planner.runtimes.megatron_lm.write import COMMIT
 
 HEAD, *CASES = map(
     json.loads, Path(__file__).with_name("megatron_launches.jsonl").read_text("utf-8").splitlines()

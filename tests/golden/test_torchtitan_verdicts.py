@@ -5,8 +5,8 @@ import shlex
 from pathlib import Path
 
 from tests.torchtitan_jobs import launch
-from trainplan.planner.readers import Asked
-from trainplan.planner.readers.torchtitan import TORCHTITAN
+from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 
 RECORDED = json.loads((Path(__file__).parent / "torchtitan" / "verdicts.json").read_text("utf-8"))
 

@@ -13,7 +13,7 @@ import pytest
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.model import RopeScaling
-from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS
 
 torch = pytest.importorskip(
     "torch", "2.13", reason="running a module needs torch: run `make oracles`"

@@ -10,7 +10,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.schedules.program import Shape
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
-from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
+from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 schedules = pytest.importorskip("torch.distributed.pipelining.schedules")

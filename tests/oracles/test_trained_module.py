@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 transformers = pytest.importorskip("transformers")

@@ -12,7 +12,7 @@ from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, stage_specs
-from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS
 
 OWN = {"dense": models.DENSE, "gpt3": models.GPT3, "mixtral": models.MIXTRAL}
 PRESETS = (

@@ -3,8 +3,9 @@
 import pytest
 
 from tests.properties.megatron_exports import OWN, PRESETS, check_same, exports, random_job
-from trainplan.planner.readers import COMMAND_LINE, Asked, Launch, Word
-from trainplan.planner.readers.megatron_bridge import MEGATRON_BRIDGE
+from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes.megatron_bridge.read import MEGATRON_BRIDGE
+from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
 
 def launch_of(config):

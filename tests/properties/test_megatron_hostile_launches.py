@@ -6,10 +6,10 @@ import pytest
 
 from tests.launches import launch
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.readers import Asked
-from trainplan.planner.readers.megatron_lm import MEGATRON_LM
-from trainplan.planner.readers.megatron_lm.fields import READ
-from trainplan.planner.readers.megatron_lm.parser import options
+from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
+from trainplan.planner.runtimes.megatron_lm.read.fields import READ
+from trainplan.planner.runtimes.megatron_lm.read.parser import options
 
 PLAIN = (
     "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 1024 "

@@ -4,8 +4,8 @@ import pytest
 
 from tests.launches import launch_of
 from tests.properties.megatron_exports import OWN, PRESETS, check_same, exports, random_job
-from trainplan.planner.readers import Asked
-from trainplan.planner.readers.megatron_lm import MEGATRON_LM, NOT_SAID
+from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM, NOT_SAID
 
 
 def leaves(value, name=""):

@@ -8,9 +8,8 @@ from tests.torchtitan_jobs import launch
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.readers import Asked
-from trainplan.planner.readers.torchtitan import TORCHTITAN
+from trainplan.planner.runtimes import EXPORTERS, Asked
+from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 
 VALUES = ("0", "-1", "None", "''", "[]", "[[1], 'x']", "True", "2**70", "1.5", "{}", "f()", "x.y.z",
           "lambda: 0", "10**400", "float('nan')", "'a' * 9", "[] * 3", "1 / 0", "-'a'")  # fmt: skip

@@ -11,9 +11,9 @@ from trainplan.costmodel.layouts import stage_layers
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.layout import OffloadSpec, stage_specs
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.questions.search import check
-from trainplan.planner.readers.torchtitan import TORCHTITAN
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 
 MODELS = (
     "llama2-7b",

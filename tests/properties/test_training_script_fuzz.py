@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests.training_scripts import launch, word
 from trainplan.costmodel.catalog.models import preset
-from trainplan.planner.exporters.compare import recorded_flags
-from trainplan.planner.readers import READERS, Asked, Launch
+from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes.compare import recorded_flags
+from trainplan.planner.shell import Launch
 
 MODEL = preset("llama3.2-1b")
 SCALARS = st.one_of(

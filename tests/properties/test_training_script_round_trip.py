@@ -12,9 +12,8 @@ from trainplan.costmodel.spec import ClusterSpec, Job, Layout, RuntimeOptions, T
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.host import HostSpec
 from trainplan.costmodel.spec.layout import OffloadSpec
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.questions.search import check
-from trainplan.planner.readers import READERS
+from trainplan.planner.runtimes import EXPORTERS, READERS
 
 MODELS = ("llama2-7b", "llama3.1-8b", "llama3.2-1b", "qwen3-8b", "mixtral-8x7b", "gemma3-1b")
 OPTIONS = {

@@ -6,8 +6,8 @@ from tests.launches import launch_of
 from tests.properties.megatron_exports import check_same, exports
 from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.readers import READERS, Asked
-from trainplan.planner.readers.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
+from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes.megatron_zero_bubble.read import MEGATRON_ZERO_BUBBLE
 
 
 def zero_bubble_job(model, random):

@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainplan.planner.exporters import EXPORTERS, EntryPoint
 from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.runtimes import EXPORTERS, EntryPoint
 
 RECORDER = f"""#!{sys.executable}
 import json, os, sys

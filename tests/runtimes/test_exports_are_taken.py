@@ -6,7 +6,7 @@ import pytest
 
 from tests.runtimes.plans import PLANS
 from tests.runtimes.verdicts import verdicts
-from trainplan.planner.exporters.trial_steps import SHORT_RUNS
+from trainplan.planner.runtimes.trial_steps import SHORT_RUNS
 
 pytestmark = pytest.mark.runtime
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.runtimes.launches import launch
 from tests.runtimes.plans import PLANS
-from trainplan.planner.exporters.trial_steps import SHORT_RUNS, trial_launch
+from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
 
 as_a_trial = partial(trial_launch, steps=12, given=())
 CHECKERS = Path(__file__).parent / "checkers"

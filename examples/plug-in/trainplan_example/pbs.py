@@ -1,7 +1,6 @@
 """A PBS job: MPICH's mpiexec starts one torchrun on each node, and these find each other."""
 
 from trainplan.costmodel.spec import ClusterSpec
-from trainplan.planner.exporters import LaunchConfig
 from trainplan.planner.launchers import Launcher
 from trainplan.planner.launchers.script import (
     argument_arrays,
@@ -15,6 +14,7 @@ from trainplan.planner.launchers.script import (
     requirements,
     script,
 )
+from trainplan.planner.runtimes import LaunchConfig
 
 
 def pbs(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:

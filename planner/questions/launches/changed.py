@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.spec import Job, Layout
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.questions.compare import FieldDifference, field_differences
-from trainplan.planner.readers.corrected import SettingChange
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes.corrected import SettingChange
 
 
 @dataclass(frozen=True, slots=True)

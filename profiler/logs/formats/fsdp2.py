@@ -2,7 +2,7 @@
 
     step 3: loss 10.123456, gradient norm 1.000000, 0.123 s, peak 123456789 bytes
 
-Source: planner/exporters/fsdp2/train_fsdp2.txt, `train`; the peak is of memory allocated on the
+Source: planner/runtimes/fsdp2/train_fsdp2.txt, `train`; the peak is of memory allocated on the
 GPU of rank 0, and 0 without one.
 """
 

@@ -83,7 +83,7 @@ def cut_over_tensor_ranks(part: Decoder, mesh: DeviceMesh, layout: Layout) -> No
     A tied weight is cut twice alike, and tied again.
 
     Source: torchtitan `models/llama3/parallelize.py`, apply_tp;
-    `planner/exporters/fsdp2/train_fsdp2.txt`.
+    `planner/runtimes/fsdp2/train_fsdp2.txt`.
     """
     parallel = layout.sequence_parallel
     stream, whole = Shard(1) if parallel else Replicate(), Replicate()

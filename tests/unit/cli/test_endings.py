@@ -17,8 +17,8 @@ from trainplan.cli.commands.search import STOPPED
 from trainplan.cli.main import ControlC, run
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.questions.search import search
+from trainplan.planner.runtimes import EXPORTERS
 
 ROOT = Path(__file__).parents[3]
 CPU = ROOT / "tests/replay/cpu_two_processes.json"

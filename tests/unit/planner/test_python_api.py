@@ -13,7 +13,7 @@ from trainplan import planner
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/reference/python-api.md").read_text(encoding="utf-8")
-LIGHT = ("exporters", "launchers", "plan", "schedules", "work")
+LIGHT = ("launchers", "plan", "runtimes", "schedules", "shell", "work")
 """Rooms below the searches; a command that writes a script, say, imports no search for it."""
 
 

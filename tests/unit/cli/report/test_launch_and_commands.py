@@ -12,9 +12,9 @@ from trainplan.cli.usage.search import command
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.lengths import LengthSpec
 from trainplan.costmodel.spec.optimizer import parse_optimizer
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
 
 

@@ -14,9 +14,9 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step import explicit, price
-from trainplan.planner.exporters.megatron_lm import export_megatron_lm
-from trainplan.planner.readers import Asked
-from trainplan.planner.readers.megatron_lm import MEGATRON_LM
+from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
+from trainplan.planner.runtimes.megatron_lm.write import export_megatron_lm
 from trainplan.planner.space.choices import broken_rules
 
 NODES = "4x8:h100-sxm"

@@ -10,8 +10,8 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import price
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.questions.search import notes
+from trainplan.planner.runtimes import EXPORTERS
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.semantics import CHANGES
 from trainplan.costmodel.spec import TrainingSpec
 from trainplan.costmodel.spec.optimizer import parse_optimizer
-from trainplan.planner.exporters import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS
 
 
 def matrix(rows, columns, role="hidden", **cut):

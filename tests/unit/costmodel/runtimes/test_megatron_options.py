@@ -8,10 +8,10 @@ from tests.megatron_jobs import flags, values
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import SearchOptions, check, search
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
 from trainplan.planner.space.choices import broken_rules
 

@@ -26,7 +26,7 @@ from trainplan.costmodel.schedules.programs.controllable_memory import (
 )
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.costmodel.schedules.timeline.cycles import rank_end_seconds
-from trainplan.planner.exporters.torch_schedule_csv import schedule_csv
+from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 
 NAMES = ("zb-h1", "zb-h2", "zb-auto", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo")
 V_LIMITS = {"v-half": half_limit, "v-min": third_limit}

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.planner.exporters.test_megatron_export import DENSE
+from tests.unit.planner.runtimes.test_megatron_export import DENSE
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.exporters import EXPORTERS
-from trainplan.planner.exporters.config import Argument, UserVariable
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.launchers.trials import trials
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes.config import Argument, UserVariable
 
 HOSTILE = 'it\'s "quoted" $(touch pwned) `touch pwned`\n#SBATCH --account=x\ttab \\ ünï *'
 USER = ("MEGATRON_PATH", "TOKENIZER_MODEL", "DATA_PATH", "CHECKPOINT_PATH")

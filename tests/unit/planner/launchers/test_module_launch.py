@@ -13,15 +13,15 @@ import pytest
 from tests.e2e.command import TINY, plan
 from tests.unit.planner.launchers.test_launchers import script_of
 from trainplan.costmodel.spec import Layout
-from trainplan.planner.exporters import (
+from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.runtimes import (
     ConfigFile,
     EnvironmentVariable,
     LaunchConfig,
     ModuleEntry,
     RequiredVariable,
 )
-from trainplan.planner.exporters.config import option
-from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.runtimes.config import option
 
 RECORDER = """#!/usr/bin/env bash
 printf '%s\\0' "$@" > "$RECORD/argv"

@@ -4,12 +4,12 @@ import subprocess
 
 import pytest
 
-from tests.unit.planner.exporters.test_megatron_export import DENSE
+from tests.unit.planner.runtimes.test_megatron_export import DENSE
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.launchers.one_rank import one_rank
+from trainplan.planner.runtimes import EXPORTERS
 
 LAYOUT = Layout(tp=2, pp=2, dp=4)
 

@@ -8,13 +8,13 @@ from trainplan.cli.render.explain import explain_document, imbalance_line
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.routing import RoutingSpec
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.explain import explain
 from trainplan.planner.questions.imbalance import imbalance, imbalance_notes
 from trainplan.planner.questions.search import estimate, notes, search
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.work.budget import Unlimited
 
 ZIPF = {"routing": "zipf:1"}

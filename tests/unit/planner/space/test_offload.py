@@ -14,9 +14,9 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import price
-from trainplan.planner.exporters import EXPORTERS
 from trainplan.planner.plan.plan import layout_from_json, layout_json
 from trainplan.planner.questions.search import SearchOptions, estimate, search
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import rules_of_grid
 from trainplan.planner.space.grid import values_outside_grid

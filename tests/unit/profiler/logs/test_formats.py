@@ -39,7 +39,7 @@ BRIDGE = (
     "lm loss: 1.203456E+01 | loss scale: 1.0 | grad norm: 3.210 | number of skipped iterations:   "
     "0 | number of nan iterations:   0 |"
 )
-# planner/exporters/fsdp2/train_fsdp2.txt, train
+# planner/runtimes/fsdp2/train_fsdp2.txt, train
 OURS = "step {}: loss 10.123456, gradient norm 1.500000, {:.3f} s, peak 5000000000 bytes"
 # arctic_training/metrics.py, print_summary
 ARCTIC = (

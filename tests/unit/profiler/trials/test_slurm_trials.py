@@ -14,7 +14,7 @@ from trainplan.profiler.trials.run import Limits, TrialRun
 from trainplan.profiler.trials.ways import WAYS
 from trainplan.profiler.trials.ways.slurm import JOB, Slurm
 
-# planner/exporters/fsdp2/train_fsdp2.txt, train
+# planner/runtimes/fsdp2/train_fsdp2.txt, train
 STEP = "step {}: loss 10.0, gradient norm 1.0, {:.3f} s, peak 0 bytes"
 LIMITS = Limits(deadline_s=120, grace_s=2, poll_s=0.02)
 SLURM = {

@@ -10,7 +10,7 @@ from trainplan.profiler.trials.follow import AFTER_ERROR_SECONDS, Watch
 from trainplan.profiler.trials.run import Limits, TrialRun, Verdict
 from trainplan.profiler.trials.steady import enough, spread, steps_to_run, timed
 
-# planner/exporters/fsdp2/train_fsdp2.txt, train
+# planner/runtimes/fsdp2/train_fsdp2.txt, train
 STEP = "step {}: loss 10.0, gradient norm 1.0, {:.3f} s, peak 0 bytes"
 LIMITS = Limits(deadline_s=1000, silence_s=100, queue_s=50)
 

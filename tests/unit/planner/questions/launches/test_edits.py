@@ -14,7 +14,8 @@ from trainplan.planner.questions.launches.changed import Run
 from trainplan.planner.questions.launches.check import check_launch
 from trainplan.planner.questions.launches.edits import MOST, fewest_edits, with_units
 from trainplan.planner.questions.launches.lints import lints
-from trainplan.planner.readers import Field, Place, Problem, Reading
+from trainplan.planner.runtimes import Field, Reading
+from trainplan.planner.shell import Place, Problem
 from trainplan.planner.work.budget import Unlimited
 
 JOB = Job(

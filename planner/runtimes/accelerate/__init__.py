@@ -1,0 +1,1 @@
+"""Accelerate: its YAML file, written and read."""

@@ -1,0 +1,1 @@
+"""ArcticTraining: its YAML file around that of DeepSpeed, written and read."""

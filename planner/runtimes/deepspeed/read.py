@@ -1,0 +1,300 @@
+"""deepspeed: a `ds_config.json`, alone or named by `deepspeed train.py --deepspeed_config X`.
+
+Source of the rules: deepspeedai/DeepSpeed at the commit of `planner.runtimes.deepspeed`, below
+`deepspeed`: `runtime/config.py` (_set_batch_related_parameters, _batch_assertion),
+`runtime/zero/config.py`, `runtime/zero/offload_config.py` and `runtime/engine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
+from trainplan.planner.runtimes.deepspeed.read_json import (
+    OFFLOAD,
+    Keys,
+    check_keys,
+    check_messages,
+    keys_of,
+    optimizer_of,
+)
+from trainplan.planner.runtimes.deepspeed.read_offload import (
+    check_checkpoints,
+    check_offload,
+    offload_of,
+)
+from trainplan.planner.runtimes.deepspeed.write import COMMIT
+from trainplan.planner.runtimes.deepspeed.write_tiles import SWITCHES
+from trainplan.planner.runtimes.ranks import ranks_of
+from trainplan.planner.runtimes.reading import Asked, Reader, Reading
+from trainplan.planner.runtimes.training_script.read import (
+    ACCUMULATED,
+    CHECKPOINTING,
+    FP32,
+    FULL,
+    HF_MICRO,
+    MICRO,
+    Notes,
+    Said,
+    Script,
+    batch_fits,
+    cluster_of,
+    model_of,
+    note_layout,
+    script_of,
+    sequence_of,
+    text_of,
+)
+from trainplan.planner.shell import Launch, Word
+
+RUNTIME = "deepspeed"
+OPTIONS = ("deepspeed_config", "deepspeed", "deepspeed_config_file")
+"""Of scripts, of the Trainer of transformers, and of `accelerate launch`."""
+MEGATRON = "pretrain_"
+"""First letters of the programs of Megatron-DeepSpeed."""
+WHOLE, EACH, STEPS = (
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+)
+ZERO = "zero_optimization"
+TP, SP = "tensor_parallel.autotp_size", "sequence_parallel_size"
+GRADIENTS = "data_types.grad_accum_dtype"
+
+
+def recognises(launch: Launch) -> bool:
+    """By its starter, by an option of DeepSpeed, or as a JSON file alone."""
+    if launch.starter == "file":
+        return launch.program.text.lower().endswith(".json")
+    return launch.starter == RUNTIME or bool({*OPTIONS} & {*_options_of(launch)})
+
+
+def _options_of(launch: Launch) -> Mapping[str, tuple[Word | None, Word]]:
+    """Those of the script and of its starter."""
+    words = (*launch.starter_arguments, *launch.arguments)
+    return script_of(words).options
+
+
+def read(launch: Launch, asked: Asked) -> Reading:
+    """The job and the layout of a launch, as far as its JSON and its arguments say them."""
+    notes = Notes(problems=list(launch.problems))
+    job, layout = _read(notes, launch, asked)
+    return Reading(RUNTIME, COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems))
+
+
+def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layout | None]:
+    if PurePosixPath(launch.program.text).name.startswith(MEGATRON):
+        says = (
+            "arguments of Megatron-DeepSpeed are not read: give its DeepSpeed configuration alone, "
+            "with --model and --cluster, where it has neither tensor nor pipeline parallelism"
+        )
+        notes.problem("megatron_deepspeed", "unread", says, launch.program.place)
+        return None, None
+    keys = _keys(notes, launch, asked)
+    if keys is None:
+        return None, None
+    return job_of(keys, script_of(launch.arguments), launch, asked, RUNTIME)
+
+
+def job_of(
+    keys: Keys, script: Script, launch: Launch, asked: Asked, runtime: str
+) -> tuple[Job | None, Layout | None]:
+    """What keys of the engine and arguments of a script say, for a runtime that has this engine."""
+    notes = keys.notes
+    check_keys(keys)
+    degrees = _degrees(keys, ranks_of(launch, asked), script)
+    model, length = model_of(notes, asked), sequence_of(notes, asked, script)
+    if degrees is None or model is None or length is None:
+        return None, None
+    batch = _batch(keys, script, degrees, asked)
+    if batch is None or not batch_fits(notes, batch.whole, length):
+        return None, None
+    cluster = cluster_of(notes, launch, asked, degrees.ranks)
+    if cluster is None:
+        return None, None
+    layout = _layout(keys, script, degrees, batch)
+    check_offload(keys, layout, model)
+    precision = _precision(keys, script)
+    job = Job(
+        model=model,
+        training=TrainingSpec.model_validate(
+            {
+                "seq_length": length,
+                "global_batch_size": batch.whole,
+                "precision": precision,
+                "optimizer": optimizer_of(keys),
+            }
+        ),
+        cluster=cluster,
+        runtime=runtime,
+        options=_options(keys, layout, precision),
+    )
+    return job, layout
+
+
+def _keys(notes: Notes, launch: Launch, asked: Asked) -> Keys | None:
+    """Keys of the JSON; null, with a problem: there is none to read."""
+    path = launch.program if launch.starter == "file" else _named(launch)
+    if path is None:
+        says = "--deepspeed_config names no JSON: name one"
+        notes.problem("no_config", "illegal", says, launch.program.place)
+        return None
+    text = text_of(notes, path, asked)
+    return None if text is None else keys_of(notes, text, path.text)
+
+
+def _named(launch: Launch) -> Word | None:
+    options = _options_of(launch)
+    values = (options[name][0] for name in OPTIONS if name in options)
+    return next((value for value in values if value is not None), None)
+
+
+class Degrees(NamedTuple):
+    """Ranks along every dimension."""
+
+    tp: int
+    sp: int
+    dp: int
+
+    @property
+    def ranks(self) -> int:
+        """All of them."""
+        return self.tp * self.sp * self.dp
+
+
+def _degrees(keys: Keys, ranks: int | None, script: Script) -> Degrees | None:
+    tp, sp = max(1, keys.count(TP, 0, least=0)), keys.count(SP, 1)
+    if ranks is None:
+        whole, each, steps = (keys.told_count(name) for name in (WHOLE, EACH, STEPS))
+        if whole and each and steps and whole % (each * steps) == 0:
+            ranks = whole // (each * steps) * sp  # the runtime counts the ranks of AutoTP here
+        else:
+            says = "the number of ranks is not told: give it with --cluster"
+            keys.notes.problem("world_size", "unread", says)
+            return None
+    if ranks % (tp * sp):
+        says = f"autotp_size {tp} * sequence_parallel_size {sp} must divide the {ranks} ranks"
+        keys.problem("world_size", "illegal", f"{says}: change one", TP if tp > 1 else SP)
+        return None
+    return Degrees(tp, sp, ranks // (tp * sp))
+
+
+class Batch(NamedTuple):
+    """Sequences."""
+
+    micro: int
+    steps: int
+    whole: int
+    """Of a step, over all replicas."""
+
+
+def _batch(keys: Keys, script: Script, degrees: Degrees, asked: Asked) -> Batch | None:
+    """The triad, of which the runtime fills in what is missing; null: it stops."""
+    counted = degrees.ranks // degrees.sp
+    whole = keys.told_count(WHOLE)
+    micro = _from_script(keys, script, EACH, MICRO, HF_MICRO)
+    steps = _from_script(keys, script, STEPS, ACCUMULATED, 1)
+    if whole is None and micro is None:
+        says = f"neither {WHOLE} nor {EACH} is given: give one"
+        keys.problem("batch_size", "illegal", says)
+        return None
+    if micro is None:
+        assert whole is not None
+        micro = whole // counted // (steps or 1)
+        steps = steps or 1
+    elif steps is None:
+        steps = whole // micro // counted if whole else 1
+    product = micro * steps * counted
+    if not product or (whole is not None and whole != product):
+        says = (
+            f"{WHOLE} = {whole} is not {EACH} {micro} * {STEPS} {steps} * {counted} ranks: change "
+            "one, or leave one of the three out"
+        )
+        keys.problem("micro_batch_divides_batch", "illegal", says, WHOLE)
+        return None
+    whole = micro * steps * degrees.dp
+    if asked.global_batch_size not in (None, whole):
+        says = f"a step has {whole} sequences, not the {asked.global_batch_size} asked about"
+        keys.problem("asked_batch", "ignored", f"{says}: leave --global-batch-size out")
+    keys.notes.note("training.global_batch_size", keys.said(whole, WHOLE, EACH))
+    return Batch(micro, steps, whole)
+
+
+def _from_script(keys: Keys, script: Script, key: str, argument: str, default: int) -> int | None:
+    """A number of the triad; `auto` is what the Trainer of transformers has."""
+    if keys.told.get(key) != "auto":
+        return keys.told_count(key)
+    said = script.number(keys.notes, argument)
+    if said is not None:
+        assert isinstance(said.value, int)
+        return said.value
+    says = f'{key} = "auto" is filled in by the Trainer, taken as its default {default}: write it'
+    keys.problem("auto_value", "unread", says, key)
+    return default
+
+
+def _precision(keys: Keys, script: Script) -> str:
+    on = [name for name in ("bf16", "fp16") if keys.switch(f"{name}.enabled", script, name)]
+    if len(on) == 2:
+        says = "bf16 and fp16 are both enabled: enable one"
+        keys.problem("two_precisions", "illegal", says, "fp16.enabled")
+    said = keys.said(on[0], f"{on[0]}.enabled") if on else FP32
+    keys.notes.note("training.precision", said)
+    return str(said.value)
+
+
+def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layout:
+    stage = keys.count(f"{ZERO}.stage", 0, least=0, most=3)
+    recompute = check_checkpoints(keys, script)
+    tiles = {name: script.switch(flag.removeprefix("--")) for name, flag in SWITCHES.items()}
+    layout = Layout.model_validate(
+        {
+            "tp": degrees.tp,
+            "cp": degrees.sp,
+            "dp": degrees.dp,
+            "zero_stage": stage,
+            "micro_batch_size": batch.micro,
+            "offload": offload_of(keys, stage, script),
+            **{name: bool(said and said.value) for name, said in tiles.items()},
+            **(FULL if recompute and recompute.value else {}),
+        }
+    )
+    said = {
+        "tp": keys.said(None, TP),
+        "cp": keys.said(None, SP),
+        "dp": Said(None, "derived", "ranks / (tensor and sequence parallel ranks)"),
+        "zero_stage": keys.said(None, f"{ZERO}.stage"),
+        "micro_batch_size": keys.said(None, EACH, WHOLE),
+        "offload": keys.said(None, *(f"{OFFLOAD}.{one}" for one in ("ratio", "device"))),
+        **{name: one for name, one in tiles.items() if one is not None},
+        "recompute": recompute or Said(None, "default", f"--{CHECKPOINTING}"),
+    }
+    note_layout(keys.notes, layout, said)
+    return layout
+
+
+def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
+    """Settings that differ from what the cost model takes of the runtime."""
+    told: dict[str, object] = {}
+    overlap = keys.flag(f"{ZERO}.overlap_comm", default=layout.zero_stage == 3)
+    if not overlap or layout.zero_stage == 0:
+        told["overlap_grad_reduce"] = False
+    if keys.flag("tensor_parallel.tp_overlap_comm", default=False) and layout.tp > 1:
+        told["overlap_tp_comm"] = True
+    gradients = keys.text(GRADIENTS, "")
+    if gradients in ("fp32", "bf16"):
+        told["gradient_dtype"] = gradients
+    check_messages(keys, layout.cp, gradients, precision)
+    places = {
+        "overlap_grad_reduce": f"{ZERO}.overlap_comm",
+        "overlap_tp_comm": "tensor_parallel.tp_overlap_comm",
+        "gradient_dtype": GRADIENTS,
+    }
+    for name, value in told.items():
+        keys.notes.note(f"options.{name}", keys.said(value, places[name]))
+    return RuntimeOptions.model_validate(told)
+
+
+DEEPSPEED = Reader(RUNTIME, recognises, read)

@@ -1,0 +1,290 @@
+"""deepspeed: the JSON of the engine, for a training script of the user's own.
+
+Source of every key and of the rules between them: deepspeedai/DeepSpeed, commit `COMMIT`,
+`deepspeed/runtime/config.py`, `runtime/zero/config.py`, `runtime/zero/offload_config.py`,
+`runtime/tensor_parallel/config.py` and `runtime/engine.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.runtimes.config import (
+    ConfigFile,
+    Exporter,
+    LaunchConfig,
+    option,
+    summary,
+)
+from trainplan.planner.runtimes.deepspeed.write_offload import (
+    SWITCH,
+    checkpoint_file,
+    drive_variables,
+    filled_in,
+    offload_notes,
+    offload_sections,
+    other_sections,
+    recompute_switch,
+)
+from trainplan.planner.runtimes.deepspeed.write_tiles import (
+    SWITCHES,
+    tile_file,
+    tile_notes,
+    tile_switches,
+)
+from trainplan.planner.runtimes.training_script.trained import trained_file, trained_notes
+from trainplan.planner.runtimes.training_script.write import (
+    CHECKPOINTING,
+    ENTRY,
+    IN_SCRIPT,
+    SCRIPT,
+    accumulated,
+    flat,
+    notes,
+    refuse,
+)
+
+COMMIT = "edaa7221267243c7be7fb49c5d5f5c4fb97b4641"
+"""DeepSpeed commit whose keys are written (0.19.6)."""
+CHECKED = "40 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
+FILE = "ds_config.json"
+SEQUENCE_MESSAGES = "seq_parallel_communication_data_type"
+WRITTEN: dict[str, tuple[object, ...]] = {
+    "attention": ("flash",),
+    "compile": (False,),
+    "cuda_graph": ("none",),
+    "overlap_grad_reduce": (True, False),
+    "overlap_param_gather": (False,),
+    "overlap_tp_comm": (True, False),
+    "gradient_dtype": ("fp32", "bf16"),
+    "moment_dtype": ("fp32",),
+    "cp_comm_type": ("a2a",),
+}
+"""Options and their values that the JSON says, or that it has where it says nothing."""
+OPTIMIZER_PARAMS: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {
+        "adamw": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1},
+        "lion": {"lr": 1e-4, "betas": [0.9, 0.99], "weight_decay": 0.1},
+        "sgd": {"lr": 1e-1, "momentum": 0.9, "weight_decay": 1e-4},
+        "muon": {"lr": 3e-4, "muon_lr": 2e-2, "momentum": 0.95, "weight_decay": 0.1},
+    }
+)
+"""Common values. Source of the keys: `runtime/engine.py`, _configure_basic_optimizer, and the
+constructors that it calls."""
+
+
+def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
+    """The JSON of one layout.
+
+    Raises:
+        UnsupportedError: The layout or an option has no key.
+    """
+    refuse(job, layout, WRITTEN)
+    module = trained_file(job, layout)
+    refuse_types(job, layout)
+    config = _config(job, layout)
+    file = ConfigFile(FILE, json.dumps(config, indent=2) + "\n", filled_in(layout))
+    return LaunchConfig(
+        runtime="deepspeed",
+        runtime_version=COMMIT,
+        checked=CHECKED,
+        summary=summary(job, layout),
+        environment=(),
+        required_environment=(SCRIPT, *drive_variables(layout)),
+        entry_point=ENTRY,
+        arguments=(
+            option("layout", "--deepspeed_config", file),
+            *recompute_switch(layout, CHECKPOINTING),
+            *tile_switches(layout),
+        ),
+        notes=(
+            *notes(job, layout),
+            *_notes(layout),
+            *offload_notes(layout),
+            *tile_notes(layout),
+            *trained_notes(job, layout),
+        ),
+        files=(file, *filter(None, [module]), *checkpoint_file(layout), *tile_file(job, layout)),
+        read_back=module is None,
+        keys=tuple(flat(config)),
+    )
+
+
+def _config(job: Job, layout: Layout) -> dict[str, object]:
+    return {
+        **_batch(job, layout),
+        "gradient_clipping": 1.0,
+        **_optimizer(job),
+        **_precision(job),
+        "zero_optimization": zero_section(job, layout),
+        **_ranks(job, layout),
+        **other_sections(layout),
+    }
+
+
+def _optimizer(job: Job) -> dict[str, object]:
+    """Type and values; those of torch.optim shard as others only where the file says so.
+
+    Source: runtime/engine.py, _do_optimizer_sanity_check, zero_allow_untested_optimizer.
+    """
+    name = job.training.optimizer.name
+    word = dict(traits_of(job).optimizers)[name]
+    told: dict[str, object] = {"optimizer": {"type": word, "params": dict(OPTIMIZER_PARAMS[name])}}
+    if name == "sgd":
+        told["zero_allow_untested_optimizer"] = True
+    return told
+
+
+def refuse_types(job: Job, layout: Layout) -> None:
+    """Check types of gradients.
+
+    Source: runtime/engine.py, _do_optimizer_sanity_check and allreduce_gradients.
+
+    Raises:
+        UnsupportedError: The engine does not take them together.
+    """
+    options = job.options
+    stored = {"tf32": "fp32"}.get(job.training.precision, job.training.precision)
+    if layout.zero_stage == 0 and options.overlap_grad_reduce is not False:
+        raise UnsupportedError(
+            f"{job.runtime}: zero_stage 0 reduces gradients after the backward pass: set the "
+            "option overlap_grad_reduce=false, or use zero_stage 1"
+        )
+    if layout.zero_stage == 0 and options.gradient_dtype not in (None, stored):
+        raise UnsupportedError(
+            f"{job.runtime}: zero_stage 0 keeps gradients in {stored}: leave gradient_dtype out"
+        )
+    if options.gradient_dtype == "bf16" and stored != "bf16":
+        raise UnsupportedError(
+            f"{job.runtime}: gradients in bf16 beside {stored} are not taken: leave gradient_dtype "
+            "out"
+        )
+
+
+def _batch(job: Job, layout: Layout) -> dict[str, object]:
+    """The triad, which the runtime checks against all ranks but those of sequence parallelism.
+
+    Source: runtime/config.py, _batch_assertion and world_size: AutoTP is set up later, so its ranks
+    count as replicas there, and the product is left out.
+    """
+    whole = {"train_batch_size": job.training.global_batch_size} if layout.tp == 1 else {}
+    return {
+        **whole,
+        "train_micro_batch_size_per_gpu": layout.micro_batch_size,
+        "gradient_accumulation_steps": accumulated(job, layout),
+    }
+
+
+def _precision(job: Job) -> dict[str, object]:
+    precision = job.training.precision
+    told: dict[str, object] = {} if precision == "tf32" else {precision: {"enabled": True}}
+    return {**told, **gradient_types(job)}
+
+
+def gradient_types(job: Job) -> dict[str, object]:
+    """Types in which gradients are kept and travel, where the job states them."""
+    kept = job.options.gradient_dtype
+    if kept is None:
+        return {}
+    return {"data_types": {"grad_accum_dtype": kept}, "communication_data_type": kept}
+
+
+def zero_section(job: Job, layout: Layout) -> dict[str, object]:
+    """What is sharded, and what leaves the GPU."""
+    told: dict[str, object] = {"stage": layout.zero_stage}
+    if layout.zero_stage:
+        told["overlap_comm"] = job.options.overlap_grad_reduce is not False
+    return {**told, **offload_sections(job, layout)}
+
+
+def _ranks(job: Job, layout: Layout) -> dict[str, object]:
+    told: dict[str, object] = {}
+    if layout.tp > 1:
+        overlap = {"tp_overlap_comm": True} if job.options.overlap_tp_comm else {}
+        told["tensor_parallel"] = {"autotp_size": layout.tp, **overlap}
+    if layout.cp > 1:
+        told["sequence_parallel_size"] = layout.cp
+        told[SEQUENCE_MESSAGES] = sequence_messages(job)
+    return told
+
+
+def sequence_messages(job: Job) -> str:
+    """Type in which gradients travel where sequences are cut: it is fp32 unless told.
+
+    Source: runtime/engine.py, communication_data_type; runtime/constants.py.
+    """
+    stored = {"tf32": "fp32"}.get(job.training.precision, job.training.precision)
+    return job.options.gradient_dtype or stored
+
+
+def _notes(layout: Layout) -> Iterator[str]:
+    yield "optimizer, learning rate and clipping are common values: change them freely"
+    yield (
+        "the Trainer of transformers calls the option --deepspeed, and its own arguments must say "
+        "what this file says"
+    )
+    if not layout.offload.checkpoints:
+        yield (
+            "the section activation_checkpointing is left out: models of transformers do not read "
+            "it"
+        )
+    if layout.cp > 1:
+        yield (
+            "train.py must call UlyssesSPAttentionHF.register_with_transformers with "
+            f"{layout.cp} ranks and hand its mpu to deepspeed.initialize"
+        )
+    if layout.tp > 1:
+        yield "train_batch_size is left out: the engine would count the ranks of AutoTP in it"
+
+
+DEEPSPEED = Exporter(
+    runtime="deepspeed",
+    export=export_deepspeed,
+    packs=IN_SCRIPT,
+    writes=frozenset(
+        {
+            "tp",
+            "cp",
+            "dp",  # what the other degrees leave of the ranks
+            "micro_batch_size",
+            "zero_stage",
+            "recompute",
+            "recompute_method",  # uniform with 1 alone
+            "recompute_num_layers",
+            "offload.optimizer",
+            "offload.tier",
+            "offload.parameters",
+            "offload.checkpoints",
+            "tiled_loss",
+            "tiled_mlp",
+        }
+    ),
+    optimizers=frozenset(OPTIMIZER_PARAMS),
+    trains=frozenset({"lora", "qlora", "frozen"}),
+    source_patterns=(
+        "deepspeed/runtime/zero/config.py",
+        "deepspeed/runtime/zero/offload_config.py",
+        "deepspeed/runtime/tensor_parallel/config.py",
+        "deepspeed/runtime/precision_config.py",
+        "deepspeed/runtime/constants.py",
+        "deepspeed/runtime/swap_tensor/constants.py",
+        "deepspeed/runtime/activation_checkpointing/config.py",
+        "deepspeed/runtime/config.py",
+        "deepspeed/__init__.py",
+    ),
+    recorded_flags="deepspeed/options.json",
+    of_others=frozenset(
+        {
+            CHECKPOINTING,
+            SWITCH,
+            *SWITCHES.values(),
+            *(f"--optimizer.params.{name}" for one in OPTIMIZER_PARAMS.values() for name in one),
+        }
+    ),
+    by_words=True,
+)

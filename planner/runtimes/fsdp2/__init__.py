@@ -1,0 +1,1 @@
+"""The module for PyTorch FSDP2 that is written whole."""

@@ -1,0 +1,127 @@
+"""A plan as keys of another project, to be pasted into its command or its file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.runtimes.config import Argument
+from trainplan.planner.runtimes.key_tables import OTHERS, KeyTable, key_table, translated
+from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM
+
+OF_PLAN = ("layout", "recompute", "optimizer", "precision")
+"""Groups of options that a plan decides; the rest is the model, or the user's."""
+OF_USER = frozenset(
+    {
+        "--train-iters",
+        "--optimizer",
+        "--lr",
+        "--min-lr",
+        "--lr-decay-style",
+        "--lr-warmup-iters",
+        "--weight-decay",
+        "--adam-beta1",
+        "--adam-beta2",
+        "--clip-grad",
+        "--ckpt-format",
+        "--moe-aux-loss-coeff",
+        "--moe-router-load-balancing-type",
+    }
+)
+"""Options that move no step time."""
+NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLines:
+    """What to paste, and what to know."""
+
+    target: str
+    commit: str
+    lines: tuple[str, ...]
+    lacking: tuple[str, ...]
+    """Options of Megatron-LM that the plan needs and for which no key was found."""
+    notes: tuple[str, ...]
+
+
+def key_lines(target: str, job: Job, layout: Layout) -> KeyLines:
+    """The plan in the words of a project.
+
+    Raises:
+        PlanError: Megatron-LM does not express the layout.
+    """
+    table = key_table(OTHERS[target])
+    arguments = MEGATRON_LM(job, layout).arguments
+    ours = [a for a in arguments if a.flag not in OF_USER]
+    if not table.shape:
+        ours = [a for a in ours if a.group in OF_PLAN or a.flag in OF_RUN]
+    known = [a for a in ours if a.flag in table.keys]
+    lacking = tuple(
+        " ".join((a.flag, *map(str, a.values)))
+        for a in ours
+        if a.flag not in table.keys and a.group != "data"
+    )
+    keys = tuple(translated(table, known))
+    notes = (*table.notes, "a key that is not printed keeps the default of the project")
+    return KeyLines(table.target, table.commit, tuple(_lines(table, keys)), lacking, notes)
+
+
+OF_RUN = frozenset(
+    {
+        "--seq-length",
+        "--cuda-graph-impl",
+        "--cuda-graph-modules",
+        "--attention-backend",
+        "--cross-entropy-loss-fusion",
+        "--cross-entropy-fusion-impl",
+        "--moe-token-dispatcher-type",
+        "--moe-flex-dispatcher-backend",
+        "--moe-grouped-gemm",
+        "--moe-permute-fusion",
+        "--moe-router-dtype",
+    }
+)
+"""Options beside the shape of a model that stand with it."""
+
+
+def _lines(table: KeyTable, keys: Sequence[Argument]) -> Iterator[str]:
+    values = [(key.flag, " ".join(map(str, key.values))) for key in keys]
+    if table.form == "options":
+        words = ((key, map(shlex.quote, value.split(","))) for key, value in values)
+        yield from (f"--{key} {' '.join(texts)}" for key, texts in words)
+    elif table.form == "hydra":
+        yield from (shlex.quote(f"{key}={value}") for key, value in values)
+    else:
+        yield from _yaml(values)
+
+
+def _yaml(values: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Nested sections, each once."""
+    sections: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for key, value in values:
+        section, _, name = key.rpartition(".")
+        sections.setdefault(tuple(section.split(".")) if section else (), []).append((name, value))
+    before: tuple[str, ...] = ()
+    for path in sorted(sections):
+        same = len(list(takewhile(_alike, zip(path, before, strict=False))))
+        yield from (f"{'  ' * depth}{path[depth]}:" for depth in range(same, len(path)))
+        yield from (f"{'  ' * len(path)}{name}: {_scalar(v)}" for name, v in sections[path])
+        before = path
+
+
+def _alike(names: tuple[str, str]) -> bool:
+    return names[0] == names[1]
+
+
+def _scalar(value: str) -> str:
+    """JSON, which YAML holds."""
+    if value in ("true", "false", "null") or NUMBER.fullmatch(value):
+        return value
+    if value.startswith("[") and value.endswith("]"):
+        return "[" + ", ".join(_scalar(part) for part in value[1:-1].split(",")) + "]"
+    return json.dumps(value.strip('"'))

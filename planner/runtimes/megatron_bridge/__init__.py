@@ -1,0 +1,1 @@
+"""Megatron-Bridge: its recipes and keys, written and read."""

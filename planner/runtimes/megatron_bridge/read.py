@@ -1,0 +1,338 @@
+"""Megatron-Bridge: from a recipe and its `KEY=VALUE` back to a job and a layout.
+
+Keys become the options of Megatron-LM that they stand for, and its reader reads those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.job import LOW_PRECISION
+from trainplan.planner.runtimes.compare import recorded_flags
+from trainplan.planner.runtimes.config import Argument
+from trainplan.planner.runtimes.key_tables import KeyTable, key_table
+from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of
+from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes
+from trainplan.planner.runtimes.megatron_bridge.write import COMMIT
+from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER
+from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE
+from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
+from trainplan.planner.runtimes.megatron_lm.write.attention import attention_arguments
+from trainplan.planner.runtimes.megatron_lm.write.model import model_arguments
+from trainplan.planner.runtimes.megatron_lm.write.moe import moe_arguments
+from trainplan.planner.runtimes.reading import Asked, Field, Reader, Reading
+from trainplan.planner.shell import Launch, Place, Problem, Word
+
+PROGRAMS = frozenset({"run_recipe.py"})
+NESTED = "model.transformer."
+SWITCHES = frozenset({"--dry-run", "--dry_run", "--deterministic", "--dump-env", "--dump_env"})
+NOT_OURS = frozenset({"device_max_connections"})
+"""What Megatron-LM's own validator says, which Bridge does not run. Source: Megatron-Bridge
+@067f987d `src/megatron/bridge/training/config.py`, which asks for queues under FSDP alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the words say."""
+
+    named: Mapping[str, Word]
+    """Values of options such as `--recipe`."""
+    keys: Mapping[str, Word]
+    problems: tuple[Problem, ...]
+
+
+def recognises(launch: Launch) -> bool:
+    """Is it the program that runs recipes, or one of our exports?"""
+    if launch.is_module:
+        return launch.program.text == MODULE
+    return PurePosixPath(launch.program.text).name in PROGRAMS
+
+
+def read(launch: Launch, asked: Asked) -> Reading:
+    """The job and the layout of a launch, and what is wrong with it."""
+    said = _said(launch.arguments)
+    recipe, problems = _recipe(launch, said)
+    if problems:
+        return Reading(EXPORTER.runtime, COMMIT, None, None, (), (*said.problems, *problems))
+    keys, wrong = _own_keys(said.keys, recipe)
+    table = key_table("megatron_bridge")
+    given = dict(options_of(table, _with_precision(_base(recipe) | keys)))
+    model = asked.model or (preset(recipe.model) if recipe else None)
+    shape = _shape(preset(recipe.model)) if recipe else {}
+    flags = shape | _completed(given, model)
+    arguments = [word for flag, words in flags.items() for word in _option(flag, words)]
+    lone = replace(launch, arguments=tuple(arguments), is_module=False)
+    reading = MEGATRON_LM.read(lone, replace(asked, model=model))
+    found = _as_bridge(reading, table, keys, given, (*said.problems, *wrong))
+    return replace(found, own_name=_nested) if recipe and recipe.nested else found
+
+
+def _said(words: Sequence[Word]) -> Said:
+    """Options and keys; of a repeated one the last."""
+    named: dict[str, Word] = {}
+    short: dict[str, Word] = {}
+    keys: dict[str, Word] = {}
+    problems: list[Problem] = []
+    rest = iter(words)
+    for word in rest:
+        flag, joined, value = word.text.partition("=")
+        flag = LETTERS.get(flag, flag)
+        if not flag.startswith("-"):
+            key = flag.lstrip("+~")
+            if joined:
+                keys[key] = replace(word, text=value)
+            else:
+                says = f"{word.text[:60]!r} is no KEY=VALUE: write one, or leave it out"
+                problems.append(Problem("stray_word", "illegal", says, word.place))
+        elif flag not in SWITCHES:
+            following = replace(word, text=value) if joined else next(rest, None)
+            if following is None:
+                says = f"{flag} has no value: give one"
+                problems.append(Problem("missing_value", "illegal", says, word.place))
+            elif flag in SHORT:
+                short[SHORT[flag]] = following
+            else:
+                named[flag] = following
+    return Said(named, short | keys, tuple(problems))
+
+
+def _recipe(launch: Launch, said: Said) -> tuple[Recipe | None, tuple[Problem, ...]]:
+    """The recorded recipe; none of our own exports, whose keys say everything."""
+    if launch.is_module:
+        return None, ()
+    stem = said.named.get("--model")
+    word = said.named.get("--recipe", stem)
+    if word is None:
+        says = "neither --recipe nor --model says which recipe runs: add one"
+        return None, (Problem("missing_recipe", "illegal", says, launch.program.place),)
+    name = word.text if "--recipe" in said.named else f"{word.text}_pretrain_config"
+    if name in recipes():
+        return recipes()[name], ()
+    near = get_close_matches(name, recipes(), 3)
+    hint = f" Near: {', '.join(near)}." if near else ""
+    says = (
+        f"what recipe {name[:80]!r} sets is not recorded, {len(recipes())} of pretraining are: "
+        f"read the configuration that a --dry-run of it saves, and export a plan for it.{hint}"
+    )
+    return None, (Problem("unknown_recipe", "unread", says, word.place),)
+
+
+RECIPE = Place("recipe", None)
+"""Where what a recipe sets stands."""
+
+
+def _base(recipe: Recipe | None) -> dict[str, Word]:
+    keys = recipe.keys if recipe else {}
+    return {key: Word(text, RECIPE) for key, text in keys.items()}
+
+
+def _own_keys(
+    keys: Mapping[str, Word], recipe: Recipe | None
+) -> tuple[dict[str, Word], tuple[Problem, ...]]:
+    """Keys as those of a flat model, and those that the configuration does not have."""
+    known = recorded_flags(EXPORTER.runtime)
+    own: dict[str, Word] = {}
+    problems: list[Problem] = []
+    for key, word in keys.items():
+        nested, flat = key.startswith(NESTED), key.replace(NESTED, "model.", 1)
+        wants = recipe is not None and recipe.nested and flat in _of_transformer(known)
+        if flat.startswith("model.") and nested != wants:
+            right = flat if nested else flat.replace("model.", NESTED, 1)
+            says = f"the model of this recipe has no {key[:80]}: write {right[:80]}"
+            problems.append(Problem("unknown_key", "illegal", says, word.place))
+        elif "." in flat and flat.partition(".")[0] in _sections(known) and flat not in known:
+            near = get_close_matches(flat, known, 1)
+            hint = f": did you mean {near[0]}?" if near else ", leave it out"
+            says = f"the configuration has no {key[:80]}{hint}"
+            problems.append(Problem("unknown_key", "illegal", says, word.place))
+        own[flat] = word
+    return own, tuple(problems)
+
+
+def _nested(name: str) -> str:
+    """A key where a nested model has it."""
+    known = recorded_flags(EXPORTER.runtime)
+    return name.replace("model.", NESTED, 1) if name in _of_transformer(known) else name
+
+
+OF_BUILDER = frozenset(
+    f"model.{name}"
+    for name in (
+        "vocab_size",
+        "should_pad_vocab",
+        "make_vocab_size_divisible_by",
+        "seq_length",
+        "position_embedding_type",
+        "rotary_base",
+        "rotary_percent",
+        "rope_scaling",
+        "rope_scaling_factor",
+        "seq_len_interpolation_factor",
+        "share_embeddings_and_output_weights",
+        "parallel_output",
+        "fp16_lm_cross_entropy",
+        "scatter_embedding_sequence_parallel",
+        "use_transformer_engine_full_layer_spec",
+    )
+)
+"""Keys beside those of a nested transformer. Source: `models/gpt/gpt_builder.py`."""
+
+
+def _of_transformer(known: frozenset[str]) -> frozenset[str]:
+    return known - OF_BUILDER
+
+
+def _sections(known: frozenset[str]) -> frozenset[str]:
+    return frozenset(key.partition(".")[0] for key in known)
+
+
+def _with_precision(keys: dict[str, Word]) -> dict[str, Word]:
+    """A named format as the keys it stands for."""
+    name = keys.get("mixed_precision")
+    if name is None:
+        return keys
+    values = PRECISIONS.get(name.text.strip("\"'").replace("-", "_"), {})
+    others = {k: w for k, w in keys.items() if not k.startswith("mixed_precision.")}
+    return others | {f"mixed_precision.{k}": replace(name, text=v) for k, v in values.items()}
+
+
+def _shape(model: ModelSpec) -> dict[str, list[Word]]:
+    """Options that say the model of a recipe."""
+    training = TrainingSpec(seq_length=1, global_batch_size=1)
+    job = Job(model=model, training=training, cluster=parse_cluster("1x8:h100-sxm"))
+    arguments: Iterator[Argument] = (
+        argument
+        for part in (model_arguments(job), attention_arguments(model), moe_arguments(job))
+        for argument in part
+    )
+    return {one.flag: [_word(v) for v in one.values if isinstance(v, str)] for one in arguments}
+
+
+def _completed(given: Mapping[str, list[Word]], model: ModelSpec | None) -> dict[str, list[Word]]:
+    """With what the runtime does by itself, and Megatron-LM when told."""
+    flags = dict(given)
+    if "--fp16" not in flags:
+        flags["--bf16"] = []
+    if "--num-query-groups" in flags:
+        flags["--group-query-attention"] = []
+    if "--expert-model-parallel-size" in flags:  # models/transformer_config.py, finalize
+        flags.setdefault("--expert-tensor-parallel-size", [_word("1")])
+    if "--seq-length" in flags:
+        flags["--max-position-embeddings"] = [_positions(flags["--seq-length"][0], model)]
+    return {flag: words for flag, words in flags.items() if not _idle(flag, flags)}
+
+
+def _positions(length: Word, model: ModelSpec | None) -> Word:
+    """No key says how many positions there are."""
+    longest = model.max_position_embeddings if model else 0
+    within = length.text.isdigit() and int(length.text[:LONGEST]) < longest
+    return _word(str(longest)) if within else length
+
+
+LONGEST = 9
+"""Digits of a length that are read."""
+
+
+def _idle(flag: str, flags: Mapping[str, list[Word]]) -> bool:
+    """Does the key mean nothing beside the others, though the option would?"""
+    if flag == "--num-virtual-stages-per-pipeline-rank":
+        return "--pipeline-model-parallel-layout" in flags
+    if flag in ("--data-parallel-sharding-strategy", "--megatron-fsdp-main-grads-dtype"):
+        return "--use-megatron-fsdp" not in flags
+    if flag == "--tp-comm-overlap":  # comm_overlap.py switches it off
+        degree = flags.get("--tensor-model-parallel-size", [_word("1")])[0].text
+        return "--sequence-parallel" not in flags or degree == "1"
+    return flag == "--cross-entropy-fusion-impl" and flags[flag][0].text == "te"
+
+
+def _option(flag: str, values: Sequence[Word]) -> Iterator[Word]:
+    """An option stands where its value does."""
+    yield Word(flag, values[0].place if values else RECIPE)
+    yield from values
+
+
+def _word(text: str) -> Word:
+    return Word(text, RECIPE)
+
+
+def _as_bridge(
+    reading: Reading,
+    table: KeyTable,
+    keys: Mapping[str, Word],
+    given: Mapping[str, list[Word]],
+    problems: tuple[Problem, ...],
+) -> Reading:
+    """The reading in the words of this runtime, with its defaults."""
+    names = {
+        flag: templates[0].partition("=")[0]
+        for part in (table.absent, table.keys)
+        for flag, templates in part.items()
+        if templates
+    }
+    fields = tuple(_renamed(field, names, keys) for field in reading.fields)
+    others = tuple(
+        replace(problem, says=_in_keys(problem.says, names))
+        for problem in reading.problems
+        if problem.cause not in NOT_OURS
+        and (problem.verdict == "illegal" or problem.place != RECIPE)
+    )
+    job = None
+    if reading.job is not None:
+        options = _own_options(reading.job, reading.layout, given)
+        job = reading.job.model_copy(update={"runtime": EXPORTER.runtime, "options": options})
+    found = tuple(dict.fromkeys((*problems, *others)))
+    return Reading(EXPORTER.runtime, COMMIT, job, reading.layout, fields, found)
+
+
+def _renamed(field: Field, names: Mapping[str, str], keys: Mapping[str, Word]) -> Field:
+    flag = field.written.split(" ", 1)[0]
+    key = names.get(flag)
+    if key is None:
+        return field
+    stated = keys.get(key)
+    if stated is not None:
+        return replace(field, written=f"{key}={stated.text}", place=stated.place, origin="stated")
+    origin = "default" if field.place == RECIPE else field.origin
+    return replace(field, written=_in_keys(field.written, names), origin=origin, place=None)
+
+
+def _in_keys(text: str, names: Mapping[str, str]) -> str:
+    return re.sub(r"--[a-z0-9][a-z0-9-]*", lambda m: names.get(m[0], m[0]), text)
+
+
+def _own_options(
+    job: Job, layout: Layout | None, given: Mapping[str, list[Word]]
+) -> RuntimeOptions:
+    """Settings as this runtime states them: null is what its recipes do.
+
+    Source: `costmodel.runtimes.megatron_bridge`.
+    """
+    options = job.options
+    narrow = options.gradient_dtype == "bf16" or job.training.precision == "fp16"
+    low = job.training.precision in LOW_PRECISION
+    alone = options.fp8_param_gather or not low
+    fused = "--cross-entropy-loss-fusion" in given
+    native = any(word.text == "native" for word in given.get("--cross-entropy-fusion-impl", ()))
+    parallel = layout is not None and layout.tp > 1 and layout.sequence_parallel
+    idle = options.overlap_tp_comm or job.model.mla is not None or not parallel
+    sharded = layout is not None and layout.zero_stage > 0
+    gathers = "--overlap-param-gather" in given or not sharded
+    return options.model_copy(
+        update={
+            "gradient_dtype": None if narrow else "fp32",
+            "fp8_param_gather": None if alone else False,
+            "cross_entropy": ("jit" if native else None) if fused else "unfused",
+            "overlap_tp_comm": None if idle else False,
+            "overlap_param_gather": None if gathers else False,
+        }
+    )
+
+
+MEGATRON_BRIDGE = Reader(EXPORTER.runtime, recognises, read)

@@ -1,0 +1,211 @@
+"""Megatron-Bridge: a small recipe and the arguments of Megatron-LM as keys of its configuration.
+
+Source of every key: NVIDIA-NeMo/Megatron-Bridge, commit `COMMIT`, `ConfigContainer` of
+`src/megatron/bridge/training/config.py` and what it holds; the table of keys is
+`planner/runtimes/key_tables/megatron_bridge.json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.planner.runtimes.config import (
+    Argument,
+    Exporter,
+    LaunchConfig,
+    ModuleEntry,
+    option,
+    switch,
+)
+from trainplan.planner.runtimes.key_tables import key_table, translated
+from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, PRETRAINED, recipe_file
+from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM, REQUIRED, export_megatron_lm
+
+COMMIT = "067f987d"
+"""Megatron-Bridge commit whose keys are written."""
+CHECKED = (
+    "20 plans were taken by this commit's own recipe, overrides and validation over "
+    "Megatron-LM d98e8a64 (torch 2.14, transformers 5.12.1, no GPU)"
+)
+LAYER_FREQUENCY = "--moe-layer-freq"
+
+
+def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
+    """Recipe and keys of one layout.
+
+    Raises:
+        UnsupportedError: The model or the layout has something no key expresses.
+    """
+    _refuse(job, layout)
+    base = export_megatron_lm(_without_own_defaults(job, layout), layout)
+    flags = (
+        *(_spelled_out(argument, job) for argument in _by_layer(base.arguments, job, layout)),
+        *_virtual_stages(layout),
+        *_own_defaults(job),
+    )
+    recipe = recipe_file(job.model, COMMIT, CHECKED)
+    adapters = job.model.trained is not None
+    return LaunchConfig(
+        runtime="megatron-bridge",
+        runtime_version=COMMIT,
+        checked=CHECKED,
+        summary=base.summary,
+        environment=base.environment,
+        required_environment=(*REQUIRED[1:], *((PRETRAINED,) if adapters else ())),
+        entry_point=ModuleEntry(MODULE),
+        arguments=tuple(translated(key_table("megatron_bridge"), flags)),
+        notes=(*base.notes, *_notes(job)),
+        files=(recipe,),
+        read_back=not adapters,
+    )
+
+
+def _refuse(job: Job, layout: Layout) -> None:
+    if job.options.attention == "unfused":
+        raise UnsupportedError(
+            "megatron-bridge reads attention=unfused as text, not as its own type, and ignores it: "
+            "leave the option out, or export to megatron-lm"
+        )
+
+
+def _notes(job: Job) -> Iterator[str]:
+    if job.model.position_embedding == "learned":
+        yield "seq_length positions are learned, which is what the runtime takes for their number"
+    yield from NOTES
+
+
+NOTES = (
+    "megatron.bridge and megatron.core must be installed on every node",
+    "a recipe of your own takes the same keys; where its model is a `BridgeGPTModelConfig`, as of "
+    "Llama, those of `model.` stand under `model.transformer.`",
+)
+
+
+def _without_own_defaults(job: Job, layout: Layout) -> Job:
+    """The job in terms of Megatron-LM's defaults, where those of the runtime differ.
+
+    Source: `costmodel.runtimes.megatron_bridge`. The loss is written apart: Megatron-LM refuses the
+    kernel of Transformer Engine.
+    """
+    traits = traits_of(job)
+    narrow = traits.gradients.message_bytes == 2 and job.training.precision != "fp16"
+    options: dict[str, object] = {
+        "gradient_dtype": "bf16" if narrow else None,
+        "cross_entropy": None,
+    }
+    if _whole_step_of_experts(job):
+        options["cuda_graph"] = None
+    if job.model.mla is None:
+        overlaps = traits.communication.overlaps_tensor_parallel and layout.sequence_parallel
+        options["overlap_tp_comm"] = overlaps or None
+    return job.model_copy(update={"options": job.options.model_copy(update=options)})
+
+
+def _whole_step_of_experts(job: Job) -> bool:
+    """One graph of a step with experts, which Megatron-LM's exporter does not write."""
+    return job.model.moe is not None and job.options.cuda_graph == "full_iteration"
+
+
+def _stash() -> Iterator[Argument]:
+    """What lets a graph hold a step whose experts get other numbers of tokens each time.
+
+    Source: Megatron-Bridge `perf_recipes/deepseek/common.py`,
+    `_enable_deepseek_full_iteration_mxfp8`, with its sizes.
+    """
+    yield option("model", "--cuda-graph-impl", "full_iteration")
+    yield switch("model", "--no-check-for-nan-in-loss-and-grad")
+    yield option("model", "--moe-expert-rank-capacity-factor", 1.5)
+    yield switch("model", "--moe-paged-stash")
+    yield option("model", "--moe-paged-stash-buffer-size-factor-cuda", 1.2)
+    yield option("model", "--moe-paged-stash-buffer-size-factor-cpu", 1.0)
+    yield switch("model", "--use-transformer-engine-op-fuser")
+
+
+def _own_defaults(job: Job) -> Iterator[Argument]:
+    """What Megatron-LM does only where asked, or not at all."""
+    head = traits_of(job).kernels.head_bytes_per_logit
+    if head != HEAD_BYTES["unfused"]:
+        yield switch("model", "--cross-entropy-loss-fusion")
+        kernel = "te" if head == HEAD_BYTES["fused"] else "native"
+        yield option("model", "--cross-entropy-fusion-impl", kernel)
+    if _whole_step_of_experts(job):
+        yield from _stash()
+    if _scaled_positions(job.model):
+        yield switch("model", "--no-rope-fusion")
+
+
+def _scaled_positions(model: ModelSpec) -> bool:
+    """Positions whose rotation Megatron-LM does not fuse, by itself.
+
+    Source: Megatron-LM `training/arguments.py`, `validate_args`, of other positions than `rope`.
+    """
+    scaling = model.rope_scaling
+    yarn = scaling is not None and scaling.rope_type == "yarn"
+    return model.position_embedding != "rope" or (yarn and model.mla is None)
+
+
+def _spelled_out(argument: Argument, job: Job) -> Argument:
+    """An expression that Megatron-LM evaluates, as the list it stands for."""
+    if argument.flag != LAYER_FREQUENCY:
+        return argument
+    kinds = (str(int(kind)) for kind in job.model.moe_layers)
+    return option(argument.group, LAYER_FREQUENCY, *kinds)
+
+
+def _by_layer(arguments: tuple[Argument, ...], job: Job, layout: Layout) -> Iterator[Argument]:
+    """Sharding by whole matrices is a name of its own here, and not beside the usual sharding.
+
+    Source: `training/optim.py`, layer_wise_distributed_optimizer, and
+    `recipes/kimi/h100/kimi_k2.py`, _apply_kimi_k2_optimizer.
+    """
+    name = job.training.optimizer.name
+    if name in USUAL or layout.zero_stage == 0:
+        yield from arguments
+        return
+    word = dict(traits_of(job).optimizers)[name]
+    for argument in arguments:
+        if argument.flag == "--optimizer":
+            yield option("optimizer", argument.flag, f"dist_{word.removeprefix('dist_')}")
+        elif argument.flag not in SHARDED:
+            yield argument
+
+
+USUAL = ("adamw", "sgd")
+"""Optimizers that the usual sharding cuts anywhere, or none does."""
+SHARDED = ("--use-distributed-optimizer", "--overlap-param-gather")
+
+
+def _virtual_stages(layout: Layout) -> Iterator[Argument]:
+    """Megatron-LM takes their number from the stages; here both are keys.
+
+    Source: Megatron-LM `training/arguments.py`, `validate_args`; transformer_config.py.
+    """
+    if layout.vpp > 1:
+        yield option("layout", "--num-virtual-stages-per-pipeline-rank", layout.vpp)
+
+
+MEGATRON_BRIDGE = Exporter(
+    runtime="megatron-bridge",
+    export=export_megatron_bridge,
+    writes=MEGATRON_LM.writes,
+    packs=(
+        "dataset.inter_document_masking keeps the documents of a pretraining dataset apart; for "
+        "fine-tuning, GPTSFTDatasetConfig.offline_packing_specs packs by first fit and needs "
+        "micro_batch_size 1; rows that are alike in work come from a dataset of yours"
+    ),
+    optimizers=MEGATRON_LM.optimizers,
+    trains=frozenset({"lora"}),
+    source_patterns=(
+        "src/megatron/bridge/training/config.py",
+        "src/megatron/bridge/training/*.py",
+        "src/megatron/bridge/models/*.py",
+        "3rdparty/Megatron-LM/megatron/core/**/*config*.py",
+        "3rdparty/Megatron-LM/megatron/training/config/*.py",
+    ),
+    by_words=True,
+    recorded_flags="megatron_bridge/options.json",
+)

@@ -1,0 +1,1 @@
+"""Megatron-LM: its options, written and read."""

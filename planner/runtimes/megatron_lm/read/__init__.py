@@ -1,0 +1,42 @@
+"""Megatron-LM: from the arguments of `pretrain_gpt.py` back to a job and a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+from trainplan.planner.runtimes.megatron_lm.read.reader import read
+from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM as EXPORTER
+from trainplan.planner.runtimes.reading import Reader
+from trainplan.planner.shell import Launch
+
+NOT_SAID: Mapping[str, str] = MappingProxyType(
+    {
+        "cluster": "how many ranks is said, not on which GPUs, over what network, at what price",
+        "training.tokens": "whole steps are said, and some number of them where the job has none",
+        "model.name": "of a model that is no preset and that the user does not give",
+        "model.model_type": "as the name; gpt_oss, which has an activation of its own, is told",
+        "model.head_dim": "of latent attention, which has others",
+        "model.max_position_embeddings": "below the sequence length, which is said instead",
+        "model.activation": "gelu_tanh without biases, which the runtime computes as gelu",
+        "model.rope_scaling": "numbers that no option says; the runtime has its own",
+        "model.moe.norm_topk_prob": "of one expert per token, where it means nothing",
+        "options": "of a stated default nothing is left: null says the same",
+        "layout.stages": "where they spell out the even split: null says the same",
+        "may_offload_activations": "what a search may try is no part of a launch",
+    }
+)
+"""Fields of a job or layout that an exported launch does not bring back, and why."""
+PROGRAMS = frozenset({"pretrain_gpt.py"})
+
+
+def recognises(launch: Launch) -> bool:
+    """Is it the program that trains such models, and not its namesake of Megatron-DeepSpeed?"""
+    namesake = any(word.text.startswith("--deepspeed") for word in launch.arguments)
+    if launch.is_module or namesake or launch.starter == "deepspeed":
+        return False
+    return PurePosixPath(launch.program.text).name in PROGRAMS
+
+
+MEGATRON_LM = Reader(EXPORTER.runtime, recognises, read)

@@ -1,0 +1,143 @@
+"""What the runtime's validator stops at in degrees, batches and the pipeline, in its order.
+
+Source: Megatron-LM `megatron/training/arguments.py`, validate_args.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, needs
+from trainplan.planner.runtimes.megatron_lm.read.layout import inner_ranks
+from trainplan.planner.runtimes.megatron_lm.read.pipeline import layout_stages
+
+EACH, PER_RANK, LAYOUT = SPLITS = (
+    "num_layers_per_virtual_pipeline_stage",
+    "num_virtual_stages_per_pipeline_rank",
+    "pipeline_model_parallel_layout",
+)
+ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
+ACCOUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
+WRITTEN = "--pipeline-model-parallel-layout"
+
+
+def dealt_layers(f: Facts) -> int:
+    """Layers with those that embedding and loss stand for."""
+    return f.layers + sum(f.on(name) for name in ACCOUNTED)
+
+
+def _shards(f: Facts) -> bool:
+    shards = f.arguments.whole("tensor_parallel_num_weight_shards")
+    return shards is not None and (shards < f.tp or shards % f.tp != 0)
+
+
+def _world(f: Facts) -> str:
+    inner = inner_ranks(f.arguments) * max(1, f.count("tensor_parallel_num_weight_shards") // f.tp)
+    return f"{inner} and {f.world} ranks" if f.world and f.world % inner else ""
+
+
+def _hierarchy(f: Facts) -> bool:
+    sizes = f.arguments.integers("hierarchical_context_parallel_sizes")
+    return prod(sizes) != f.cp if sizes else "a2a+p2p" in f.arguments.texts("cp_comm_type")
+
+
+def _batch(f: Facts) -> str:
+    """Evaluation batches are those of training unless given."""
+    micro = f.count("eval_micro_batch_size") or f.count("micro_batch_size")
+    whole = f.count("eval_global_batch_size") or f.count("global_batch_size")
+    wrong = f.dp and micro > 0 and whole and whole % (micro * f.dp)
+    return f"{whole}, {micro} and dp = {f.dp}" if wrong else ""
+
+
+def _layers(f: Facts) -> bool:
+    uneven = f.given(*ENDS, PER_RANK, LAYOUT)
+    return not uneven and dealt_layers(f) % f.pp != 0
+
+
+def _layers_of_virtual_stages(f: Facts) -> bool:
+    each, (of_rank, rest) = f.count(EACH), divmod(dealt_layers(f), f.pp)
+    return each > 0 and not rest and of_rank % each != 0
+
+
+def _stages(f: Facts) -> bool:
+    try:
+        return bool(f.text(LAYOUT)) and len(layout_stages(f.text(LAYOUT)).text) % f.pp != 0
+    except ValueError:
+        return False
+
+
+DEGREE_CHECKS: tuple[Check | str, ...] = (
+    Check("weight_shards", _shards, "--tensor-parallel-num-weight-shards must be a multiple of tp"),
+    Check(
+        "degrees_divide_world",
+        _world,
+        "tp * pp * cp must divide the number of ranks: change a degree or the number of GPUs",
+        "tensor_model_parallel_size",
+    ),
+    Check(
+        "hierarchical_sizes",
+        _hierarchy,
+        "--cp-comm-type a2a+p2p needs --hierarchical-context-parallel-sizes with cp as product",
+        "cp_comm_type",
+    ),
+    Check(
+        "bad_value",
+        lambda f: any(
+            f.given(dest) and f.count(dest) < 1
+            for dest in ("micro_batch_size", "global_batch_size")
+        ),
+        "batch sizes are above 0: correct them",
+        "micro_batch_size",
+    ),
+    Check(
+        "micro_batch_divides_batch",
+        _batch,
+        "the global batch must be a multiple of micro batch * dp, in training and evaluation: "
+        "change one of them",
+        "global_batch_size",
+    ),
+    needs(
+        "mtp_needs_rope",
+        "mtp_num_layers",
+        *(f"position_embedding_type={n}" for n in ("rope", "none")),
+    ),
+    Check(
+        "one_pipeline_split",
+        lambda f: sum(f.given(name) for name in SPLITS) > 1,
+        "virtual stages are given twice: keep one of --num-layers-per-virtual-pipeline-stage, "
+        f"--num-virtual-stages-per-pipeline-rank and {WRITTEN}",
+        EACH,
+    ),
+    Check(
+        "stages_fill_pipeline",
+        _stages,
+        f"the stages of {WRITTEN} must be a multiple of pp: correct it",
+        LAYOUT,
+    ),
+    Check(
+        "first_last_need_stages_per_rank",
+        lambda f: f.given(EACH) and f.given(*ENDS),
+        "uneven ends take --num-virtual-stages-per-pipeline-rank, not the layers of each stage",
+        EACH,
+    ),
+    Check(
+        "pp_divides_layers",
+        _layers,
+        "pp must divide the layers, embedding and loss counted where told: change pp, or give "
+        f"{WRITTEN}",
+        "pipeline_model_parallel_size",
+    ),
+    Check(
+        "virtual_stages_divide_layers",
+        _layers_of_virtual_stages,
+        "the layers of a rank must be a multiple of those of a virtual stage: change either",
+        EACH,
+    ),
+    needs("vpp_needs_pp", "vpp", "pp"),
+    Check(
+        "virtual_stages_need_overlap",
+        lambda f: f.vpp > 1 and f.pp == 2 and not f.on("overlap_p2p_comm"),
+        "with --no-overlap-p2p-communication virtual stages need pp above 2: take it out",
+        "overlap_p2p_comm",
+    ),
+)

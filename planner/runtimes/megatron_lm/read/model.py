@@ -1,0 +1,181 @@
+"""The shape of the network: the inverse of the exporter's `model`, `attention` and `rope`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.spec import ModelSpec, MoeSpec
+from trainplan.costmodel.spec.layers import FeedForward, Mixer, MlaSpec
+from trainplan.costmodel.spec.model import RopeScaling
+from trainplan.costmodel.spec.moe import placed_layers
+from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
+from trainplan.planner.runtimes.megatron_lm.read.moe import expert_layers, mlp_width, read_experts
+
+POSITIONS = {"rope": "rope", "yarn": "rope", "mrope": "rope", "none": "none"}
+"""Kinds of the cost model; all others are tables."""
+NORMS = {"RMSNorm": "rmsnorm", "LayerNorm": "layernorm"}
+
+
+MOST_LAYERS = 1 << 16
+"""More would fill the memory, and no run has them."""
+
+
+def num_layers(arguments: Arguments) -> int | None:
+    """Decoder layers; null: none are said, or too many."""
+    stated = arguments.whole("num_layers") or arguments.whole("encoder_num_layers")
+    return stated if stated and 0 < stated <= MOST_LAYERS else None
+
+
+def head_dim(arguments: Arguments) -> int:
+    """Channels of a head; of latent attention those of queries and keys."""
+    if arguments.on("multi_latent_attention"):
+        return arguments.count("qk_head_dim") + arguments.count("qk_pos_emb_head_dim")
+    heads = arguments.count("num_attention_heads", 1)
+    return arguments.whole("kv_channels") or arguments.count("hidden_size") // heads
+
+
+def key_value_heads(arguments: Arguments) -> int:
+    """Groups, which count only beside `--group-query-attention`."""
+    if arguments.on("group_query_attention"):
+        return arguments.count("num_query_groups", 1)
+    return arguments.count("num_attention_heads")
+
+
+def positions(arguments: Arguments) -> str:
+    """Kind of positions in the runtime's words."""
+    if arguments.on("use_rotary_position_embeddings"):
+        return "rope"
+    return arguments.text("position_embedding_type")
+
+
+def model_fields(arguments: Arguments, vocab_size: int) -> dict[str, object]:
+    """Fields of `ModelSpec` but the name."""
+    biased, layers = arguments.on("add_bias_linear"), num_layers(arguments)
+    experts = read_experts(arguments, layers or 0)
+    dense = experts is None or experts.first_k_dense_replace > 0 or experts.moe_layer_freq > 1
+    latent = arguments.on("multi_latent_attention")
+    kind = POSITIONS.get(positions(arguments), "learned")
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": arguments.whole("hidden_size"),
+        "intermediate_size": mlp_width(arguments),
+        "num_attention_heads": arguments.whole("num_attention_heads"),
+        "num_key_value_heads": key_value_heads(arguments),
+        "head_dim": head_dim(arguments),
+        "vocab_size": vocab_size,
+        "max_position_embeddings": arguments.whole("max_position_embeddings"),
+        "position_embedding": kind,
+        "norm": NORMS[arguments.text("normalization")],
+        "norm_eps": arguments.number("layernorm_epsilon"),
+        "qkv_bias": biased or arguments.on("add_qkv_bias"),
+        "attention_output_bias": biased,
+        "mlp_bias": biased and dense,
+        "qk_norm": "head" if arguments.on("qk_layernorm") and not latent else "none",
+        "attention_sinks": arguments.text("softmax_type") == "learnable",
+        "tie_word_embeddings": not arguments.on("untie_embeddings_and_output_weights"),
+        "num_nextn_predict_layers": arguments.count("mtp_num_layers"),
+        "mla": _latent(arguments) if latent else None,
+        **_activation(arguments),
+        **_window(arguments, layers or 0, experts),
+        **(_rope(arguments, latent=latent) if kind == "rope" else {}),
+    }
+
+
+def _latent(arguments: Arguments) -> MlaSpec:
+    return MlaSpec(
+        q_lora_rank=arguments.whole("q_lora_rank"),
+        kv_lora_rank=arguments.count("kv_lora_rank"),
+        qk_nope_head_dim=arguments.count("qk_head_dim"),
+        qk_rope_head_dim=arguments.count("qk_pos_emb_head_dim"),
+        v_head_dim=arguments.count("v_head_dim"),
+    )
+
+
+def _activation(arguments: Arguments) -> dict[str, object]:
+    """GELU where nothing is said: by tanh in the kernel that adds a bias as well, else exact."""
+    clamp = {"swiglu_limit": arguments.number("activation_func_clamp_value")}
+    if arguments.on("swiglu"):
+        return {"activation": "silu", "gated_mlp": True, **clamp}
+    if arguments.on("quick_geglu"):
+        return {"activation": "silu", "gated_mlp": True, "model_type": "gpt_oss", **clamp}
+    if arguments.on("squared_relu"):
+        return {"activation": "relu2", "gated_mlp": False}
+    fused = arguments.on("bias_gelu_fusion") and arguments.on("add_bias_linear")
+    return {"activation": "gelu_tanh" if fused else "gelu", "gated_mlp": False}
+
+
+def _window(arguments: Arguments, layers: int, experts: MoeSpec | None) -> dict[str, object]:
+    """Every n-th layer sees all, or those that a list gives 0; without either all have windows."""
+    window, skip = arguments.integers("window_size"), arguments.value("window_attn_skip_freq")
+    if not layers:
+        return {"moe": experts}
+    feed_forwards = _feed_forwards(arguments, layers, experts)
+    if len(window) != 2:
+        return placed_layers(["full_attention"] * layers, experts, feed_forwards)
+    slides = [True] * layers
+    if isinstance(skip, int) and skip > 0:
+        slides = [(i + 1) % skip != 0 for i in range(layers)]
+    elif isinstance(skip, tuple) and len(skip) == layers:
+        slides = [one == 1 for one in skip]
+    mixers: list[Mixer] = ["sliding_attention" if one else "full_attention" for one in slides]
+    return {"sliding_window": window[0] + 1, **placed_layers(mixers, experts, feed_forwards)}
+
+
+def _feed_forwards(
+    arguments: Arguments, layers: int, experts: MoeSpec | None
+) -> tuple[FeedForward, ...]:
+    places = expert_layers(arguments, layers) if experts else (False,) * layers
+    if experts and len(places) != layers:
+        return experts.placed(layers)
+    return tuple("moe" if one else "mlp" for one in places)
+
+
+def _rope(arguments: Arguments, *, latent: bool) -> dict[str, object]:
+    return {
+        "rope_theta": float(arguments.count("rotary_base")),
+        "partial_rotary_factor": 1.0 if latent else arguments.number("rotary_percent"),
+        "rope_scaling": _latent_scaling(arguments) if latent else _scaling(arguments),
+    }
+
+
+def _latent_scaling(arguments: Arguments) -> RopeScaling | None:
+    """YaRN unless told otherwise; with a factor of 1 it scales nothing."""
+    factor = arguments.number("rotary_scaling_factor") or 1.0
+    if arguments.text("rope_type") == "rope" or factor == 1.0:
+        return None
+    return RopeScaling(rope_type="yarn", factor=factor, **dict(_strengths(arguments)))
+
+
+def _scaling(arguments: Arguments) -> RopeScaling | None:
+    if positions(arguments) == "yarn":
+        return RopeScaling(
+            rope_type="yarn",
+            factor=arguments.number("rotary_scaling_factor") or 1.0,
+            original_max_position_embeddings=arguments.whole(
+                "yarn_original_max_position_embeddings"
+            ),
+            beta_fast=arguments.number("yarn_beta_fast"),
+            beta_slow=arguments.number("yarn_beta_slow"),
+            truncate=None if arguments.on("yarn_correction_range_round_to_int") else False,
+            **dict(_strengths(arguments)),
+        )
+    if arguments.on("use_rope_scaling"):
+        factor = arguments.number("rope_scaling_factor") or 8.0
+        return RopeScaling(rope_type="llama3", factor=factor)
+    stretch = arguments.whole("rotary_seq_len_interpolation_factor")
+    return RopeScaling(rope_type="linear", factor=stretch) if stretch else None
+
+
+def _strengths(arguments: Arguments) -> Iterator[tuple[str, float | None]]:
+    """Only what is written: the runtime's defaults are those of a model that says nothing."""
+    for name in ("mscale", "mscale_all_dim"):
+        yield name, (arguments.number(name) or None) if name in arguments else None
+
+
+def read_model(arguments: Arguments, vocab_size: int) -> ModelSpec:
+    """The network of a launch that names its shape.
+
+    Raises:
+        ValidationError: The sizes make none.
+    """
+    return ModelSpec.model_validate(model_fields(arguments, vocab_size))

@@ -1,0 +1,182 @@
+"""What a run sets beside its layout: the inverse of the exporter's `options`, `moe`, `training`.
+
+A setting that is what the runtime does as we write it for is null, as in a job that states nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
+from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions
+from trainplan.costmodel.spec.job import (
+    ContextExchange,
+    Dispatcher,
+    GradientType,
+    Precision,
+    StateType,
+)
+from trainplan.costmodel.spec.optimizer import OptimizerSpec
+from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
+from trainplan.planner.runtimes.megatron_lm.read.layout import degree, zero_stage
+from trainplan.planner.runtimes.megatron_lm.write.layout import context_exchange
+
+FSDP = 2
+"""ZeRO stage from which on Megatron-FSDP shards."""
+EXCHANGES: dict[str, ContextExchange] = {
+    "p2p": "p2p",
+    "a2a": "a2a",
+    "allgather": "all_gather",
+    "all_gather": "all_gather",
+}
+FEW_BITS_ALONE = ("fp8_param_gather", "fp4_param_gather")
+DISPATCHERS: dict[str, Dispatcher] = {"deepep": "deepep", "hybridep": "hybridep"}
+
+
+def precision(arguments: Arguments) -> Precision:
+    """Format of the matrix products; full-width ones run on matrix units in Transformer Engine."""
+    if arguments.text("fp4"):
+        return "nvfp4"
+    if arguments.text("fp8"):
+        return "mxfp8" if arguments.text("fp8_recipe") == "mxfp8" else "fp8"
+    return "bf16" if arguments.on("bf16") else "fp16" if arguments.on("fp16") else "tf32"
+
+
+def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOptions:
+    """All settings but the exchange of context ranks, which depends on the layout."""
+    reduces = arguments.on("overlap_grad_reduce") or zero_stage(arguments) >= FSDP
+    unfused = arguments.text("attention_backend") in ("unfused", "local")
+    jit = arguments.on("cross_entropy_loss_fusion")
+    layers = arguments.count("cpu_offloading_num_layers")
+    return RuntimeOptions(
+        attention="unfused" if unfused else None,
+        dropout=True if drops_out(arguments) else None,
+        cross_entropy="jit" if jit else None,
+        cuda_graph=_graph(arguments),
+        overlap_grad_reduce=None if reduces else False,
+        overlap_param_gather=_gathers(arguments, vpp),
+        overlap_tp_comm=True if arguments.on("tp_comm_overlap") else None,
+        overlap_moe_a2a=True if arguments.on("overlap_moe_expert_parallel_comm") else None,
+        moe_dispatcher=dispatcher(arguments) if model.moe else None,
+        gradient_dtype=gradient_dtype(arguments),
+        fp8_param_gather=True if any(map(arguments.on, FEW_BITS_ALONE)) else None,
+        moment_dtype=moment_dtype(arguments),
+        offload_activation_layers=layers or None,
+        **(capacity(arguments) if model.moe else {}),
+    )
+
+
+def capacity(arguments: Arguments) -> dict[str, float | str | bool]:
+    """What limits and rounds the rows of experts; a negative factor is none (TC:1837)."""
+    factor = arguments.number("moe_expert_capacity_factor")
+    padded = any(arguments.on(f"moe_router_padding_for_{name}") for name in ("quantization", "fp8"))
+    found: dict[str, float | str | bool] = {"moe_router_padding": True} if padded else {}
+    if factor is None or factor < 0:
+        return found
+    found["moe_capacity_factor"] = factor
+    if arguments.on("moe_pad_expert_input_to_capacity"):
+        found["moe_pad_to_capacity"] = True
+    if arguments.text("moe_token_drop_policy") == "position":
+        found["moe_token_drop_policy"] = "position"
+    return found
+
+
+def drops_out(arguments: Arguments) -> bool:
+    """Is either dropout above nothing?"""
+    return any(arguments.number(f"{name}_dropout") for name in ("attention", "hidden"))
+
+
+def graph_kind(arguments: Arguments) -> str:
+    """`--cuda-graph-impl`, with the older switches."""
+    if arguments.on("enable_cuda_graph"):
+        return "local"
+    if arguments.on("external_cuda_graph"):
+        return "transformer_engine"
+    return arguments.text("cuda_graph_impl")
+
+
+def graph_modules(arguments: Arguments) -> tuple[str, ...]:
+    """What is captured, with the older spelling; none: whole layers."""
+    stated = arguments.texts("cuda_graph_modules") or arguments.texts("cuda_graph_scope_deprecated")
+    return tuple(name for name in stated if not name.startswith("full"))
+
+
+def _graph(arguments: Arguments) -> str | None:
+    kind = graph_kind(arguments)
+    return None if kind == "none" else kind if kind == "full_iteration" else "partial"
+
+
+def _gathers(arguments: Arguments, vpp: int) -> bool | None:
+    """Gathers of a pipeline without virtual stages run apart where nothing is said."""
+    apart = degree(arguments, "pipeline_model") > 1 and vpp == 1
+    if zero_stage(arguments) == 0 or arguments.on("use_torch_fsdp2"):
+        return None
+    if arguments.on("overlap_param_gather"):
+        return True if apart else None
+    return None if apart else False
+
+
+def dispatcher(arguments: Arguments) -> Dispatcher | None:
+    """Null: an all-to-all, which also stands in for what the cost model does not know."""
+    flexible = arguments.text("moe_token_dispatcher_type") == "flex"
+    return DISPATCHERS.get(arguments.text("moe_flex_dispatcher_backend")) if flexible else None
+
+
+def gradient_dtype(arguments: Arguments) -> GradientType | None:
+    """Gradients are summed in fp32 under bf16, under fp16 only where told.
+
+    Source: `megatron/training/arguments.py:1213`; Megatron-FSDP has a type of its own, that of the
+    weights by default (arguments.py:3691).
+    """
+    if arguments.on("use_megatron_fsdp"):
+        return None if arguments.text("megatron_fsdp_main_grads_dtype") == "fp32" else "bf16"
+    whole = arguments.on("accumulate_allreduce_grads_in_fp32")
+    if arguments.on("fp16"):
+        return None if whole else "bf16"
+    narrow = arguments.on("grad_reduce_in_bf16") or arguments.text("main_grads_dtype") == "bf16"
+    return "bf16" if arguments.on("bf16") and narrow else None
+
+
+def moment_dtype(arguments: Arguments) -> StateType | None:
+    """Of both moments, the wider where they differ; null: fp32."""
+    types = {arguments.text(f"{name}_dtype") for name in ("exp_avg", "exp_avg_sq")}
+    if not arguments.on("use_precision_aware_optimizer") or "fp32" in types:
+        return None
+    return next((one for one in NARROW if one in types), None)
+
+
+NARROW: tuple[StateType, ...] = ("bf16", "fp16", "fp8")
+"""The wider first."""
+OPTIMIZERS: Mapping[str, str] = {
+    "dist_muon": "dist-muon",
+    **{word: name for name, word in MEGATRON_LM.optimizers if name != "dist-muon"},
+}
+"""Name of an optimizer, by the runtime's word for it."""
+
+
+def read_optimizer(arguments: Arguments) -> OptimizerSpec:
+    """The optimizer; AdamW stands in for one that the cost model does not know."""
+    return OptimizerSpec(name=OPTIMIZERS.get(arguments.text("optimizer"), "adamw"))
+
+
+def stated_exchange(arguments: Arguments) -> ContextExchange:
+    """How context ranks meet, as the cost model knows it."""
+    stated = arguments.texts("cp_comm_type")
+    return EXCHANGES.get(stated[0], "p2p") if stated else "p2p"
+
+
+def with_exchange(arguments: Arguments, job: Job, layout: Layout) -> Job:
+    """The job with the exchange of its context ranks, where it is not what would be written."""
+    stated = stated_exchange(arguments)
+    if layout.cp == 1 or stated == context_exchange_or_none(job, layout):
+        return job
+    options = job.options.model_copy(update={"cp_comm_type": stated})
+    return job.model_copy(update={"options": options})
+
+
+def context_exchange_or_none(job: Job, layout: Layout) -> ContextExchange | None:
+    """What the exporter would write; null: it refuses the layout."""
+    groups = job.model.num_key_value_heads
+    if job.model.attention_sinks and groups % (layout.tp * layout.cp):
+        return None
+    return context_exchange(job, layout)

@@ -1,0 +1,210 @@
+"""One launch as a question and an answer of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import ValidationError
+
+from trainplan.costmodel.base.validation_errors import first_complaint
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec, TrainingSpec
+from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments, shown
+from trainplan.planner.runtimes.megatron_lm.read.checks import CHECKS
+from trainplan.planner.runtimes.megatron_lm.read.cluster import Place, lacks_format, place_of
+from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts
+from trainplan.planner.runtimes.megatron_lm.read.fields import READ, fields
+from trainplan.planner.runtimes.megatron_lm.read.layout import inner_ranks, read_layout
+from trainplan.planner.runtimes.megatron_lm.read.model import num_layers, read_model
+from trainplan.planner.runtimes.megatron_lm.read.options import (
+    precision,
+    read_optimizer,
+    read_options,
+    with_exchange,
+)
+from trainplan.planner.runtimes.megatron_lm.read.parser import parse
+from trainplan.planner.runtimes.megatron_lm.read.pipeline import virtual_stages
+from trainplan.planner.runtimes.megatron_lm.read.vocabulary import ASSUMED, like, named, vocabulary
+from trainplan.planner.runtimes.megatron_lm.read.without_price import unpriced
+from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM
+from trainplan.planner.runtimes.reading import Asked, Field, Reading
+from trainplan.planner.shell import Launch, Problem, Verdict
+from trainplan.planner.space.choices import broken_rules
+
+OTHER_FILES = {
+    "yaml_cfg": "its arguments stand in a file of another form",
+    "use_checkpoint_args": "its model stands in a checkpoint",
+}
+OF_SHAPE = ("hidden_size", "num_attention_heads", "max_position_embeddings")
+VERDICTS: dict[str, Verdict] = {
+    "stages_hold_layers": "unmodelled",
+    "stages_hold_the_model": "unmodelled",
+    "recompute_within_stage": "unmodelled",
+    "offloads_without_fsdp": "unmodelled",
+    "offloads_without_graphs": "unmodelled",
+    "offloads_what_is_kept": "unmodelled",
+    "offloaded_moments_are_whole": "ignored",
+    "graphed_routers_keep_their_norm": "ignored",
+    "fsdp_overlaps_always": "ignored",
+    "replicas_need_sharding": "ignored",
+    "etp_needs_experts": "ignored",
+    "interleaved_needs_whole_groups": "unmodelled",
+}
+"""Rules of the cost model that stop no launch; where the runtime stops, a check says so."""
+OF_ALL_WORDS = ("missing_flag",)
+OF_VARIABLES = (
+    "device_max_connections",
+    "fsdp_needs_queues",
+    "offload_needs_environment",
+    "graph_needs_environment",
+)
+SAID_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs_experts"})
+"""Rules whose case a check of the runtime names."""
+
+
+def read(launch: Launch, asked: Asked) -> Reading:
+    """The job and the layout of a launch, and what is wrong with it."""
+    arguments, unparsed = parse(launch.arguments)
+    place = place_of(launch, asked, precision(arguments))
+    unread = (*_unread(arguments), *place.problems)
+    facts = _facts(launch, arguments, place)
+    job, layout, assumed, wrong = _question(arguments, place.cluster, asked)
+    open_values = any(one.cause == "unread_value" for one in unread)
+    elsewhere = any(dest in arguments for dest in OTHER_FILES)
+    checked = () if open_values or elsewhere else tuple(_checked(facts, job, layout))
+    silent = _unknowable(launch, unparsed)
+    checked = tuple(one for one in checked if one.cause not in silent)
+    found: tuple[Field, ...] = ()
+    if open_values:
+        job = layout = None
+    if job is not None:
+        found = (*fields(arguments, job, layout, assumed), *place.fields)
+    notes = unpriced(facts, job.model if job else None)
+    problems = (*launch.problems, *unparsed, *unread, *checked, *wrong, *notes)
+    return Reading(MEGATRON_LM.runtime, COMMIT, job, layout, found, tuple(dict.fromkeys(problems)))
+
+
+def _unknowable(launch: Launch, unparsed: Sequence[Problem]) -> frozenset[str]:
+    """Causes that nothing can be said of where words or variables are known to a run alone."""
+    words = any(one.cause == "unread_words" for one in unparsed)
+    variables = any(word.unresolved for word in launch.environment.values())
+    return frozenset({*(OF_ALL_WORDS if words else ()), *(OF_VARIABLES if variables else ())})
+
+
+def _unread(arguments: Arguments) -> Iterator[Problem]:
+    """Values that only a run tells, of options that a price needs, and other files."""
+    for dest, given in arguments.given.items():
+        if given.unresolved and dest in READ:
+            says = (
+                f"{shown(given.written)} is known to a run alone: say it with "
+                f"--set {given.unresolved[0].strip('${}')}=VALUE"
+            )
+            yield Problem("unread_value", "unread", says, given.place)
+    for dest, says in OTHER_FILES.items():
+        if dest in arguments:
+            text = f"{arguments.flag(dest)} is not read, {says}: say the model with --model"
+            yield Problem(f"unread_{dest}", "unread", text, arguments.place(dest))
+
+
+def _facts(launch: Launch, arguments: Arguments, place: Place) -> Facts:
+    world = place.cluster.num_gpus if place.cluster else None
+    environment = {name: word.text for name, word in launch.environment.items()}
+    return Facts(arguments, world, environment, place.old_gpu)
+
+
+def _question(
+    arguments: Arguments, cluster: ClusterSpec | None, asked: Asked
+) -> tuple[Job | None, Layout | None, frozenset[str], tuple[Problem, ...]]:
+    """Job and layout, as far as there are any, what of them is assumed, and what is wrong."""
+    try:
+        model, assumed, problems = _model(arguments, asked)
+        if model is None or cluster is None:
+            return None, None, frozenset(), problems
+        training = _training(arguments, cluster, asked)
+        if training is None:
+            return None, None, frozenset(), problems
+        options = read_options(
+            arguments, model, virtual_stages(arguments, num_layers(arguments) or 0)
+        )
+        job = Job(
+            model=model,
+            training=training,
+            cluster=cluster,
+            runtime=MEGATRON_LM.runtime,
+            options=options,
+        )
+        layout = read_layout(arguments, model, cluster.num_gpus)
+    except ValidationError as error:
+        says = f"{first_complaint(error).text}: correct the option that says it"
+        return None, None, frozenset(), (Problem("bad_value", "illegal", says),)
+    job = named(job, asked.model)
+    if gpu := lacks_format(cluster, job.training.precision):
+        says = f"no {job.training.precision} speed of {gpu} is known: choose another format"
+        problems = (*problems, Problem("gpu_lacks_format", "illegal", says))
+    if layout is not None:
+        job = with_exchange(arguments, job, layout)
+    return job, layout, assumed, problems
+
+
+def _model(
+    arguments: Arguments, asked: Asked
+) -> tuple[ModelSpec | None, frozenset[str], tuple[Problem, ...]]:
+    """The model, what of it is assumed, and a note on that."""
+    if not num_layers(arguments) or not all(arguments.count(dest) for dest in OF_SHAPE):
+        return asked.model, frozenset(), ()
+    size = vocabulary(arguments)
+    if size is not None:
+        return read_model(arguments, size), frozenset(), ()
+    model = read_model(arguments, asked.model.vocab_size if asked.model else ASSUMED)
+    if asked.model:
+        return model, frozenset(), ()
+    alike = next(like(model, vocabulary=False), None)
+    entries = alike.vocab_size if alike else ASSUMED
+    whose = (
+        f"as of {alike.name}, which has the same shape" if alike else "of no model in particular"
+    )
+    says = (
+        f"how many entries the vocabulary has only the tokenizer says: {entries:,} are assumed, "
+        f"{whose}; say --set vocab_size=N, or --model"
+    )
+    problem = Problem("assumed_vocabulary", "unread", says)
+    model = model.model_copy(update={"vocab_size": entries})
+    return model, frozenset({"model.vocab_size"}), (problem,)
+
+
+def _training(arguments: Arguments, cluster: ClusterSpec, asked: Asked) -> TrainingSpec | None:
+    """Length, batch, format and tokens; null: there is no length or no batch."""
+    length = arguments.whole("seq_length") or arguments.whole("encoder_seq_length")
+    micro = arguments.count("micro_batch_size")
+    whole = arguments.whole("global_batch_size") or asked.global_batch_size
+    length, batch = (
+        length or asked.seq_length,
+        whole or micro * (cluster.num_gpus // inner_ranks(arguments)),
+    )
+    if not length or not batch:
+        return None
+    sequences = arguments.count("train_iters") * batch or arguments.count("train_samples")
+    return TrainingSpec(
+        seq_length=length,
+        global_batch_size=batch,
+        precision=precision(arguments),
+        tokens=sequences * length or None,
+        optimizer=read_optimizer(arguments),
+    )
+
+
+def _checked(facts: Facts, job: Job | None, layout: Layout | None) -> Iterator[Problem]:
+    """What the runtime stops at, in its order; the rules of the cost model where it asks them."""
+    rules = {}
+    if job is not None and layout is not None:
+        rules = {rule.name: rule for rule in broken_rules(job, LayoutTable.of([layout]))[0]}
+    said: set[str] = set()
+    for check in (*CHECKS, *rules):
+        if isinstance(check, Check):
+            if check.cause not in said and (numbers := check.broken(facts)):
+                said.add(check.cause)
+                says = check.says + (f" ({numbers})" if isinstance(numbers, str) else "")
+                yield Problem(check.cause, "illegal", says, facts.arguments.place(check.dest))
+        elif check in rules and check not in said | SAID_ELSEWHERE:
+            said.add(check)
+            yield Problem(check, VERDICTS.get(check, "illegal"), rules[check].says)

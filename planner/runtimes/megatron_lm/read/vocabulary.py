@@ -1,0 +1,88 @@
+"""Which model a launch means: a preset of its shape, and how many tokens its vocabulary has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.catalog.models import preset, preset_names
+from trainplan.costmodel.spec import Job, ModelSpec
+from trainplan.planner.runtimes.config import Argument
+from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
+from trainplan.planner.runtimes.megatron_lm.write.attention import attention_arguments
+from trainplan.planner.runtimes.megatron_lm.write.model import model_arguments
+from trainplan.planner.runtimes.megatron_lm.write.moe import moe_arguments
+
+TOKENIZERS = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
+"""Entries of tokenizers that are one file. Source: gpt2 and Llama 2 (arXiv:2307.09288, 2.2)."""
+ASSUMED = 131_072
+"""Entries where nothing says any. Source: assumed; recent tokenizers have 128 k to 152 k."""
+OF_NO_SHAPE = frozenset(
+    {
+        "name",
+        "model_type",
+        "max_position_embeddings",
+        "rope_theta",
+        "rope_scaling",
+        "norm_eps",
+        "head_dim",
+        "partial_rotary_factor",
+    }
+)
+"""Fields that move neither bytes nor operations; channels of a head are told by the other sizes."""
+OF_NO_EXPERTS = frozenset({"n_group", "topk_group", "routed_scaling_factor", "norm_topk_prob"})
+
+
+@cache
+def presets() -> tuple[ModelSpec, ...]:
+    """All models of the catalog."""
+    return tuple(preset(name) for name in preset_names())
+
+
+def _shape(model: ModelSpec, *, vocabulary: bool) -> dict[str, object]:
+    shape = {name: value for name, value in model if name not in OF_NO_SHAPE}
+    moe = model.moe
+    shape["moe"] = moe and {name: value for name, value in moe if name not in OF_NO_EXPERTS}
+    if not vocabulary:
+        del shape["vocab_size"]
+    return shape
+
+
+def like(model: ModelSpec, *, vocabulary: bool) -> Iterator[ModelSpec]:
+    """Presets of the same shape, the most alike first."""
+    wanted = _shape(model, vocabulary=vocabulary)
+    found = [one for one in presets() if _shape(one, vocabulary=vocabulary) == wanted]
+    yield from sorted(found, key=lambda one: -sum(a == b for a, b in zip(one, model, strict=True)))
+
+
+def named(job: Job, asked: ModelSpec | None) -> Job:
+    """The job with the model's name, where the asked one or a preset has its shape.
+
+    One whose launch would be word for word the same is the model, with what no option says.
+    """
+    shape = _shape(job.model, vocabulary=True)
+    own = asked if asked and _shape(asked, vocabulary=True) == shape else None
+    alike = own or next(like(job.model, vocabulary=True), None)
+    if alike is None:
+        return job
+    whole = job.model_copy(update={"model": alike})
+    if _words(whole) == _words(job):
+        return whole
+    renamed = {"name": alike.name, "model_type": alike.model_type}
+    return job.model_copy(update={"model": job.model.model_copy(update=renamed)})
+
+
+def _words(job: Job) -> tuple[Argument, ...]:
+    """What the exporter writes of a model; nothing where it refuses."""
+    try:
+        model = (*model_arguments(job), *attention_arguments(job.model))
+        return (*model, *moe_arguments(job))
+    except PlanError:
+        return ()
+
+
+def vocabulary(arguments: Arguments) -> int | None:
+    """Entries that the launch states or its tokenizer has; null: neither."""
+    stated = arguments.whole("padded_vocab_size") or arguments.whole("vocab_size")
+    return stated or TOKENIZERS.get(arguments.text("tokenizer_type"))

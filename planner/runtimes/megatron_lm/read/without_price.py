@@ -1,0 +1,196 @@
+"""Options that do nothing in a launch, and those that the cost model has no price for.
+
+What is ignored is as in Megatron-LM `megatron/training/arguments.py` and
+`megatron/core/transformer/transformer_config.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.runtimes.executes import model_modules
+from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
+from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
+from trainplan.planner.runtimes.megatron_lm.read.facts import Facts, holds, words
+from trainplan.planner.runtimes.megatron_lm.read.layout import (
+    nested_heads,
+    offload_modules,
+    recompute_modules,
+)
+from trainplan.planner.runtimes.megatron_lm.read.options import (
+    EXCHANGES,
+    OPTIMIZERS,
+    graph_kind,
+    graph_modules,
+)
+from trainplan.planner.shell import Problem
+
+IGNORED: tuple[tuple[str, str], ...] = (
+    ("num_query_groups", "group_query_attention"),
+    ("sequence_parallel", "tp"),
+    ("recompute_modules", "recompute=selective"),
+    ("recompute_method", "recompute=full"),
+    ("recompute_num_layers", "recompute=full"),
+    ("offload_modules", "fine_grained_activation_offloading"),
+    ("optimizer_offload_fraction", "optimizer_cpu_offload"),
+    ("overlap_cpu_optimizer_d2h_h2d", "optimizer_cpu_offload"),
+    ("use_torch_optimizer_for_cpu_offload", "optimizer_cpu_offload"),
+    ("pin_cpu_grads", "optimizer_cpu_offload"),
+    ("pin_cpu_params", "optimizer_cpu_offload"),
+    ("activation_offload_fraction", "fine_grained_activation_offloading"),
+    ("delta_offload_bytes_across_pp_ranks", "fine_grained_activation_offloading"),
+    ("fine_grained_offloading_max_inflight_offloads", "fine_grained_activation_offloading"),
+    ("data_parallel_sharding_strategy", "use_megatron_fsdp"),
+    ("cp_comm_type", "cp"),
+    ("microbatch_group_size_per_vp_stage", "vpp"),
+    ("expert_tensor_parallel_size", "num_experts"),
+    ("moe_token_dispatcher_type", "num_experts"),
+    ("moe_grouped_gemm", "num_experts"),
+    ("moe_flex_dispatcher_backend", "moe_token_dispatcher_type=flex"),
+    ("moe_router_num_groups", "moe_router_group_topk"),
+    ("kv_lora_rank", "multi_latent_attention"),
+    ("q_lora_rank", "multi_latent_attention"),
+    ("fp8_recipe", "fp8"),
+    ("fp4_recipe", "fp4"),
+    ("window_attn_skip_freq", "window_size"),
+    ("cross_entropy_fusion_impl", "cross_entropy_loss_fusion"),
+)
+"""An option, and without what it does nothing."""
+NO_EFFECT = {
+    "deprecated_use_mcore_models": "there is one kind of model",
+    "use_flash_attn": "--attention-backend flash chooses it",
+    "use_dist_ckpt_deprecated": "--ckpt-format chooses",
+    "dist_ckpt_format_deprecated": "--ckpt-format chooses",
+    "ckpt_fully_parallel_save_deprecated": "it is the default",
+}
+"""Options kept for old scripts. Source: arguments.py:2950, 3024-3034."""
+UNMODELLED = {
+    "spec": "a layer of your own: priced as the built-in one",
+    "hybrid_layer_pattern": "layers of other kinds: priced as attention and MLP",
+    "heterogeneous_layers_config_path": "layers that differ: priced as all alike",
+    "experimental_attention_variant": "another attention: priced as softmax attention",
+    "tensor_parallel_num_weight_shards": "weights sharded beyond tp: priced as cut by tp alone",
+    "microbatch_group_size_per_vp_stage": "priced with groups of pp micro batches",
+    "step_batch_size_schedule": "a batch that grows: priced at one size, micro batch * dp",
+    "rampup_batch_size": "a batch that grows: priced at its last size",
+    "distribute_saved_activations": "kept inputs cut over tp: priced as whole",
+    "first_last_layers_bf16": "some layers in 16 bits: all are priced in the lower format",
+    "fp32_residual_connection": "a residual stream in fp32: priced in 16 bits",
+    "moe_shared_expert_overlap": "shared experts beside the exchange: priced one after the other",
+    "moe_latent_size": "experts in a narrower space: priced in the full one",
+    "delay_wgrad_compute": "delayed weight gradients: priced in their place",
+    "defer_embedding_wgrad_compute": "delayed weight gradients: priced in their place",
+    "use_torch_fsdp2": "FSDP of torch: priced as Megatron-FSDP",
+    "use_tp_pp_dp_mapping": "pipeline ranks before replicas: priced in the usual order of ranks",
+    "overlap_param_gather_with_optimizer_step": "gathers beside the step: priced after it",
+    "outer_dp_sharding_strategy=optim": "states sharded over replicas, too: priced as repeated",
+    "transformer_impl=local": "kernels of the runtime's own: priced as Transformer Engine's",
+    "!gradient_accumulation_fusion": "gradients added apart: priced as added in the product",
+    "use_torch_optimizer_for_cpu_offload": "an update by torch on the processors: priced as fused",
+    "!pin_cpu_grads": "gradients copied to pageable memory: priced as pinned",
+    "!pin_cpu_params": "weights copied from pageable memory: priced as pinned",
+    "delta_offload_bytes_across_pp_ranks": "later stages offload less: priced as all alike",
+    "enable_mhc_connections": "several residual streams: priced as one",
+}
+"""An option, and what it is priced as."""
+
+
+def unpriced(facts: Facts, model: ModelSpec | None) -> Iterator[Problem]:
+    """What is ignored, and what is priced as something else."""
+    for dest, without in IGNORED:
+        if dest in facts.arguments and not holds(facts, without):
+            says = (
+                f"{words(_named(facts, dest))} does nothing without {words(without)}: take it out"
+            )
+            yield Problem(f"ignored_{dest}", "ignored", says, facts.arguments.place(dest))
+    for dest, says in NO_EFFECT.items():
+        if dest in facts.arguments:
+            text = f"{facts.arguments.flag(dest)} does nothing any more, {says}: take it out"
+            yield Problem(f"ignored_{dest}", "ignored", text, facts.arguments.place(dest))
+    for condition, says in UNMODELLED.items():
+        dest = condition.removeprefix("!").partition("=")[0]
+        if dest in facts.arguments and holds(facts, condition):
+            yield _other(facts, dest, f"{words(condition)}: {says}")
+    yield from _dispatch(facts)
+    yield from _kinds(facts)
+    yield from _modules(facts)
+    if model is not None:
+        yield from _absent_modules(facts, model)
+
+
+def _named(facts: Facts, dest: str) -> str:
+    return dest if facts.arguments.value(dest) is not False else f"!{dest}"
+
+
+def _other(facts: Facts, dest: str, says: str) -> Problem:
+    return Problem(f"unmodelled_{dest}", "unmodelled", says, facts.arguments.place(dest))
+
+
+def _dispatch(facts: Facts) -> Iterator[Problem]:
+    """The runtime gathers all tokens on all expert ranks where nothing is said."""
+    kind, backend = (
+        facts.text(f"moe_{n}") for n in ("token_dispatcher_type", "flex_dispatcher_backend")
+    )
+    if not facts.count("num_experts"):
+        return
+    if kind == "allgather":
+        yield _other(
+            facts,
+            "moe_token_dispatcher_type",
+            "--moe-token-dispatcher-type allgather, the default, is priced as alltoall: add "
+            "--moe-token-dispatcher-type alltoall, which is no slower",
+        )
+    elif kind == "flex" and backend == "ncclep":
+        yield _other(facts, "moe_flex_dispatcher_backend", "ncclep is priced as alltoall")
+
+
+def _kinds(facts: Facts) -> Iterator[Problem]:
+    """Values of an option of which the cost model knows some."""
+    exchanges, nested = facts.arguments.texts("cp_comm_type"), nested_heads(facts.arguments) > 1
+    if facts.cp > 1 and not nested and (len(set(exchanges)) > 1 or set(exchanges) - set(EXCHANGES)):
+        yield _other(
+            facts, "cp_comm_type", "exchanges of context ranks that differ or nest: priced as one"
+        )
+    if facts.text("fp8") and facts.text("fp8_recipe") not in ("tensorwise", "mxfp8"):
+        yield _other(
+            facts, "fp8_recipe", f"--fp8-recipe {facts.text('fp8_recipe')}: priced as tensorwise"
+        )
+    if facts.text("optimizer") not in OPTIMIZERS:
+        yield _other(facts, "optimizer", f"--optimizer {facts.text('optimizer')}: priced as adam")
+    if graph_kind(facts.arguments) in ("local", "transformer_engine"):
+        wanted = {"attn"} | ({"moe_router"} if facts.count("num_experts") else set())
+        if set(graph_modules(facts.arguments)) - {"moe_preprocess"} != wanted:
+            yield _other(facts, "cuda_graph_modules", "graphs are priced as of attn and moe_router")
+    zero = [not facts.arguments.number(f"{n}_dropout") for n in ("attention", "hidden")]
+    if any(zero) != all(zero):
+        yield _other(facts, "hidden_dropout", "one of two dropouts: priced as both")
+
+
+def _absent_modules(facts: Facts, model: ModelSpec) -> Iterator[Problem]:
+    """Parts that this model does not have."""
+    stated = {*recompute_modules(facts.arguments)} & {*RECOMPUTE_MODULES}
+    if (none := stated - model_modules(model)) and facts.recomputes == "selective":
+        says = f"{', '.join(sorted(none))}: this model has none to recompute, take it out"
+        place = facts.arguments.place("recompute_modules")
+        yield Problem("ignored_recompute_modules", "ignored", says, place)
+    if model.moe is None and (none := {*offload_modules(facts.arguments)} & {*IN_MOE_LAYERS}):
+        says = f"{', '.join(sorted(none))}: this model has none to offload, take it out"
+        place = facts.arguments.place("offload_modules")
+        yield Problem("ignored_offload_modules", "ignored", says, place)
+
+
+def _modules(facts: Facts) -> Iterator[Problem]:
+    """Modules without a price: nothing is recomputed or offloaded there."""
+    more = set(recompute_modules(facts.arguments)) - set(RECOMPUTE_MODULES)
+    if more and facts.recomputes == "selective":
+        says = f"{', '.join(sorted(more))}: priced as not recomputed"
+        yield _other(facts, "recompute_modules", says)
+    if facts.on("fine_grained_activation_offloading"):
+        if more := set(facts.arguments.texts("offload_modules")) - set(OFFLOAD_MODULES):
+            yield _other(facts, "offload_modules", f"{', '.join(sorted(more))}: priced as kept")
+        if (facts.arguments.number("activation_offload_fraction") or 0.0) < 1.0:
+            yield _other(facts, "activation_offload_fraction", "a part of them: priced as all")
+        inflight = "fine_grained_offloading_max_inflight_offloads"
+        if inflight in facts.arguments and facts.arguments.number(inflight) != 1:
+            yield _other(facts, inflight, "several copies of a module under way: priced as one")

@@ -1,0 +1,129 @@
+"""Megatron-LM: the arguments of `pretrain_gpt.py`.
+
+Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit `COMMIT`,
+`megatron/training/arguments.py` and `megatron/core/transformer/transformer_config.py`.
+"""
+
+from __future__ import annotations
+
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.runtimes.config import (
+    EntryPoint,
+    Exporter,
+    LaunchConfig,
+    RequiredVariable,
+    UserVariable,
+    summary,
+)
+from trainplan.planner.runtimes.megatron_lm.write.attention import attention_arguments
+from trainplan.planner.runtimes.megatron_lm.write.environment import environment
+from trainplan.planner.runtimes.megatron_lm.write.layout import (
+    layout_arguments,
+    recompute_arguments,
+)
+from trainplan.planner.runtimes.megatron_lm.write.model import model_arguments
+from trainplan.planner.runtimes.megatron_lm.write.moe import moe_arguments
+from trainplan.planner.runtimes.megatron_lm.write.notes import notes
+from trainplan.planner.runtimes.megatron_lm.write.optimizer import optimizer_arguments
+from trainplan.planner.runtimes.megatron_lm.write.options import option_arguments
+from trainplan.planner.runtimes.megatron_lm.write.training import (
+    data_arguments,
+    precision_arguments,
+    training_arguments,
+)
+
+COMMIT = "d98e8a64ddf34856e74b24714e3bedb2f5a39553"
+"""Megatron-LM commit whose options are written (Megatron Core 0.20.0)."""
+CHECKED = (
+    "20 plans were taken by this commit's own parser, validator, configurations, schedule "
+    "checks and rank groups (torch 2.14, no GPU)"
+)
+
+REQUIRED = (
+    RequiredVariable(
+        "MEGATRON_PATH", "the folder of a Megatron-LM checkout, the one that holds pretrain_gpt.py"
+    ),
+    RequiredVariable(
+        "TOKENIZER_MODEL", "a Hugging Face tokenizer: a folder, or the name of a model"
+    ),
+    RequiredVariable(
+        "DATA_PATH", "the tokenized data: the common prefix of its .bin and .idx files"
+    ),
+    RequiredVariable("CHECKPOINT_PATH", "the folder checkpoints are saved to and resumed from"),
+)
+
+
+def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
+    """Arguments and environment of `pretrain_gpt.py` (or `pretrain_hybrid.py`) for one layout.
+
+    Raises:
+        UnsupportedError: The model or the layout has something no option expresses.
+    """
+    arguments = (
+        *model_arguments(job),
+        *attention_arguments(job.model),
+        *moe_arguments(job),
+        *layout_arguments(job, layout),
+        *recompute_arguments(layout),
+        *optimizer_arguments(job, layout),
+        *training_arguments(job, layout),
+        *precision_arguments(job.training),
+        *option_arguments(job, layout),
+        *data_arguments(job.training),
+    )
+    script = "pretrain_hybrid.py" if is_hybrid(job.model) else "pretrain_gpt.py"
+    return LaunchConfig(
+        runtime="megatron-lm",
+        runtime_version=COMMIT,
+        checked=CHECKED,
+        summary=summary(job, layout),
+        environment=environment(job, layout),
+        required_environment=REQUIRED,
+        entry_point=EntryPoint(UserVariable("MEGATRON_PATH"), script),
+        arguments=arguments,
+        notes=notes(job, layout),
+    )
+
+
+MEGATRON_LM = Exporter(
+    runtime="megatron-lm",
+    export=export_megatron_lm,
+    writes=frozenset(
+        {
+            "tp",
+            "cp",
+            "cp_heads",
+            "pp",
+            "dp",  # what the other degrees leave of the ranks
+            "ep",
+            "etp",
+            "vpp",
+            "micro_batch_size",
+            "sequence_parallel",
+            "zero_stage",
+            "schedule",  # which it takes from the virtual stages
+            "recompute",
+            "recompute_modules",
+            "recompute_method",
+            "recompute_num_layers",
+            "offload.optimizer",
+            "offload_modules",
+            "dp_replicate",
+            "stages",
+        }
+    ),
+    optimizers=frozenset({"adamw", "sgd", "lion", "muon", "dist-muon", "soap"}),
+    source_patterns=(
+        "megatron/training/arguments.py",
+        "megatron/training/config/*.py",
+        "megatron/core/model_parallel_config.py",
+        "megatron/core/transformer/transformer_config.py",
+        "megatron/core/fault_injector.py",
+    ),
+    recorded_flags="megatron_lm/options.json",
+    packs=(
+        "--dataloader-inter-document-masking keeps documents apart; the runtime's own dataset cuts "
+        "them where a row ends, so whole sequences, or rows alike in work, need a dataset of yours"
+    ),
+)

@@ -1,0 +1,62 @@
+"""Variables the runtime reads besides its arguments."""
+
+from __future__ import annotations
+
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.runtimes.config import EnvironmentVariable
+from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY
+
+
+def environment(job: Job, layout: Layout) -> tuple[EnvironmentVariable, ...]:
+    """Variables the launch script exports.
+
+    Source: Megatron-LM `megatron/training/arguments.py`, `validate_args`: the number of hardware
+    queues is asserted for tp or cp above 1 on GPUs before Blackwell and, the other way round, for
+    FSDP.
+    """
+    queues = _queues(job, layout)
+    return (
+        *((queues,) if queues else ()),
+        EnvironmentVariable(
+            "PYTORCH_CUDA_ALLOC_CONF",
+            "expandable_segments:True",
+            "keeps the allocator from losing memory to fragments",
+        ),
+        *((CPU_THREADS,) if layout.offload.optimizer else ()),
+        *((OFFLOAD_VERSION,) if layout.offload_modules else ()),
+        *((GRAPH_BUFFERS,) if job.options.cuda_graph == "partial" else ()),
+    )
+
+
+CPU_THREADS = EnvironmentVariable(
+    "OMP_NUM_THREADS",
+    "8",
+    "torchrun would set 1 and the offloaded optimizer step runs on the CPU; set cores per GPU",
+)
+
+
+OFFLOAD_VERSION = EnvironmentVariable(
+    "NVTE_CPU_OFFLOAD_V1",
+    "1",
+    "Megatron-LM asks for it where activations are offloaded: weights would be copied as well",
+)
+
+
+GRAPH_BUFFERS = EnvironmentVariable(
+    "NCCL_GRAPH_REGISTER",
+    "0",
+    "Megatron-LM asks for it where graphs of layers meet expandable segments",
+)
+
+
+def _queues(job: Job, layout: Layout) -> EnvironmentVariable | None:
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    if layout.zero_stage in FSDP_STRATEGY:
+        reason = "Megatron-FSDP refuses 1, with which its communication could not overlap"
+        return EnvironmentVariable(name, "8", reason)
+    if job.options.overlap_moe_a2a and job.model.moe:
+        return EnvironmentVariable(name, "32", "the expert exchange beside compute needs queues")
+    if layout.tp > 1 or layout.cp > 1:
+        reason = "starts communication before the matrix product it overlaps with"
+        return EnvironmentVariable(name, "1", reason)
+    return None

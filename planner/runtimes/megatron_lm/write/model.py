@@ -1,0 +1,100 @@
+"""Options for the shape of the network, attention and mixture of experts apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.megatron.features import all_linear_biased, unsupported_feature
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts
+from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
+from trainplan.planner.runtimes.config import Argument, option, switch
+from trainplan.planner.runtimes.megatron_lm.write.hybrid import SPEC
+
+DROPOUT = 0.1
+"""Where a run drops anything out. Source: megatron/training/arguments.py, the default of both."""
+VOCAB_MULTIPLE = 128
+"""The embedding is padded to a multiple of this times tp (the runtime's default)."""
+
+
+def model_arguments(job: Job) -> Iterator[Argument]:
+    """Depth, widths, norms, activation, biases, embedding and head."""
+    model, training = job.model, job.training
+    _refuse(job)
+    if is_hybrid(model):
+        yield option("model", "--spec", *SPEC)
+    else:
+        yield option("model", "--num-layers", model.num_hidden_layers)
+    yield option("model", "--hidden-size", model.hidden_size)
+    yield option("model", "--ffn-hidden-size", model.intermediate_size)
+    yield option("model", "--num-attention-heads", model.num_attention_heads)
+    yield option("model", "--seq-length", training.seq_length)
+    yield option("model", "--max-position-embeddings", _max_positions(model, training))
+    yield option("model", "--vocab-size", model.vocab_size)
+    yield option("model", "--make-vocab-size-divisible-by", VOCAB_MULTIPLE)
+    yield option("model", "--normalization", NORMS[model.norm])
+    yield option("model", "--norm-epsilon", model.norm_eps)
+    yield from activation_arguments(model)
+    yield from bias_arguments(model)
+    if not model.tie_word_embeddings:
+        yield switch("model", "--untie-embeddings-and-output-weights")
+    if model.num_nextn_predict_layers and not is_hybrid(model):
+        yield option("model", "--mtp-num-layers", model.num_nextn_predict_layers)
+    dropout = DROPOUT if traits_of(job).kernels.dropout else 0.0
+    yield option("model", "--hidden-dropout", dropout)
+    yield option("model", "--attention-dropout", dropout)
+
+
+NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}
+
+
+def activation_arguments(model: ModelSpec) -> Iterator[Argument]:
+    """Activation of the MLP; the runtime's default is GELU without a gate."""
+    kind = (model.activation, model.gated_mlp)
+    if model.model_type == "gpt_oss" and kind == ("silu", True):
+        # Clamped, with an offset: OpenAI, gpt-oss model card, arXiv:2508.10925, section 2.2.
+        yield switch("model", "--quick-geglu")
+        yield option("model", "--glu-linear-offset", 1.0)
+        if model.swiglu_limit is not None:
+            yield option("model", "--activation-func-clamp-value", model.swiglu_limit)
+    elif kind == ("silu", True):
+        yield switch("model", "--swiglu")
+    elif kind == ("relu2", False):
+        yield switch("model", "--squared-relu")
+        yield switch("model", "--no-bias-gelu-fusion")
+    elif kind == ("gelu", False) or (kind == ("gelu_tanh", False) and not all_linear_biased(model)):
+        yield switch("model", "--no-bias-gelu-fusion")
+
+
+def bias_arguments(model: ModelSpec) -> Iterator[Argument]:
+    """Biases: on all linear layers, on queries, keys and values only, or nowhere."""
+    if all_linear_biased(model):
+        return
+    yield switch("model", "--disable-bias-linear")
+    if model.qkv_bias:
+        yield switch("model", "--add-qkv-bias")
+
+
+def _max_positions(model: ModelSpec, training: TrainingSpec) -> int:
+    if model.position_embedding != "learned":
+        return max(model.max_position_embeddings, training.seq_length)
+    if training.seq_length > model.max_position_embeddings:
+        raise UnsupportedError(
+            f"seq_length = {training.seq_length} exceeds the {model.max_position_embeddings} "
+            "learned positions of the model; shorten it"
+        )
+    return model.max_position_embeddings
+
+
+def _refuse(job: Job) -> None:
+    """Features without an option, in the runtime that the options are for."""
+    traits = traits_of(job)
+    missing = sorted(uncommon_parts(job.model) - traits.layers)
+    feature = missing[0] if missing else unsupported_feature(job.model)
+    if feature:
+        named = traits.name if missing else "megatron-lm"
+        raise UnsupportedError(
+            f"{named} cannot express {feature}; train this model with another runtime, or "
+            "change the model description"
+        )

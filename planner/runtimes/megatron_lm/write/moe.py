@@ -1,0 +1,107 @@
+"""Options for a mixture of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+from trainplan.costmodel.spec import Job, MoeSpec, RuntimeOptions
+from trainplan.costmodel.spec.job import Dispatcher
+from trainplan.planner.runtimes.config import Argument, option, switch
+
+
+def moe_arguments(job: Job) -> Iterator[Argument]:
+    """Experts, router and dispatch; nothing for a dense model."""
+    model, moe = job.model, job.model.moe
+    if moe is None:
+        return
+    yield option("model", "--num-experts", moe.num_experts)
+    yield option("model", "--moe-ffn-hidden-size", moe.moe_intermediate_size)
+    if not is_hybrid(model):  # whose pattern says it
+        yield option("model", "--moe-layer-freq", layer_pattern(model.moe_layers))
+    if moe.latent_size:
+        yield option("model", "--moe-latent-size", moe.latent_size)
+    if moe.shared_expert_intermediate_size:
+        yield from _shared_expert(moe)
+    yield from _router(moe)
+    if moe.expert_bias:
+        # The grouped experts add their own biases and refuse the fused kernel that would.
+        yield switch("model", "--no-bias-dropout-fusion")
+    yield from _dispatcher(traits_of(job).experts.dispatcher)
+    yield from _capacity(job.options)
+    yield switch("model", "--moe-grouped-gemm")
+    yield switch("model", "--moe-permute-fusion")
+
+
+def layer_pattern(moe_layers: tuple[bool, ...]) -> str:
+    """Which layers are experts, as the list expression the runtime evaluates: `([0]*3+[1]*58)`."""
+    runs = [(int(kind), len(list(run))) for kind, run in groupby(moe_layers)]
+    return "(" + "+".join(f"[{kind}]*{count}" for kind, count in runs) + ")"
+
+
+def _dispatcher(dispatcher: Dispatcher) -> Iterator[Argument]:
+    if dispatcher == "alltoall":
+        yield option("model", "--moe-token-dispatcher-type", "alltoall")
+        return
+    yield option("model", "--moe-token-dispatcher-type", "flex")
+    yield option("model", "--moe-flex-dispatcher-backend", dispatcher)
+
+
+def _capacity(options: RuntimeOptions) -> Iterator[Argument]:
+    if options.moe_capacity_factor is not None:
+        yield option("model", "--moe-expert-capacity-factor", options.moe_capacity_factor)
+        yield option("model", "--moe-token-drop-policy", options.moe_token_drop_policy or "probs")
+    if options.moe_pad_to_capacity:
+        yield switch("model", "--moe-pad-expert-input-to-capacity")
+    if options.moe_router_padding:
+        yield switch("model", "--moe-router-padding-for-quantization")
+
+
+def _shared_expert(moe: MoeSpec) -> Iterator[Argument]:
+    yield option(
+        "model", "--moe-shared-expert-intermediate-size", moe.shared_expert_intermediate_size
+    )
+    if moe.shared_expert_gate:
+        yield switch("model", "--moe-shared-expert-gate")
+
+
+def _router(moe: MoeSpec) -> Iterator[Argument]:
+    yield option("model", "--moe-router-topk", moe.num_experts_per_tok)
+    yield option("model", "--moe-router-score-function", moe.router_score_function)
+    yield option("model", "--moe-router-dtype", "fp32")
+    if _softmax_first(moe):
+        yield switch("model", "--moe-router-pre-softmax")
+    if moe.n_group and moe.topk_group and moe.n_group > 1:
+        yield option("model", "--moe-router-num-groups", moe.n_group)
+        yield option("model", "--moe-router-group-topk", moe.topk_group)
+    if moe.routed_scaling_factor not in (None, 1.0):
+        yield option("model", "--moe-router-topk-scaling-factor", moe.routed_scaling_factor or 1.0)
+    yield from _balancing(moe)
+
+
+def _softmax_first(moe: MoeSpec) -> bool:
+    """Are scores taken over all experts and left as they are?
+
+    Softmax over the chosen experts equals softmax over all, renormalised. With one expert the
+    renormalised score is the constant 1 and the runtime asks for the other order.
+    """
+    softmax = moe.router_score_function == "softmax"
+    return softmax and (not moe.norm_topk_prob or moe.num_experts_per_tok == 1)
+
+
+def _balancing(moe: MoeSpec) -> Iterator[Argument]:
+    """Load balancing; strengths are the published ones and the user's to change.
+
+    Source: DeepSeek-V3, arXiv:2412.19437, section 4.2 (bias speed 0.001, sequence loss 0.0001);
+    Fedus et al., Switch Transformer, arXiv:2101.03961, section 2.2 (loss 0.01).
+    """
+    if moe.router_bias and moe.router_score_function == "sigmoid":
+        yield switch("model", "--moe-router-enable-expert-bias")
+        yield option("model", "--moe-router-bias-update-rate", 0.001)
+        yield option("model", "--moe-router-load-balancing-type", "seq_aux_loss")
+        yield option("model", "--moe-aux-loss-coeff", 0.0001)
+        return
+    yield option("model", "--moe-router-load-balancing-type", "aux_loss")
+    yield option("model", "--moe-aux-loss-coeff", 0.01)

@@ -1,0 +1,89 @@
+"""What an export approximates or leaves to the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.planner.runtimes.config import PLACEHOLDER_STEPS
+from trainplan.planner.runtimes.megatron_lm.write.layout import context_exchange
+from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY
+from trainplan.planner.runtimes.megatron_lm.write.rope import rope_notes
+
+
+def notes(job: Job, layout: Layout) -> tuple[str, ...]:
+    """One sentence each."""
+    return (*_training_notes(job), *_model_notes(job.model), *_layout_notes(job, layout))
+
+
+def _training_notes(job: Job) -> Iterator[str]:
+    yield (
+        "learning rate, warm-up, weight decay, Adam's betas, evaluation and checkpoint intervals "
+        "are common values, not part of the plan: change them freely"
+    )
+    if job.training.tokens is None:
+        yield f"the job has no number of tokens: --train-iters {PLACEHOLDER_STEPS} is a placeholder"
+    yield (
+        "--vocab-size is the model's; a tokenizer with more entries needs a larger one, which adds "
+        "memory"
+    )
+
+
+def _model_notes(model: ModelSpec) -> Iterator[str]:
+    yield from rope_notes(model)
+    if model.activation == "gelu_tanh" and not model.mlp_bias:
+        yield "without biases the runtime computes GELU exactly, not with tanh"
+    if model.moe:
+        yield "the strength of the experts' load balancing is a published value: yours to change"
+    if model.moe and not model.moe.router_bias and model.moe.router_score_function == "sigmoid":
+        yield "the router has sigmoid scores without balancing bias: an auxiliary loss is used"
+    if model.num_nextn_predict_layers:
+        yield "the weight of the multi-token-prediction loss is the runtime's default"
+
+
+def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
+    yield from _group_notes(job, layout)
+    if layout.zero_stage in FSDP_STRATEGY:
+        yield (
+            "Megatron-FSDP saves checkpoints in its own format (fsdp_dtensor), which other layouts "
+            "do not read without conversion"
+        )
+        yield "fused gradient accumulation with Megatron-FSDP needs Transformer Engine 2.10"
+    if layout.tp > 1 or layout.cp > 1:
+        yield "CUDA_DEVICE_MAX_CONNECTIONS is not needed on Blackwell and later GPUs"
+    if (
+        layout.cp > 1
+        and context_exchange(job, layout) != traits_of(job).communication.context_exchange
+    ):
+        yield "windows or sinks: context parallelism exchanges heads or gathers, instead of a ring"
+    if layout.sequence_parallel and layout.tp == 1:
+        yield "sequence_parallel has no effect with tp = 1 and is left out"
+    if layout.offload.optimizer:
+        yield "OMP_NUM_THREADS should be the number of CPU cores per GPU"
+        yield (
+            "--overlap-cpu-optimizer-d2h-h2d runs the offloaded update beside its copies; the plan "
+            "counts them one after the other, which is no less"
+        )
+    if layout.offload_modules:
+        yield (
+            "offloaded activations take pinned host memory, which is not checked, and no published "
+            "run says how well their copies hide: compare some steps with and without them"
+        )
+    if job.training.precision not in {"bf16", "fp16"}:
+        primary = traits_of(job).footprint.low_precision == "primary"
+        kept = "in that format alone" if primary else "and gathered in 16 bits"
+        yield (
+            f"{job.training.precision} is used in the matrix products of the layers; weights are "
+            f"kept {kept}"
+        )
+
+
+def _group_notes(job: Job, layout: Layout) -> Iterator[str]:
+    """Ranks are numbered node after node, and pipeline ranks live in groups."""
+    order = dict.fromkeys(stage.group for stage in layout.stages or ())
+    if any(order):
+        nodes = (job.cluster.groups[group] for group in order)
+        pairs = zip(order, nodes, strict=True)
+        text = ", then ".join(f"the {node.num_nodes} of group {group}" for group, node in pairs)
+        yield f"start the nodes in the order of the pipeline (NODE_RANK, or the hosts): {text}"

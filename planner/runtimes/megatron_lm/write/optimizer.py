@@ -1,0 +1,101 @@
+"""Options for where optimizer state, gradients, weights and activations live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.runtimes.config import Argument, option, switch
+
+FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
+"""Sharding strategy of Megatron-FSDP for each ZeRO stage beyond the distributed optimizer's."""
+
+
+def optimizer_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+    """Sharding over data parallelism, offload and overlap of its communication."""
+    traits = traits_of(job)
+    if layout.zero_stage >= 1:
+        yield switch("optimizer", "--use-distributed-optimizer")
+    if layout.zero_stage in FSDP_STRATEGY:
+        yield from _fsdp_arguments(job, layout)
+    yield from _replica_arguments(layout)
+    if traits.sharding.overlaps_gradients:
+        yield switch("optimizer", "--overlap-grad-reduce")
+    apart = traits.sharding.gathers_apart and _gathers_in_turn(layout)
+    if layout.zero_stage >= 1 and traits.sharding.overlaps_parameters and not apart:
+        yield switch("optimizer", "--overlap-param-gather")
+    yield from _offload_arguments(layout)
+    yield from activation_offload_arguments(layout)
+
+
+def _gathers_in_turn(layout: Layout) -> bool:
+    """Would each pipeline rank gather, if beside passes, once the first micro batch has come?
+
+    All at once, after the optimizer step, is faster.
+    Source: `traffic.data_parallel.gather_overlap`.
+    """
+    return layout.pp > 1 and layout.vpp == 1
+
+
+def _fsdp_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+    if layout.pp > 1:
+        raise UnsupportedError(
+            f"Megatron-FSDP (zero_stage = {layout.zero_stage}) lays its groups over all ranks and "
+            f"runs without a pipeline only, and pp = {layout.pp}; use pp = 1 or zero_stage = 1"
+        )
+    yield switch("optimizer", "--use-megatron-fsdp")
+    yield option("optimizer", "--data-parallel-sharding-strategy", FSDP_STRATEGY[layout.zero_stage])
+    yield switch("optimizer", "--init-model-with-meta-device")
+    yield option("optimizer", "--ckpt-format", "fsdp_dtensor")
+    # Else gradients have the type of the weights (arguments.py:3691), and fewer bytes than priced.
+    yield option(
+        "optimizer", "--megatron-fsdp-main-grads-dtype", job.options.gradient_dtype or "fp32"
+    )
+
+
+def _replica_arguments(layout: Layout) -> Iterator[Argument]:
+    if layout.dp_replicate == 1:
+        return
+    if layout.zero_stage == 0:
+        raise UnsupportedError(
+            f"dp_replicate = {layout.dp_replicate} says over how many copies sharded states are "
+            "repeated, and zero_stage = 0 shards nothing; set dp_replicate to 1"
+        )
+    yield option("optimizer", "--num-distributed-optimizer-instances", layout.dp_replicate)
+
+
+def activation_offload_arguments(layout: Layout) -> Iterator[Argument]:
+    """Modules whose activations wait on the host.
+
+    The size lets slices of a few ranks leave, too; with one copy of a module in flight no more
+    activations are on the device than the plan has counted.
+    Source: Megatron-LM `fine_grained_activation_offload.py`, `_drain_offload_pending` and
+    `tensor_need_offloading_checker`.
+    """
+    if not layout.offload_modules:
+        return
+    yield switch("optimizer", "--fine-grained-activation-offloading")
+    yield option("optimizer", "--offload-modules", *layout.offload_modules)
+    yield option("optimizer", "--min-offloaded-tensor-size", SMALLEST_OFFLOADED)
+    yield option("optimizer", "--fine-grained-offloading-max-inflight-offloads", 1)
+
+
+SMALLEST_OFFLOADED = 65_536
+"""Elements of a tensor below which it stays on the device. Source: assumed; copies of 128 KiB
+still run at most of the speed of the link."""
+
+
+def _offload_arguments(layout: Layout) -> Iterator[Argument]:
+    if not layout.offload.optimizer:
+        return
+    if layout.zero_stage != 1:
+        raise UnsupportedError(
+            "megatron-lm offloads the state of its distributed optimizer, which is zero_stage = 1; "
+            f"the layout has zero_stage = {layout.zero_stage}: change it, or do not offload"
+        )
+    yield switch("optimizer", "--use-precision-aware-optimizer")
+    yield switch("optimizer", "--optimizer-cpu-offload")
+    yield option("optimizer", "--optimizer-offload-fraction", layout.offload.optimizer)
+    yield switch("optimizer", "--overlap-cpu-optimizer-d2h-h2d")

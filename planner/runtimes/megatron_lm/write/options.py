@@ -1,0 +1,108 @@
+"""Options for what a run sets beside its layout: kernels, graphs, overlap and number formats.
+
+What is left out of `RuntimeOptions` is what the other modules write. Files and lines are those of
+`costmodel.runtimes.megatron.core`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.job import LOW_PRECISION
+from trainplan.planner.runtimes.config import Argument, option, switch
+
+
+def option_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+    """Settings of the job that have options of their own.
+
+    Raises:
+        UnsupportedError: A setting that no option of this release gives, or not for this model.
+    """
+    options = job.options
+    if reason := _unsupported(job):
+        raise UnsupportedError(f"megatron-lm does not run {reason}")
+    if options.attention == "unfused":
+        yield option("model", "--attention-backend", "unfused")
+    if options.cross_entropy == "jit":
+        yield switch("model", "--cross-entropy-loss-fusion")
+        yield option("model", "--cross-entropy-fusion-impl", "native")
+    yield from _graph(job)
+    if options.overlap_tp_comm and layout.tp > 1:
+        yield switch("layout", "--tp-comm-overlap")
+    if options.overlap_moe_a2a and job.model.moe:
+        yield switch("layout", "--overlap-moe-expert-parallel-comm")
+    if options.offload_activation_layers:
+        layers = options.offload_activation_layers
+        yield option("optimizer", "--cpu-offloading-num-layers", layers)
+    yield from _formats(job, layout)
+
+
+def _graph(job: Job) -> Iterator[Argument]:
+    """A graph of the step needs its loss unchecked (A:1235); one of each layer, its modules."""
+    graph = job.options.cuda_graph
+    if graph == "full_iteration":
+        yield option("model", "--cuda-graph-impl", "full_iteration")
+        yield switch("model", "--no-check-for-nan-in-loss-and-grad")
+    elif graph == "partial":
+        modules: tuple[str, ...] = ("attn", "moe_router") if job.model.moe else ("attn",)
+        if job.model.moe and traits_of(job).experts.dispatcher == "alltoall":
+            modules += ("moe_preprocess",)  # else the norm before it is not recomputed (TL:480)
+        yield option("model", "--cuda-graph-impl", "transformer_engine")
+        yield option("model", "--cuda-graph-modules", *modules)
+
+
+def _few_bits_alone(job: Job) -> bool:
+    """Do the layers have no weights of 16 bits?"""
+    low = traits_of(job).footprint.low_precision == "primary"
+    return low and job.training.precision in LOW_PRECISION
+
+
+def _formats(job: Job, layout: Layout) -> Iterator[Argument]:
+    options, precision = job.options, job.training.precision
+    if options.gradient_dtype == "bf16":
+        yield switch("precision", "--grad-reduce-in-bf16")
+    if options.moment_dtype not in (None, "fp32"):
+        yield switch("precision", "--use-precision-aware-optimizer")
+        yield option("precision", "--exp-avg-dtype", options.moment_dtype)
+        yield option("precision", "--exp-avg-sq-dtype", options.moment_dtype)
+    if _few_bits_alone(job):
+        _refuse_few_bits(job, layout)
+        yield switch("precision", f"--{'fp4' if precision == 'nvfp4' else 'fp8'}-param-gather")
+        if precision == "mxfp8":
+            yield switch("precision", "--reuse-grad-buf-for-mxfp8-param-ag")
+
+
+def _refuse_few_bits(job: Job, layout: Layout) -> None:
+    kept = f"{job.runtime} keeps weights of {job.training.precision} in that format alone"
+    if layout.offload.optimizer:
+        raise UnsupportedError(
+            f"{kept}, which an offloaded optimizer does not take (Megatron-LM arguments.py:1884): "
+            "do not offload, or use bf16"
+        )
+    if layout.zero_stage == 0:
+        raise UnsupportedError(
+            f"{kept}, which needs a sharded optimizer (Megatron-LM arguments.py:1096): use "
+            "zero_stage = 1"
+        )
+
+
+def _unsupported(job: Job) -> str | None:
+    """A setting of the job that no argument of this release gives, and what to do."""
+    options, model = job.options, job.model
+    reasons = {
+        "cross_entropy=fused: Transformer Engine's is switched off in this release (A:1697); "
+        "choose jit or unfused": options.cross_entropy == "fused",
+        "compile=false: fused kernels are its default; leave the option out": options.compile
+        is False,
+        "cuda_graph=full_iteration for a mixture of experts, whose dispatch asks the host for "
+        "sizes; choose partial": model.moe is not None and options.cuda_graph == "full_iteration",
+        "overlap_tp_comm for latent attention, whose projections have no user buffers: the first "
+        "switches it off for all layers (core/extensions/transformer_engine.py:1176); leave the "
+        "option out": model.mla is not None and options.overlap_tp_comm is True,
+        "gradient_dtype=bf16 beside fp16; leave the option out": options.gradient_dtype == "bf16"
+        and job.training.precision == "fp16",
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)

@@ -1,0 +1,1 @@
+"""The zero-bubble fork of Megatron-LM: its options, written and read."""

@@ -1,0 +1,235 @@
+"""The zero-bubble fork of Megatron-LM: its own options here, the others as Megatron-LM's.
+
+Source of the rules: sail-sg/zero-bubble-pipeline-parallelism, `megatron/core/zbpp_utils.py` (Z) and
+`megatron/training/arguments.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+
+from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
+from trainplan.costmodel.spec import Job, Layout, RuntimeOptions
+from trainplan.costmodel.spec.layout import Schedule, stage_specs
+from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM, PROGRAMS
+from trainplan.planner.runtimes.megatron_lm.read.parser import options
+from trainplan.planner.runtimes.megatron_zero_bubble.write import (
+    COMMIT,
+    FLAGS,
+    PENDING,
+    V_SHAPED,
+    padded_layers,
+)
+from trainplan.planner.runtimes.megatron_zero_bubble.write import MEGATRON_ZERO_BUBBLE as EXPORTER
+from trainplan.planner.runtimes.reading import Asked, Reader, Reading
+from trainplan.planner.runtimes.recorded import recorded
+from trainplan.planner.shell import COMMAND_LINE, Launch, Problem, Word
+
+SIGNS = frozenset(
+    {
+        "--enable-zb-runtime",
+        "--enable-zero-bubble",
+        "--zero-bubble-v-schedule",
+        "--enable-1f1b-v",
+        "--no-pre-communication-optimization",
+        "--allow-padding-num-layers",
+    }
+)
+"""Options that no other Megatron-LM has."""
+IN_THE_FORK = frozenset({"--use-flash-attn", "--transformer-impl"})
+"""Options of both that mean more in the fork."""
+NOT_OURS = frozenset({"device_max_connections"})
+"""What Megatron-LM would say and the fork does not: its queues are checked by its own runtime."""
+OF_INTERLEAVING = frozenset({"interleaved_needs_whole_groups"})
+"""As above, of virtual stages in the form of a V."""
+
+
+def recognises(launch: Launch) -> bool:
+    """Is it the fork's program? Seen from its options."""
+    if launch.is_module or PurePosixPath(launch.program.text).name not in PROGRAMS:
+        return False
+    return any(word.text.partition("=")[0] in SIGNS for word in launch.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The words of a launch by who knows their options."""
+
+    shared: Mapping[str, tuple[Word, ...]]
+    """Of Megatron-LM, the option itself first."""
+    own: Mapping[str, tuple[Word, ...]]
+    problems: tuple[Problem, ...]
+
+    def number(self, flag: str, otherwise: int = 0) -> int:
+        """A whole number that an option gives."""
+        words = (*self.shared.get(flag, ()), *self.own.get(flag, ()))[1:]
+        text = words[0].text if words else ""
+        return (
+            int(text) if text.isascii() and text.isdigit() and len(text) < TOO_LONG else otherwise
+        )
+
+
+TOO_LONG = 10
+"""Digits of a number that is not read."""
+
+
+def read(launch: Launch, asked: Asked) -> Reading:
+    """The job and the layout of a launch, and what is wrong with it."""
+    split = _split(launch.arguments)
+    schedule = _schedule(split)
+    layers = _layers(split, schedule)
+    shared = dict(split.shared)
+    if layers and len(layers) > 1:
+        text = pipeline_layout_string(layers, 0)
+        shared.pop("--num-layers-per-virtual-pipeline-stage", None)
+        shared["--pipeline-model-parallel-layout"] = tuple(
+            Word(word, COMMAND_LINE) for word in ("--pipeline-model-parallel-layout", text)
+        )
+    words = tuple(word for group in shared.values() for word in group)
+    reading = MEGATRON_LM.read(replace(launch, arguments=words), asked)
+    own = (*split.problems, *_wrong(split, schedule))
+    silent = NOT_OURS | OF_INTERLEAVING if schedule in V_SHAPED else NOT_OURS
+    others = tuple(p for p in reading.problems if p.cause not in silent)
+    job, layout = reading.job, reading.layout
+    if job is not None:
+        told = {"runtime": EXPORTER.runtime, "options": _options(job, split)}
+        job = job.model_copy(update=told)
+    if job is not None and layout is not None:
+        layout = _as_run(layout, schedule, job.model.num_hidden_layers)
+    return replace(
+        reading,
+        runtime=EXPORTER.runtime,
+        runtime_version=COMMIT,
+        job=job,
+        layout=layout,
+        problems=(*own, *others),
+    )
+
+
+def _split(words: Sequence[Word]) -> Split:
+    """Options of both, of the fork alone, and of neither or of a later Megatron-LM alone."""
+    known = recorded(FLAGS)
+    shared: dict[str, tuple[Word, ...]] = {}
+    own: dict[str, tuple[Word, ...]] = {}
+    problems: list[Problem] = []
+    for group in _groups(words):
+        flag = group[0].text.partition("=")[0]
+        if flag not in known:
+            says = f"the fork has no {flag[:80]}, which is of another Megatron-LM: take it out"
+            problems.append(Problem("unknown_flag", "illegal", says, group[0].place))
+        elif flag in options() and flag not in IN_THE_FORK:
+            shared[flag] = group
+        else:
+            own[flag] = group
+    return Split(shared, own, tuple(problems))
+
+
+def _groups(words: Sequence[Word]) -> Iterator[tuple[Word, ...]]:
+    """Each option with its values."""
+    group: list[Word] = []
+    for word in words:
+        if word.text.startswith("--"):
+            if group:
+                yield tuple(group)
+            group = []
+        group.append(word)
+    if group:
+        yield tuple(group)
+
+
+V_FORMS: tuple[Schedule, ...] = ("zb-v", "v-half", "v-min")
+
+
+def _schedule(split: Split) -> Schedule:
+    """What the runtime runs (Z, validate_arguments)."""
+    if "--zero-bubble-v-schedule" in split.own:
+        words = split.own.get("--zero-bubble-v-schedule-mem-setup", ())
+        setup = words[1].text if len(words) > 1 else "zb"
+        return next((name for name in V_FORMS if V_SHAPED[name] == setup), "zb-v")
+    if "--enable-zero-bubble" in split.own:
+        pending = split.number("--zero-bubble-max-pending-backward", 2 * _pp(split))
+        return "zb-1p" if pending <= PENDING["zb-1p"] * _pp(split) else "zb-2p"
+    virtual = "--num-layers-per-virtual-pipeline-stage" in split.shared
+    return "interleaved" if virtual else "1f1b"
+
+
+def _pp(split: Split) -> int:
+    return max(1, split.number("--pipeline-model-parallel-size", 1))
+
+
+def _layers(split: Split, schedule: Schedule) -> tuple[int, ...] | None:
+    """Layers of every virtual stage; null: they are not told, or do not fit."""
+    pp, layers = _pp(split), split.number("--num-layers")
+    whole = layers + (-layers % pp if "--allow-padding-num-layers" in split.own else 0)
+    each = split.number("--num-layers-per-virtual-pipeline-stage", max(1, whole // pp))
+    vpp = 2 if schedule in V_SHAPED else max(1, whole // pp // max(1, each))
+    if not layers or whole % (pp * vpp):
+        return None
+    return padded_layers(layers, pp, vpp)
+
+
+def _wrong(split: Split, schedule: Schedule) -> Iterator[Problem]:
+    """Where `validate_arguments` of the fork stops (Z)."""
+    own, shared = split.own, split.shared
+    reasons = {
+        "tied_embeddings": (
+            "--untie-embeddings-and-output-weights is missing, the fork ties none: add it",
+            "--untie-embeddings-and-output-weights" not in shared,
+        ),
+        "zero_bubble_needs_pipeline": (
+            "a split schedule needs --pipeline-model-parallel-size above 1",
+            schedule in (*V_SHAPED, *PENDING) and _pp(split) == 1,
+        ),
+        "post_validation_needs_fp16": (
+            "--enable-optimizer-post-validation needs --fp16: take it out",
+            "--enable-optimizer-post-validation" in own
+            and "--fp16" not in shared
+            and schedule in (*V_SHAPED, *PENDING),
+        ),
+        "pre_communication_needs_runtime": (
+            "--enable-zb-runtime is missing: add it, or --no-pre-communication-optimization",
+            not {"--enable-zb-runtime", "--no-pre-communication-optimization"} & own.keys(),
+        ),
+        "v_needs_even_stages": (
+            "a schedule in the form of a V needs an even number of layers on each rank: change "
+            "--pipeline-model-parallel-size, or add --allow-padding-num-layers",
+            schedule in V_SHAPED and _layers(split, schedule) is None,
+        ),
+        "split_beside_overlap": (
+            "--overlap-grad-reduce beside a split schedule: take it out",
+            schedule in (*V_SHAPED, *PENDING)
+            and {"--overlap-grad-reduce", "--use-distributed-optimizer"} <= shared.keys(),
+        ),
+    }
+    for cause, (says, applies) in reasons.items():
+        if applies:
+            yield Problem(cause, "illegal", says)
+    if "--enable-1f1b-v" in own:
+        says = "--enable-1f1b-v: 1F1B in the form of a V is priced as 1F1B"
+        yield Problem("unmodelled_schedule", "unmodelled", says)
+
+
+def _as_run(layout: Layout, schedule: Schedule, layers: int) -> Layout:
+    """Under the schedule that runs; stages that are the even split are none of their own."""
+    told = layout.model_copy(update={"schedule": schedule})
+    even = stage_specs(layers_per_stage(layers, layout.pp * layout.vpp))
+    return told.model_copy(update={"stages": None}) if told.stages == even else told
+
+
+def _options(job: Job, split: Split) -> RuntimeOptions:
+    """Settings as the fork states them: unfused, with dropout, without overlap unless told."""
+    options = job.options
+    return options.model_copy(
+        update={
+            "attention": "flash" if "--use-flash-attn" in split.own else None,
+            "dropout": None if options.dropout else False,
+            "overlap_grad_reduce": True if "--overlap-grad-reduce" in split.shared else None,
+            "overlap_param_gather": True if "--overlap-param-gather" in split.shared else None,
+        }
+    )
+
+
+MEGATRON_ZERO_BUBBLE = Reader(EXPORTER.runtime, recognises, read)

@@ -1,0 +1,271 @@
+"""The zero-bubble fork of Megatron-LM: its older options, and those of its schedules.
+
+Source of every option and of the rules between them: sail-sg/zero-bubble-pipeline-parallelism,
+commit `COMMIT`, `megatron/training/arguments.py` (A) and `megatron/core/zbpp_utils.py` (Z). As its
+own example it runs the legacy models without Transformer Engine, whose products hide their weight
+gradients from the schedule (Z, `WeightGradStore.is_supported`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.planner.runtimes.config import (
+    Argument,
+    EntryPoint,
+    EnvironmentVariable,
+    Exporter,
+    LaunchConfig,
+    RequiredVariable,
+    UserVariable,
+    option,
+    switch,
+)
+from trainplan.planner.runtimes.megatron_lm.write import REQUIRED, export_megatron_lm
+from trainplan.planner.runtimes.recorded import recorded
+
+COMMIT = "39f2c186"
+"""Commit of the fork whose options are written."""
+CHECKED = (
+    "20 plans were taken by this commit's own parser, validator and configuration (torch "
+    "2.14, no GPU)"
+)
+FLAGS = "megatron_zero_bubble/options.json"
+V_SHAPED = {"zb-v": "zb", "v-half": "half", "v-min": "min"}
+"""Memory of a schedule in the form of a V (Z, --zero-bubble-v-schedule-mem-setup)."""
+PENDING = {"zb-1p": 1, "zb-2p": 2}
+"""Backward passes a rank puts off, in pipeline ranks (--zero-bubble-max-pending-backward)."""
+BY_ITSELF = frozenset({"--ckpt-format", "--recompute-modules"})
+"""What the fork has one kind of: checkpoints, and core attention as what it computes again."""
+OF_PIPELINE = frozenset(
+    {
+        "--pipeline-model-parallel-size",
+        "--pipeline-model-parallel-layout",
+        "--num-virtual-stages-per-pipeline-rank",
+        "--context-parallel-size",
+    }
+)
+"""Options of Megatron-LM that are written another way."""
+
+
+def export_zero_bubble(job: Job, layout: Layout) -> LaunchConfig:
+    """Arguments and environment of the fork's `pretrain_gpt.py`.
+
+    Raises:
+        UnsupportedError: The model or the layout has something no option of the fork expresses.
+    """
+    _refuse(job, layout)
+    base = export_megatron_lm(_plain(job), _one_stage_a_rank(layout))
+    split = layout.schedule in (*V_SHAPED, *PENDING)
+    arguments = (
+        *(a for a in base.arguments if a.flag not in BY_ITSELF | OF_PIPELINE),
+        *_pipeline(job, layout),
+        *_schedule(layout),
+        *((switch("optimizer", POST_VALIDATION),) if split and _validates(job) else ()),
+        *_implementation(job),
+    )
+    _known(arguments)
+    return replace(
+        base,
+        runtime="megatron-zero-bubble",
+        runtime_version=COMMIT,
+        checked=CHECKED,
+        summary=_summary(base, layout),
+        environment=_environment(base, split=split),
+        required_environment=(CHECKOUT, *REQUIRED[1:]),
+        entry_point=EntryPoint(UserVariable(CHECKOUT.name), "pretrain_gpt.py"),
+        arguments=arguments,
+        notes=(*base.notes, *_notes(job, split=split)),
+    )
+
+
+CHECKOUT = RequiredVariable(
+    "MEGATRON_PATH",
+    "the folder of a checkout of sail-sg/zero-bubble-pipeline-parallelism, the one that holds "
+    "pretrain_gpt.py",
+)
+POST_VALIDATION = "--enable-optimizer-post-validation"
+
+
+def _refuse(job: Job, layout: Layout) -> None:
+    """What the fork does not have, or has without an option."""
+    model, options = job.model, job.options
+    reasons = {
+        "experts: it knows Switch layers only": model.moe is not None,
+        "latent attention": model.mla is not None,
+        "norms on queries and keys, which its legacy models leave out": model.qk_norm != "none",
+        "tied embeddings (Z, validate_arguments)": model.tie_word_embeddings,
+        "overlap_tp_comm=true: it has no user buffers without Transformer Engine": (
+            options.overlap_tp_comm is True
+        ),
+        "overlap_param_gather=true without MCore models (A:314)": (
+            options.overlap_param_gather is True
+        ),
+        f"{layout.schedule} without a pipeline (Z, validate_arguments)": (
+            layout.pp == 1 and layout.schedule in (*V_SHAPED, *PENDING)
+        ),
+        "recompute_modules other than core_attn": (
+            layout.recompute == "selective" and layout.recompute_modules != ("core_attn",)
+        ),
+        "split backward passes beside overlapped reductions of gradients (Z)": (
+            layout.schedule in (*V_SHAPED, *PENDING) and traits_of(job).sharding.overlaps_gradients
+        ),
+    }
+    found = next((reason for reason, applies in reasons.items() if applies), None)
+    if found:
+        raise UnsupportedError(
+            f"megatron-zero-bubble does not run {found}: change it, or export to megatron-lm"
+        )
+
+
+def _plain(job: Job) -> Job:
+    """The job without what `_implementation` says."""
+    return job.model_copy(update={"options": job.options.model_copy(update={"attention": None})})
+
+
+def _one_stage_a_rank(layout: Layout) -> Layout:
+    """The layout under the schedule that every Megatron-LM knows."""
+    return layout.model_copy(update={"vpp": 1, "schedule": "1f1b", "stages": None})
+
+
+def _pipeline(job: Job, layout: Layout) -> Iterator[Argument]:
+    """Stages: evenly filled, or one layer less at the ends."""
+    yield option("layout", "--pipeline-model-parallel-size", layout.pp)
+    if layout.pp == 1:
+        return
+    layers = _layers(job.model, layout)
+    padded = padded_layers(sum(layers), layout.pp, layout.vpp)
+    missing = -sum(layers) % layout.pp
+    if padded != layers:
+        raise UnsupportedError(
+            f"megatron-zero-bubble fills stages evenly, or with one layer less at the last and at "
+            f"the first {max(1, missing - 1)}: {'+'.join(map(str, layers))} has no option; use "
+            f"{'+'.join(map(str, padded))}"
+        )
+    if missing:
+        yield switch("layout", "--allow-padding-num-layers")
+    if layout.schedule == "interleaved":
+        yield option("layout", "--num-layers-per-virtual-pipeline-stage", max(padded))
+
+
+def padded_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
+    """Layers of every virtual stage where those that lack are taken from the ends.
+
+    Source: A:259 and `megatron/legacy/model/transformer.py:1745`, get_offset.
+    """
+    missing = -num_layers % pp
+    stages = [(num_layers + missing) // (pp * vpp)] * (pp * vpp)
+    for stage in range(-1, missing - 1):
+        stages[stage] -= 1
+    return tuple(stages)
+
+
+def _layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
+    if layout.stages is None:
+        return layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
+    if any(stage.recompute_num_layers is not None for stage in layout.stages):
+        raise UnsupportedError(
+            "megatron-zero-bubble recomputes the same number of layers in every stage "
+            "(--recompute-num-layers): leave recompute_num_layers of the stages out"
+        )
+    return tuple(stage.layers for stage in layout.stages)
+
+
+def _schedule(layout: Layout) -> Iterator[Argument]:
+    """The plain ones run as in Megatron-LM, without the runtime of the others.
+
+    That is said besides: messages are else taken to wait before the schedule is looked at (A:297).
+    """
+    if layout.schedule in (*V_SHAPED, *PENDING):
+        yield switch("layout", "--enable-zb-runtime")
+    if layout.schedule in V_SHAPED:
+        yield switch("layout", "--zero-bubble-v-schedule")
+        yield option("layout", "--zero-bubble-v-schedule-mem-setup", V_SHAPED[layout.schedule])
+    elif layout.schedule in PENDING:
+        pending = PENDING[layout.schedule] * layout.pp
+        yield switch("layout", "--enable-zero-bubble")
+        yield option("layout", "--zero-bubble-max-pending-backward", pending)
+    else:
+        yield switch("layout", "--no-pre-communication-optimization")
+
+
+def _validates(job: Job) -> bool:
+    """Is the step of the optimizer checked afterwards? Source: Megatron-LM's fork, Z, fp16."""
+    return job.training.precision == "fp16"
+
+
+def _implementation(job: Job) -> Iterator[Argument]:
+    yield switch("model", "--use-legacy-models")
+    yield option("model", "--transformer-impl", "local")
+    if traits_of(job).kernels.attention != "unfused":
+        yield switch("model", "--use-flash-attn")
+
+
+def _known(arguments: tuple[Argument, ...]) -> None:
+    """Check that the fork has all options.
+
+    Raises:
+        UnsupportedError: It lacks one.
+    """
+    flags = recorded(FLAGS)
+    lacking = next((argument for argument in arguments if argument.flag not in flags), None)
+    if lacking:
+        text = " ".join((lacking.flag, *map(str, lacking.values)))
+        raise UnsupportedError(
+            f"megatron-zero-bubble is older than {text} of Megatron-LM: leave out what asks for "
+            "it, or export to megatron-lm"
+        )
+
+
+def _environment(base: LaunchConfig, *, split: bool) -> tuple[EnvironmentVariable, ...]:
+    """As Megatron-LM, but for the queues of its own runtime (Z, validate_arguments)."""
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    others = (one for one in base.environment if not (split and one.name == name))
+    queues = EnvironmentVariable(name, "8", "messages between stages run beside compute")
+    return (*((queues,) if split else ()), *others)
+
+
+def _summary(base: LaunchConfig, layout: Layout) -> tuple[str, ...]:
+    told = f"layout: schedule={layout.schedule} vpp={layout.vpp}"
+    return (*base.summary[:-1], base.summary[-1].replace("schedule=1f1b ", ""), told)
+
+
+def _notes(job: Job, *, split: bool) -> Iterator[str]:
+    if split and not _validates(job):
+        yield (
+            "the optimizer step is checked afterwards under fp16 only: here it waits for all "
+            "ranks, which the plan does not count"
+        )
+    if split:
+        yield "the schedule is made anew from times that are measured in steps 100 to 110"
+
+
+MEGATRON_ZERO_BUBBLE = Exporter(
+    runtime="megatron-zero-bubble",
+    export=export_zero_bubble,
+    writes=frozenset(
+        {
+            "tp",
+            "pp",
+            "dp",  # what the other degrees leave of the ranks
+            "vpp",
+            "micro_batch_size",
+            "sequence_parallel",
+            "zero_stage",
+            "schedule",
+            "recompute",
+            "recompute_modules",
+            "recompute_method",
+            "recompute_num_layers",
+            "stages",
+        }
+    ),
+    optimizers=frozenset({"adamw", "sgd"}),
+    source_patterns=("megatron/core/zbpp_utils.py", "megatron/training/arguments.py"),
+    recorded_flags=FLAGS,
+)

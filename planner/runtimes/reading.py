@@ -1,0 +1,75 @@
+"""What was read of someone's launch: job, layout, where each field stood, and what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec
+from trainplan.planner.shell import Launch, Place, Problem
+
+Origin = Literal["stated", "default", "derived", "assumed"]
+"""Written in the launch; what the runtime takes where nothing is; computed from others, such as dp;
+taken by us because nothing says it, such as the GPU, and named so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user says beside the launch."""
+
+    cluster: ClusterSpec | None = None
+    model: ModelSpec | None = None
+    """For launches that name no shape."""
+    seq_length: int | None = None
+    global_batch_size: int | None = None
+    text_of: Callable[[str], str | None] = lambda path: None
+    """Text of a file that the launch names, beside it; null: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of the job or the layout, and where it comes from."""
+
+    name: str
+    """`layout.tp`, `training.seq_length`, `model.hidden_size`, `options.moe_dispatcher`,
+    `cluster.num_nodes`: names of the specifications."""
+    value: object
+    """As in JSON."""
+    origin: Origin
+    written: str = ""
+    """The runtime's own words: `--tensor-model-parallel-size 8`; of a default, its option."""
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A launch as a question and an answer of ours."""
+
+    runtime: str
+    runtime_version: str
+    """Release whose rules were applied."""
+    job: Job | None
+    """Null: too little could be read; `problems` says what."""
+    layout: Layout | None
+    fields: tuple[Field, ...]
+    problems: tuple[Problem, ...]
+    own_name: Callable[[str], str] = str
+    """The launch's name of a setting, by that which our exporter writes: a recipe may have its keys
+    elsewhere."""
+
+    @property
+    def legal(self) -> bool:
+        """Would the runtime start it, as far as was read?"""
+        return not any(problem.verdict == "illegal" for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One runtime: which launches are its own, and what they say."""
+
+    runtime: str
+    recognises: Callable[[Launch], bool]
+    """Is it a launch of this runtime? Seen from the program and its arguments alone."""
+    read: Callable[[Launch, Asked], Reading]
+    """Raises a `PlanError` only where nothing can be said at all."""

@@ -1,0 +1,1 @@
+"""torchtitan: its configuration, written and read."""

@@ -1,0 +1,145 @@
+"""The pipeline of a config: its schedule, and the layers of every stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import ceil
+
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.schedules.torch_classes import NAMES
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.layout import Schedule, StageSpec, stage_specs
+from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
+from trainplan.planner.runtimes.torchtitan.read.told import Config
+from trainplan.planner.runtimes.torchtitan.write.schedule import priced_program
+
+SINGLE = ("1f1b", "gpipe")
+"""Classes with one stage a rank."""
+CLASSES: dict[str, Schedule] = {
+    **{name.lower(): schedule for schedule, name in NAMES.items()},
+    "interleavedzerobubble": "zb-h1",
+}
+ABSTRACT = ("pipelineschedulesingle", "pipelineschedulemulti")
+"""Names that stand beside a table of ops alone."""
+TABLES: tuple[Schedule, ...] = ("zb-h1", "zb-h2", "v-half", "v-min")
+"""Schedules our exporter writes as tables."""
+KEY = "parallelism.pipeline_parallel_schedule"
+
+
+def schedule_of(config: Config) -> Schedule:
+    """The schedule by its class; what torch does not know stops the runtime."""
+    name = config.of(KEY, str)
+    if name.lower() in ABSTRACT:
+        return "1f1b"
+    if name.lower() not in CLASSES:
+        known = ", ".join((*NAMES.values(), "InterleavedZeroBubble"))
+        config.problem(
+            "unknown_schedule", "illegal", f"torch has no schedule {name!r}: use {known}", KEY
+        )
+    return CLASSES.get(name.lower(), "1f1b")
+
+
+def stages_of(
+    config: Config, schedule: Schedule, pp: int, layers: int
+) -> tuple[StageSpec, ...] | None:
+    """Virtual stages in order, or null where the runtime stops."""
+    counts = _told(config, layers) or _by_itself(config, schedule, pp, layers)
+    if counts is None:
+        return None
+    if len(counts) % pp or (schedule in ("zb-v", "dualpipe-v") and len(counts) != 2 * pp):
+        config.problem(
+            "stages_fill_ranks",
+            "illegal",
+            f"{len(counts)} stages do not fall on {pp} pipeline ranks under {schedule}: make them "
+            "a multiple, and two a rank under a V",
+            "parallelism.module_fqns_per_model_part",
+        )
+        return None
+    return stage_specs(counts)
+
+
+def _told(config: Config, layers: int) -> tuple[int, ...] | None:
+    key = "parallelism.module_fqns_per_model_part"
+    told = config.told.get(key)
+    if told is None or told.value is None:
+        return None
+    parts = told.value
+    if not isinstance(parts, Sequence) or not all(isinstance(part, list) for part in parts):
+        config.problem("unread_value", "unread", f"{key} cannot be read: give it in full", key)
+        return None
+    counts = tuple(sum(bool(LAYER.fullmatch(str(name))) for name in part) for part in parts)
+    if sum(counts) != layers:
+        config.problem(
+            "stages_hold_the_model",
+            "illegal",
+            f"{key} names {sum(counts)} layers of {layers}: name each once",
+            key,
+        )
+        return None
+    return counts
+
+
+LAYER = re.compile(r"layers\.[0-9]+")
+
+
+def _by_itself(config: Config, schedule: Schedule, pp: int, layers: int) -> tuple[int, ...] | None:
+    """Embedding and head count as layers of the first and the last stage.
+
+    Source: torchtitan/distributed/pipeline_parallel.py, _get_pipeline_metadata and
+    _generate_llm_fqn_per_model_part.
+    """
+    first = config.of("parallelism.pipeline_parallel_first_stage_less_layers", int)
+    last = config.of("parallelism.pipeline_parallel_last_stage_less_layers", int)
+    key = "parallelism.pipeline_parallel_layers_per_stage"
+    told = config.told.get(key)
+    whole = layers + first + last
+    each = told.value if told and isinstance(told.value, int) and told.value > 0 else None
+    stages = ceil(whole / each) if each else pp * (1 if schedule in SINGLE else 2)
+    wrong = each and (stages % pp or (stages == pp) != (schedule in SINGLE))
+    least, extra = divmod(whole, stages)
+    if wrong or least < max(first, last, 1):
+        config.problem(
+            "stages_fill_ranks",
+            "illegal",
+            f"{layers} layers make no {stages} stages for {pp} ranks under {schedule}: change "
+            "pipeline_parallel_layers_per_stage or the degree",
+            key,
+        )
+        return None
+    counts = [least + (stage < extra) for stage in range(stages)]
+    counts[0] -= first
+    counts[-1] -= last
+    return tuple(counts)
+
+
+def evenly_or(stages: tuple[StageSpec, ...], layers: int) -> tuple[StageSpec, ...] | None:
+    """Null where the stages are our own even split."""
+    even = stages == stage_specs(layers_per_stage(layers, len(stages)))
+    return None if even else stages
+
+
+def by_table(config: Config, job: Job, layout: Layout, text: str | None) -> Layout | None:
+    """The layout under the schedule whose table this is; null: it is none of ours."""
+    key = f"{KEY}_csv"
+    if text is None:
+        config.problem(
+            "missing_file", "unread", "the table of the schedule is not there: give it", key
+        )
+        return None
+    for schedule in TABLES:
+        one = layout.model_copy(update={"schedule": schedule})
+        try:
+            same = schedule_csv(priced_program(job, one)) == text
+        except PlanError:  # not in this shape
+            continue
+        if same:
+            return one
+    config.problem(
+        "own_schedule",
+        "unmodelled",
+        "the table of ops is none that a layout names: `plan schedule --from-csv` takes it",
+        key,
+    )
+    return None

@@ -1,0 +1,172 @@
+"""torchtitan: a config as a Python module, read by `python -m torchtitan.train`.
+
+Source of every key and of the rules between them: pytorch/torchtitan, commit `COMMIT`,
+`torchtitan/config/configs.py` and the files that the modules here name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.runtimes.config import (
+    PLACEHOLDER_STEPS,
+    ConfigFile,
+    Exporter,
+    LaunchConfig,
+    ModuleEntry,
+    RequiredVariable,
+    option,
+    steps_of,
+    summary,
+)
+from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
+from trainplan.planner.runtimes.torchtitan.write.code import Expression, in_line
+from trainplan.planner.runtimes.torchtitan.write.facts import RECORDED
+from trainplan.planner.runtimes.torchtitan.write.model import model_of
+from trainplan.planner.runtimes.torchtitan.write.module import (
+    ASSETS,
+    FUNCTION,
+    OUTPUT,
+    Parts,
+    module_text,
+)
+from trainplan.planner.runtimes.torchtitan.write.refused import refuse
+from trainplan.planner.runtimes.torchtitan.write.schedule import by_table, priced_program
+from trainplan.planner.runtimes.torchtitan.write.sections import (
+    CSV,
+    EVERY_KTH,
+    compiler,
+    parallelism,
+    recomputed,
+    training,
+)
+
+COMMIT = "b5bcd76c66d0acb1a08b176d9639425bc55e0b2a"
+"""torchtitan commit whose keys are written."""
+CHECKED = (
+    "21 plans were taken by this commit's own ConfigManager, ParallelDims and Trainer, up to "
+    "the allocation of weights (torch 2.14, no GPU)"
+)
+MODULE = "trainplan_config"
+REQUIRED = (
+    RequiredVariable(
+        ASSETS,
+        "a folder with the tokenizer (scripts/download_hf_assets.py of torchtitan loads one)",
+    ),
+    RequiredVariable(OUTPUT, "the folder for checkpoints and logs"),
+)
+
+
+def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
+    """Config module of one layout, and the table of its schedule where torch has no class for it.
+
+    Raises:
+        UnsupportedError: The model or the layout has something no key expresses.
+    """
+    refuse(job, layout)
+    told = summary(job, layout)
+    model = model_of(job, compiled=job.options.compile is not False)
+    sections = {
+        "training": training(job, layout),
+        "parallelism": parallelism(job, layout),
+        "compile": compiler(job),
+    }
+    checkpoints = recomputed(job, layout)
+    every = checkpoints is not None and checkpoints.function.startswith("Every")
+    parts = Parts(
+        head=(
+            f"Written by `plan export` for torchtitan {COMMIT}.",
+            f"checked: {CHECKED}",
+            *told,
+        ),
+        model=model,
+        vocab_size=job.model.vocab_size,
+        predicts=job.model.num_nextn_predict_layers > 0,
+        sections=sections,
+        recomputed=checkpoints,
+        helpers=(EVERY_KTH,) if every else (),
+        steps=steps_of(job),
+    )
+    files = [ConfigFile(f"{MODULE}.py", module_text(parts))]
+    if layout.pp > 1 and by_table(layout):
+        files.append(ConfigFile(CSV, schedule_csv(priced_program(job, layout))))
+    whole = {"model_spec": model.spec, "activation_checkpoint": checkpoints}
+    return LaunchConfig(
+        runtime="torchtitan",
+        runtime_version=COMMIT,
+        checked=CHECKED,
+        summary=told,
+        environment=(),
+        required_environment=REQUIRED,
+        entry_point=ModuleEntry("torchtitan.train"),
+        arguments=(option("layout", "--module", MODULE), option("layout", "--config", FUNCTION)),
+        notes=tuple(_notes(job, layout)),
+        files=tuple(files),
+        keys=tuple(_keys(whole, sections)),
+    )
+
+
+def _keys(
+    whole: Mapping[str, Expression], sections: Mapping[str, Mapping[str, Expression]]
+) -> Iterator[tuple[str, str]]:
+    told = {f"{s}.{name}": value for s, keys in sections.items() for name, value in keys.items()}
+    for name, value in {**whole, **told}.items():
+        yield name, value if isinstance(value, str) else in_line(value)
+
+
+def _notes(job: Job, layout: Layout) -> Iterator[str]:
+    yield (
+        "learning rate, warm-up and checkpoint intervals are common values, and the data is c4 "
+        "from the Hub: change them freely"
+    )
+    if job.training.tokens is None:
+        yield (
+            "the job has no number of tokens: training.steps = "
+            f"{PLACEHOLDER_STEPS} is a placeholder"
+        )
+    yield (
+        "the loss is taken at once, as priced; ChunkedLossWrapper of torchtitan takes it in pieces "
+        "and needs less memory"
+    )
+    if layout.recompute == "full":
+        yield "recomputed layers run to their end; the plan ends them one product earlier"
+    if layout.pp > 1 and by_table(layout):
+        yield f"{layout.schedule} is told op by op in {CSV}, which has to lie beside the module"
+    if job.training.precision in {"fp8", "mxfp8", "nvfp4"}:
+        yield f"{job.training.precision} needs torchao; weights are kept and gathered in 16 bits"
+
+
+TORCHTITAN = Exporter(
+    runtime="torchtitan",
+    export=export_torchtitan,
+    writes=frozenset(
+        {
+            "tp",
+            "cp",
+            "pp",
+            "dp",
+            "ep",
+            "etp",  # which it takes from tp and ep
+            "vpp",
+            "micro_batch_size",
+            "sequence_parallel",
+            "zero_stage",
+            "schedule",
+            "recompute",
+            "recompute_modules",
+            "recompute_method",
+            "recompute_num_layers",
+            "dp_replicate",
+            "stages",
+            "offload.optimizer",
+            "offload.parameters",
+        }
+    ),
+    source_patterns=(
+        "torchtitan/config/configs.py",
+        "torchtitan/config/manager.py",
+        "torchtitan/trainer.py",
+    ),
+    recorded_flags=RECORDED,
+)

@@ -1,0 +1,86 @@
+"""Layouts and settings that torchtitan does not run, each with what to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.planner.runtimes.config import refuse_broken
+
+CAPACITY = (
+    "moe_capacity_factor",
+    "moe_pad_to_capacity",
+    "moe_token_drop_policy",
+    "moe_router_padding",
+)
+"""Its experts take all tokens that come. Source: torchtitan/models/common/moe.py."""
+PRECISIONS = ("bf16", "fp32", "fp8", "mxfp8", "nvfp4")
+
+
+def refuse(job: Job, layout: Layout) -> None:
+    """Check that torchtitan runs a layout.
+
+    Raises:
+        UnsupportedError: It does not run; the message says what to change.
+    """
+    refuse_broken((*TORCHTITAN.rules, *executed(TORCHTITAN)), job, layout)
+    for reason in (*_layout(job, layout), *_settings(job, layout)):
+        raise UnsupportedError(f"torchtitan: {reason}")
+
+
+def _layout(job: Job, layout: Layout) -> Iterator[str]:
+    """Source: torchtitan/trainer.py, models/common/decoder.py and distributed/fsdp.py."""
+    model, training = job.model, job.training
+    if model.moe is None and max(layout.ep, layout.etp) > 1:
+        yield f"ep and etp cut experts, and {model.name!r} has none; set both to 1"
+    if layout.pp == 1 and layout.vpp > 1:
+        yield "there are no virtual stages without a pipeline; set vpp to 1"
+    if layout.pp > 1 and layout.zero_stage > 1 and layout.dp * layout.cp > 1:
+        yield (
+            "under a pipeline weights stay gathered and gradients whole until the last micro "
+            f"batch, which is zero_stage 1, not {layout.zero_stage}: set it"
+        )
+    if model.attention_sinks and layout.cp > 1:
+        yield f"gpt_oss does not run with cp = {layout.cp}; set cp to 1"
+    pieces = layout.tp if layout.sequence_parallel else 1
+    pieces *= 2 * layout.cp if layout.cp > 1 else 1
+    tokens = layout.micro_batch_size * training.seq_length
+    if tokens % pieces:
+        yield f"the {tokens} tokens of a micro batch are no multiple of {pieces}, tp * 2 cp"
+    if training.seq_length > model.max_position_embeddings:
+        yield (
+            f"seq_length = {training.seq_length} is longer than the "
+            f"{model.max_position_embeddings} positions of {model.name}"
+        )
+
+
+def _settings(job: Job, layout: Layout) -> Iterator[str]:
+    options, precision = job.options, job.training.precision
+    if precision not in PRECISIONS:
+        yield f"precision {precision} has no key; plan for {' or '.join(PRECISIONS)}"
+    refused = {
+        "attention": options.attention == "unfused",
+        "dropout": options.dropout is True,
+        "cross_entropy": options.cross_entropy in ("fused", "unfused"),
+        "cuda_graph": options.cuda_graph == "partial",
+        "overlap_grad_reduce": options.overlap_grad_reduce is False,
+        "overlap_param_gather": options.overlap_param_gather is False,
+        "overlap_moe_a2a": options.overlap_moe_a2a is True,
+        "gradient_dtype": options.gradient_dtype == "bf16",
+        "fp8_param_gather": options.fp8_param_gather is not None,
+        "moment_dtype": options.moment_dtype not in (None, "fp32"),
+        "offload_activation_layers": bool(options.offload_activation_layers),
+        **{name: name in options.told() for name in CAPACITY},
+        "cp_comm_type": options.cp_comm_type not in (None, "all_gather"),
+    }
+    for name, told in refused.items():
+        if told:
+            yield f"{name}={getattr(options, name)} has no key; leave the option out"
+    if options.fp8_recipe == "tensorwise":
+        yield (
+            "fp8_recipe=tensorwise went with 2025's TOML; leave the option out for rowwise, or use "
+            "rowwise_with_gw_hp"
+        )

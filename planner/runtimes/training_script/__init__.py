@@ -1,0 +1,1 @@
+"""Training scripts of a user's own, which several runtimes run."""

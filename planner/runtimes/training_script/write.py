@@ -1,0 +1,104 @@
+"""What exports for a training script of the user's own have in common: rules, and what it is told.
+
+The script builds the model itself, so nothing here says its shape. Its arguments are those of
+`run_clm.py` of Hugging Face transformers (`examples/pytorch/language-modeling`, and
+`training_args.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.spec.tower import TowerSpec
+from trainplan.planner.runtimes.config import (
+    EntryPoint,
+    RequiredVariable,
+    UserVariable,
+    refuse_broken,
+)
+
+FOLDER = "TRAIN_FOLDER"
+SCRIPT = RequiredVariable(FOLDER, "the folder that holds your training script, train.py")
+ENTRY = EntryPoint(UserVariable(FOLDER), "train.py")
+IN_SCRIPT = (
+    "train.py packs, and gives position_ids that start anew with each sequence to a model with "
+    "flash attention (DataCollatorWithFlattening of transformers)"
+)
+"""Source: huggingface/transformers `data/data_collator.py`, DataCollatorWithFlattening."""
+PRECISIONS = ("bf16", "fp16", "tf32")
+CHECKPOINTING = "--gradient_checkpointing"
+
+
+def refuse(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]) -> None:
+    """Check that a runtime runs a layout; `written` holds options with the values it can be told.
+
+    Raises:
+        UnsupportedError: It does not run; the message says what to change.
+    """
+    traits = traits_of(job)
+    refuse_broken((*traits.rules, *executed(traits)), job, layout)
+    for reason in _reasons(job, layout, written):
+        raise UnsupportedError(f"{job.runtime}: {reason}")
+
+
+def _reasons(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]) -> Iterator[str]:
+    if job.training.precision not in PRECISIONS:
+        names = ", ".join(PRECISIONS)
+        yield f"{job.training.precision} is no precision of its configuration: use {names}"
+    for name, value in job.options.told().items():
+        if value not in written.get(name, ()):
+            yield f"{name}={value} has no key; leave the option out"
+    if layout.recompute == "selective":
+        yield "it recomputes whole layers or none: use recompute = full or none"
+    if job.training.global_batch_size % (layout.dp * layout.micro_batch_size):
+        yield (
+            f"dp * micro_batch_size = {layout.dp * layout.micro_batch_size} must divide the "
+            f"{job.training.global_batch_size} sequences of a step: change one"
+        )
+
+
+def accumulated(job: Job, layout: Layout) -> int:
+    """Micro batches of a replica in a step: `gradient_accumulation_steps`."""
+    return job.training.global_batch_size // (layout.dp * layout.micro_batch_size)
+
+
+def notes(job: Job, layout: Layout) -> Iterator[str]:
+    """What the script has to do by itself."""
+    yield (
+        f"train.py is yours: it builds {job.model.name}, and reads sequences of "
+        f"{job.training.seq_length} tokens"
+    )
+    if job.model.tower:
+        yield _tower_note(job.model.tower)
+    if job.training.precision == "tf32":
+        yield 'train.py calls torch.set_float32_matmul_precision("high"): no file says it'
+    if layout.recompute == "full" and not layout.offload.checkpoints:
+        yield f"{CHECKPOINTING} has to reach model.gradient_checkpointing_enable()"
+
+
+def _tower_note(tower: TowerSpec) -> str:
+    """What the script does about the tower, which models of transformers bring along."""
+    sees = (
+        f"the model brings {tower.called}: each sequence has {tower.samples_per_sequence} samples "
+        f"of {tower.patches_per_sample} patches"
+    )
+    frozen = {
+        "none": "all of it is trained",
+        "encoder": "train.py sets requires_grad to False for all of it but the projectors",
+        "all": "train.py sets requires_grad to False for all of it",
+    }
+    return f"{sees}; {frozen[tower.frozen]}"
+
+
+def flat(config: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
+    """Keys of a nested configuration, `zero_optimization.stage`, with their values as text."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{name}.")
+        else:
+            text = str(value)
+            yield f"{before}{name}", text.lower() if isinstance(value, bool) else text

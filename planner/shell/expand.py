@@ -1,0 +1,236 @@
+"""Words of the shell after expansion, as far as it goes without running anything.
+
+Source: GNU Bash manual 5.2, section 3.5; blanks always split, whatever IFS holds, and no file name
+is looked up.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Sequence
+
+from trainplan.planner.shell.arithmetic import evaluated
+from trainplan.planner.shell.lexer import Lexer
+from trainplan.planner.shell.source import ShellError, Source, where
+from trainplan.planner.shell.variables import (
+    Piece,
+    Value,
+    Variables,
+    clipped,
+    names_of,
+    text_of,
+)
+from trainplan.planner.shell.words import Part
+
+_PARAMETER = re.compile(
+    r"(?P<length>#(?=.))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<key>[^\]]*)\])?"
+    r"(?:(?P<does>:?[-=+?])(?P<operand>.*))?",
+    re.DOTALL,
+)
+_SLURM = re.compile(r"SLURM_\w+")
+_ARGUMENT = re.compile(r"\d+|[@*]")
+_ALWAYS_SET = re.compile(
+    r"HOSTNAME|HOME|PWD|OLDPWD|USER|UID|PATH|RANDOM|SECONDS|BASH\w*|LINENO|SHELL|[0?$!-]"
+)
+_DEPTH_LIMIT = 40
+_BLANKS = re.compile(r"[ \t\n]+")
+_NAME = re.compile(r"\b[A-Za-z_]\w*")
+
+
+class Expander:
+    """Expands words with the variables as they are now."""
+
+    def __init__(self, variables: Variables, *, under_slurm: bool) -> None:
+        self.variables = variables
+        self.under_slurm = under_slurm
+        """The script is for sbatch: its variables are set, to what we do not know."""
+        self.depth = 0
+
+    def fields(self, parts: Sequence[Part], *, asked: bool = False) -> list[Value]:
+        """Words that one word becomes. `asked`: a condition asks, so what nobody set is empty."""
+        done: list[Value] = []
+        now: list[Piece] | None = None
+        for part in parts:
+            if part.kind == "text":
+                now = now or []
+                now.append(Piece(part.text, part.line))
+                continue
+            for at, value in enumerate(self._values(part, asked=asked)):
+                if at and now is not None:
+                    done.append(tuple(now))
+                    now = None
+                if part.quoted:
+                    now = now or []
+                    now.extend(value)
+                else:
+                    now = _split(value, done, now)
+        return done if now is None else [*done, tuple(now)]
+
+    def joined(self, parts: Sequence[Part], *, asked: bool = False) -> Value:
+        """One value, unsplit, as on the right of an assignment."""
+        pieces: list[Piece] = []
+        for part in parts:
+            if part.kind == "text":
+                pieces.append(Piece(part.text, part.line))
+                continue
+            for at, value in enumerate(self._values(part, asked=asked)):
+                loose = [piece._replace(whole=False) for piece in value]
+                pieces += [Piece(" ", part.line), *loose] if at else loose
+        return tuple(pieces)
+
+    def pattern(self, parts: Sequence[Part]) -> Value:
+        """A pattern of a condition, in which what stands between quotes is no pattern."""
+        return tuple(
+            piece._replace(text=glob.escape(piece.text)) if part.quoted else piece
+            for part in parts
+            for piece in self.joined((part,), asked=True)
+        )
+
+    def number(
+        self, body: str, line: int | None, *, asked: bool = False
+    ) -> tuple[int | None, tuple[str, ...]]:
+        """Value of an arithmetic expression; null: what it depends on is known only in a run."""
+        value = self._inner(body, line, quoted=True, asked=asked)
+        unknown = list(names_of(value))
+
+        def of(match: re.Match[str]) -> str:
+            held = self._held(match[0], None)
+            if held is None and asked and not self._always(match[0]):
+                return "0"
+            names = (match[0],) if not held else names_of(held[0])
+            unknown.extend(names)
+            return "0" if names or not held else f"({text_of(held[0])})"
+
+        known = _NAME.sub(of, "".join(piece.text for piece in value if not piece.names))
+        result = None if unknown else evaluated(known)
+        if result is None and not unknown:
+            unknown = [f"$(({clipped(body)}))"]
+        return result, tuple(dict.fromkeys(unknown))
+
+    def _inner(self, text: str, line: int | None, *, quoted: bool, asked: bool) -> Value:
+        """What stands inside an expansion."""
+        self.depth += 1
+        if self.depth > _DEPTH_LIMIT:
+            place = where(self.variables.file, line)
+            raise ShellError(
+                f"{place}: expansions nest deeper than {_DEPTH_LIMIT}: write the value"
+            )
+        source = Source(text, self.variables.file, (0,), (line,))
+        try:
+            return tuple(
+                piece._replace(whole=part.quoted)
+                for part in Lexer(source).operand(quoted=quoted)
+                for piece in self.joined((part,), asked=asked)
+            )
+        finally:
+            self.depth -= 1
+
+    def _values(self, part: Part, *, asked: bool) -> list[Value]:
+        """What an expansion gives: one value, or those of an array."""
+        if part.kind == "parameter":
+            values = self._parameter(part, asked=asked)
+        elif part.kind == "arithmetic":
+            number, unknown = self.number(part.text, part.line, asked=asked)
+            text = part.written if number is None else str(number)
+            values = [(Piece(text, part.line, unknown),)]
+        else:
+            values = [_unknown(part, clipped(part.written))]
+        self.variables.charge_values(values, part.line)
+        return values
+
+    def _parameter(self, part: Part, *, asked: bool) -> list[Value]:
+        match = _PARAMETER.fullmatch(part.text)
+        if not match:
+            return [_unknown(part, clipped(part.written))]
+        name, does = match["name"], match["does"]
+        held = self._held(name, match["key"])
+        if match["length"]:
+            return [_length(match, part, held)]
+        if does:
+            return self._with_default(match, part, held, asked=asked)
+        if held is None:
+            empty = asked and not _ARGUMENT.fullmatch(name) and not self._always(name)
+            return [() if empty else _unknown(part, name)]
+        if part.quoted and (match["key"] == "*" or name == "*"):
+            gap = Piece(" ", part.line)
+            return [tuple(p for at, v in enumerate(held) for p in ((gap, *v) if at else v))]
+        return held
+
+    def _with_default(
+        self, match: re.Match[str], part: Part, held: list[Value] | None, *, asked: bool
+    ) -> list[Value]:
+        """`${NAME:-...}` and its kin."""
+        name, does = match["name"], match["does"]
+        empty = held is None or (does[0] == ":" and not any(text_of(value) for value in held))
+        if held is None and self._always(name):
+            return [_unknown(part, name)]
+        if does[-1] == "+":
+            held = None if not empty else [()]
+        elif does[-1] == "?" and empty:
+            return [_unknown(part, name)]
+        elif empty:
+            held = None
+        if held is not None:
+            return held
+        value = self._inner(match["operand"], part.line, quoted=part.quoted, asked=asked)
+        if does[-1] == "=" and match["key"] is None and name.isidentifier():
+            self.variables.assign(name, value, part.line)
+        return [value]
+
+    def _held(self, name: str, key: str | None) -> list[Value] | None:
+        """Values of a parameter; null: nobody set it, or only a run would tell."""
+        if not name.isidentifier():
+            return self._argument(name)
+        held = self.variables.held.get(name)
+        if not isinstance(held, dict):
+            return None if held is None or key not in (None, "0", "@", "*") else [held]
+        if key in ("@", "*"):
+            return list(held.values())
+        at_key = text_of(self._inner(key or "0", None, quoted=True, asked=False)).strip("\"'")
+        return [held[at_key]] if at_key in held else None
+
+    def _argument(self, name: str) -> list[Value] | None:
+        """`$@`, `$#`, `$1`."""
+        arguments = self.variables.positional
+        if name == "#":
+            return [(Piece(str(len(arguments or ())), None),)]
+        if arguments is None or not (name in "@*" or name.isdecimal()):
+            return None
+        at = int(name[:9]) - 1 if name.isdecimal() else 0
+        if name.isdecimal():
+            return arguments[at : at + 1] or None if at >= 0 else None
+        return list(arguments)
+
+    def _always(self, name: str) -> bool:
+        slurm = self.under_slurm and _SLURM.fullmatch(name)
+        return bool(slurm or _ALWAYS_SET.fullmatch(name))
+
+
+def _length(match: re.Match[str], part: Part, held: list[Value] | None) -> Value:
+    """`${#NAME}`, `${#NAME[@]}`."""
+    if held is None or match["does"] or (len(held) == 1 and names_of(held[0])):
+        return _unknown(part, clipped(part.written))
+    many = match["key"] in ("@", "*") or match["name"] in "@*"
+    return (Piece(str(len(held) if many else len(text_of(held[0]))), part.line),)
+
+
+def _unknown(part: Part, name: str) -> Value:
+    return (Piece(part.written, part.line, (name,)),)
+
+
+def _split(value: Value, done: list[Value], now: list[Piece] | None) -> list[Piece] | None:
+    """Cut at blanks what stood unquoted; what is left goes on."""
+    for piece in value:
+        if piece.names or piece.whole:
+            now = now or []
+            now.append(piece)
+            continue
+        for at, chunk in enumerate(_BLANKS.split(piece.text)):
+            if at and now is not None:
+                done.append(tuple(now))
+                now = None
+            if chunk:
+                now = now or []
+                now.append(Piece(chunk, piece.line))
+    return now

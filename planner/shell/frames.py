@@ -1,0 +1,170 @@
+"""What is open in a script, whether it is taken, and what a list of commands has come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trainplan.planner.shell.commands import Commands
+from trainplan.planner.shell.conditions import Verdict, both, either, negated
+from trainplan.planner.shell.launch import Problem, Word
+from trainplan.planner.shell.lexer import Token
+from trainplan.planner.shell.source import ShellError, where
+from trainplan.planner.shell.variables import Array, Value
+
+_DEPTH_LIMIT = 200
+SPELLED = {"call": "function", "subshell": "(", "group": "{", "function": "{", "gated": "&&"}
+
+
+@dataclass(slots=True)
+class Frame:
+    """Something opened and not yet closed."""
+
+    kind: str
+    """`if`, `loop`, `case`, `group`, `subshell`, `function`, `call`; `gated`: one command behind
+    `&&` or `||`."""
+    line: int | None
+    outer: Verdict
+    """Is the whole taken?"""
+    saved: tuple[Verdict, str, bool]
+    """Status, connection and negation of the list that it stands in."""
+    mode: Verdict = True
+    """Is what is read now taken?"""
+    taken: Verdict = False
+    """Was a branch up to now taken?"""
+    condition: bool = False
+    """A condition is read, or the pattern of a case is due."""
+    journal: bool = False
+    left: bool = False
+    """The branch ends the script."""
+    outcomes: list[dict[str, Value | Array | None]] = field(default_factory=list)
+    doubt: Problem | None = None
+    word: str = ""
+    """`until`; the variable of a loop; the name of a function."""
+    subject: Value = ()
+    start: int = 0
+    back: tuple[Sequence[Token], int, int] = ((), 0, 0)
+    """Of a call, where to go on."""
+    arguments: list[Value] | None = None
+    outside: tuple[Word, ...] = ()
+
+
+class Frames:
+    """Frames around the command that is read, the innermost last."""
+
+    def __init__(self, commands: Commands) -> None:
+        self.commands, self.variables = commands, commands.variables
+        self.frames = [Frame("call", None, outer=True, saved=(True, "", False))]
+        self.status: Verdict = True
+        """Of the list of commands so far."""
+        self.connection = ""
+        """`&&` or `||` before the next command."""
+        self.negate = False
+
+    def gated(self, line: int | None) -> Verdict:
+        """Is the command that begins taken?"""
+        reached = self.status if self.connection == "&&" else negated(self.status)
+        reached = reached if self.connection else True
+        mode = both(self.frames[-1].mode, reached)
+        if reached is None and mode is None:
+            self.gate(line, self.doubt("list of commands", line))
+        return mode
+
+    def gate(self, line: int | None, doubt: Problem) -> None:
+        """What begins may not be taken."""
+        mode = both(self.frames[-1].mode, None)
+        saved = self.status, self.connection, self.negate
+        self.push(
+            Frame("gated", line, outer=mode, saved=saved, mode=mode, doubt=doubt, journal=True)
+        )
+        self.variables.journals.append({})
+        self.status, self.connection = True, ""
+
+    def finish(self, *, status: Verdict) -> None:
+        """A command has ended."""
+        status = negated(status) if self.negate else status
+        self.negate = False
+        if self.frames[-1].kind == "gated":
+            frame = self.frames.pop()
+            self.end_branch(frame)
+            self.merge(frame)
+            self.status, self.connection, _ = frame.saved
+        if self.connection:
+            status = (both if self.connection == "&&" else either)(self.status, status)
+        self.status = status
+
+    def push(self, frame: Frame) -> None:
+        """Something opens."""
+        self.frames.append(frame)
+        if len(self.frames) > _DEPTH_LIMIT:
+            place = where(self.variables.file, frame.line)
+            raise ShellError(
+                f"{place}: commands nest deeper than {_DEPTH_LIMIT}: write the launch alone"
+            )
+        self.doubts()
+
+    def open(self, kind: str, line: int | None) -> Frame:
+        """A compound command begins."""
+        mode = self.gated(line)
+        saved = self.status, self.connection, self.negate
+        frame = Frame(kind, line, outer=mode, saved=saved, mode=mode)
+        self.push(frame)
+        self.status, self.connection, self.negate = True, "", False
+        return frame
+
+    def close(self, *, status: Verdict = True) -> None:
+        """The innermost compound command ends."""
+        frame = self.frames.pop()
+        self.doubts()
+        self.status, self.connection, self.negate = frame.saved
+        self.finish(status=status)
+
+    def closing(self, token: Token, *kinds: str) -> Frame:
+        """The innermost frame, which a token ends or goes on with."""
+        if self.frames[-1].kind not in kinds:
+            place = where(self.variables.file, token.line)
+            raise ShellError(
+                f"{place}: `{token.text}` closes nothing that is open: check what is above"
+            )
+        return self.frames[-1]
+
+    def doubts(self) -> None:
+        """Tell what it depends on whether the next command runs."""
+        self.commands.doubts = tuple(frame.doubt for frame in self.frames if frame.doubt)
+        call = max(at for at, frame in enumerate(self.frames) if frame.kind == "call")
+        self.commands.certain = not any(frame.doubt for frame in self.frames[call:])
+
+    def doubt(self, what: str, line: int | None) -> Problem:
+        """Why a launch in it may not run."""
+        asks = dict.fromkeys(self.commands.asks)
+        says = f"stands in this {what}, and only a run would tell whether it is taken"
+        says += f": give --set {' --set '.join(f'{name}=VALUE' for name in asks)}" if asks else ""
+        return Problem("branch_unread", "unread", says, self.commands.place(line))
+
+    def branch(self, frame: Frame, line: int | None, *, verdict: Verdict) -> None:
+        """A branch begins."""
+        reached = both(negated(frame.taken), verdict)
+        frame.taken = either(frame.taken, verdict)
+        frame.mode = both(frame.outer, reached)
+        frame.condition = False
+        if reached is None and frame.mode is None:
+            frame.journal = True
+            frame.doubt = self.doubt(SPELLED.get(frame.kind, frame.kind), line)
+            self.variables.journals.append({})
+            self.doubts()
+        self.connection, self.negate = "", False
+
+    def end_branch(self, frame: Frame) -> None:
+        """A branch ends: what it did is undone if it may not be taken."""
+        if frame.journal:
+            outcome = self.variables.undo()
+            frame.outcomes += () if frame.left else (outcome,)
+        frame.journal = frame.left = False
+        frame.doubt = None
+        self.doubts()
+
+    def merge(self, frame: Frame) -> None:
+        """All branches have ended."""
+        if frame.outcomes:
+            outcomes = [*frame.outcomes, *(({},) if frame.taken is not True else ())]
+            self.variables.merge(outcomes, frame.line, SPELLED.get(frame.kind, frame.kind))

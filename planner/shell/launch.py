@@ -1,0 +1,81 @@
+"""A training command as it was written: words, their places, and what is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["illegal", "ignored", "unread", "unmodelled"]
+"""The runtime stops; it takes no notice; we cannot know without running the script; we can read it,
+but the cost model has no such thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands."""
+
+    file: str | None
+    """As the user named it; null: the command line itself."""
+    line: int | None
+    """From 1; null where lines mean nothing."""
+
+
+COMMAND_LINE = Place(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word of a command after expansion, as far as it goes without running anything."""
+
+    text: str
+    place: Place
+    unresolved: tuple[str, ...] = ()
+    """Variables and constructs that it depends on and that only a run would tell, as written:
+    `$(hostname)`, `NODE_RANK`. Where there are some, `text` holds them unexpanded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, ignored or unread."""
+
+    cause: str
+    """A name that stays: `tp_divides_heads`; of a layout's rule, the name of that rule."""
+    verdict: Verdict
+    says: str
+    """What, and what to do: one sentence."""
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One training command: what every rank runs, and on how many of them."""
+
+    starter: str
+    """`torchrun`, `srun`, `deepspeed`, `accelerate`, `mpirun` or `python`."""
+    program: Word
+    """A file, or a module where `is_module`."""
+    is_module: bool
+    arguments: tuple[Word, ...]
+    """Of the program."""
+    environment: Mapping[str, Word]
+    """Variables that the script exports or sets before the command."""
+    nodes: Word | None = None
+    """Null: not stated; torchrun and python then take 1."""
+    gpus_per_node: Word | None = None
+    """Ranks on each node; null: not stated; torchrun and python then take 1, others all GPUs."""
+    ranks: Word | None = None
+    """All ranks, of starters that count them so: `mpirun -np`, `srun -n`, `--num_processes` of
+    Accelerate."""
+    starter_arguments: tuple[Word, ...] = ()
+    """Other words for the starter, such as `--config_file x.yaml` of Accelerate."""
+    problems: tuple[Problem, ...] = ()
+    """Of the script itself: what was not taken or not read, and where."""
+
+
+def number(word: Word | None) -> int | None:
+    """A count that is known."""
+    if word is None or word.unresolved or not re.fullmatch(r"\d{1,9}", word.text, re.ASCII):
+        return None
+    return int(word.text)

@@ -1,0 +1,262 @@
+"""Which commands start training, and on how many ranks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import dropwhile, islice, pairwise, takewhile
+
+from trainplan.planner.shell.launch import Launch, Problem, Word, number
+from trainplan.planner.shell.options import (
+    ACCELERATE,
+    DEEPSPEED,
+    PYTHON,
+    TORCHRUN,
+    Split,
+    names,
+    split,
+)
+from trainplan.planner.shell.slurm import Allocation, allocation_of, disagreements
+
+_PYTHON = re.compile(r"python[\d.]*")
+_SHELL = re.compile(r"(ba|z|da|k)?sh")
+_RUNS_TEXT = re.compile(r"-[a-z]*c")
+_MPI = ("mpirun", "mpiexec", "orterun")
+_REMOTE = ("ssh", "pdsh", "clush", "ds_ssh", "sbatch")
+_WRAPPERS = names(
+    "srun env nohup exec sudo numactl time timeout stdbuf nice ionice taskset setsid command "
+    "nsys ncu rocprof rocprofv3 strace singularity apptainer docker podman shifter enroot uv "
+    "poetry pixi conda mamba micromamba hatch xvfb-run unbuffer builtin"
+).union(_MPI, _REMOTE)
+_MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "torch.distributed.torchrun": "torchrun",
+    "deepspeed": "deepspeed",
+    "deepspeed.launcher.runner": "deepspeed",
+    "accelerate.commands.launch": "accelerate",
+}
+_OPTIONS = {
+    "torchrun": TORCHRUN,
+    "deepspeed": DEEPSPEED,
+    "accelerate": ACCELERATE,
+    "python": PYTHON,
+}
+_VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_NO_TRAINING = names("pip venv ensurepip json.tool http.server pytest py_compile")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command as far as it matters: what starts it, and what that is given."""
+
+    starter: str | None
+    """Null: it starts no training."""
+    rest: tuple[Word, ...] = ()
+    """Behind the starter's name; of a shell, the text that it runs."""
+    outer: tuple[Word, ...] = ()
+    """Before it: srun and others, with their options."""
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What stands around a command."""
+
+    environment: Mapping[str, Word]
+    job: Allocation
+    """Of Slurm."""
+    outer: tuple[Word, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def basename(word: Word) -> str:
+    """The last part of a path."""
+    return word.text.rpartition("/")[2]
+
+
+def command_of(words: Sequence[Word]) -> Command:
+    """What a command starts; `shell` of one that runs text, `script` of one that runs a file."""
+    head = basename(words[0])
+    unknown = bool(words[0].unresolved) and not _named(words, 0)
+    problems: tuple[Problem, ...] = ()
+    for at, word in enumerate(words):
+        named = _named(words, at)
+        if named and not (at and words[at - 1].text == "-w"):
+            if unknown:
+                says = f"what {words[0].text} does to the command behind it is known only in a run"
+                problems = (Problem("starter_unread", "unread", says, words[0].place),)
+            name, skipped = named
+            return Command(name, tuple(words[at + skipped :]), tuple(words[:at]), problems)
+        if at and head in _REMOTE and (" " in word.text or "=" in word.text):
+            text = replace(word, text=word.text.removeprefix("--wrap="))
+            if " " in text.text.strip():
+                return Command("shell", (text,), tuple(words[:at]))
+        if not at and not unknown and head not in _WRAPPERS:
+            break
+    script = next((w for w in words if w.text.endswith((".sh", ".sbatch", ".slurm"))), None)
+    return Command("script", (script,)) if script else Command(None)
+
+
+def _named(words: Sequence[Word], at: int) -> tuple[str, int] | None:
+    """Starter that a word names, and how many words name it."""
+    name = basename(words[at])
+    after = [word.text for word in words[at + 1 : at + 4]]
+    if name in ("torchrun", "deepspeed"):
+        return name, 1
+    if name == "accelerate" and after[:1] == ["launch"]:
+        return name, 2
+    if _SHELL.fullmatch(name):
+        runs = next((n for n, text in enumerate(after) if _RUNS_TEXT.fullmatch(text)), None)
+        return None if runs is None or runs + 1 >= len(after) else ("shell", runs + 2)
+    return ("python", 1) if _PYTHON.fullmatch(name) else None
+
+
+def launch_of(command: Command, around: Surroundings) -> Launch | None:
+    """The launch that a command is; null: it is none."""
+    name, rest = command.starter, command.rest
+    if name == "python":
+        name, rest = _behind_python(rest)
+    if name not in _OPTIONS:
+        return None
+    parts = split(rest, _OPTIONS[name])
+    is_module, program = parts.is_module, parts.program
+    if name == "python" and rest and (found := _module(rest)):
+        program, arguments = found
+        is_module = True
+        parts = replace(parts, arguments=arguments)
+    if program is None or (
+        name == "python" and (_aside(program, is_module=is_module) or "c" in parts.given)
+    ):
+        return None
+    outer = (*around.outer, *command.outer)
+    environment = dict(around.environment)
+    for word in outer:
+        if _VARIABLE.fullmatch(word.text):
+            key, _, value = word.text.partition("=")
+            environment[key] = replace(word, text=value)
+    launch = Launch(
+        starter=name,
+        program=program,
+        is_module=is_module,
+        arguments=parts.arguments,
+        environment=environment,
+        starter_arguments=() if name == "python" else parts.others,
+        problems=(*around.problems, *command.problems, *parts.problems),
+    )
+    return _counted(launch, parts, outer, around.job)
+
+
+def _behind_python(rest: tuple[Word, ...]) -> tuple[str, tuple[Word, ...]]:
+    """Python may run a starter as a module, or as a file."""
+    if found := _module(rest):
+        module, arguments = found
+        if module.text in _MODULES:
+            return _MODULES[module.text], arguments
+        if module.text == "accelerate.commands.accelerate_cli":
+            return "accelerate", arguments[1:]
+        return "python", rest
+    program = split(rest, PYTHON).program
+    at = rest.index(program) if program else 0
+    if program and (named := _named(rest, at)) and named[0] != "python":
+        return named[0], rest[at + named[1] :]
+    if program and re.search(r"which torchrun\b", program.text):
+        return "torchrun", rest[at + 1 :]
+    return "python", rest
+
+
+def _module(rest: Sequence[Word]) -> tuple[Word, tuple[Word, ...]] | None:
+    """`-m MODULE`, before any program."""
+    for at, word in enumerate(rest[:-1]):
+        if word.text == "-m":
+            return rest[at + 1], tuple(rest[at + 2 :])
+        if word.text[:1] != "-" and not (at and rest[at - 1].text in ("-W", "-X")):
+            return None
+    return None
+
+
+def _aside(program: Word, *, is_module: bool) -> bool:
+    """Is it a tool rather than training?"""
+    return program.text in _NO_TRAINING if is_module else basename(program) in ("setup.py", "-")
+
+
+def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocation) -> Launch:
+    """Nodes and ranks, as the starter counts them."""
+    given = parts.given
+    heads = [basename(word) for word in outer]
+    by_srun = "srun" in heads
+    asked = allocation_of(_options(outer, ("srun",))).over(job) if by_srun else job
+    if launch.starter == "torchrun":
+        nodes, ranks = _count(given, "nnodes"), _count(given, "nproc_per_node")
+        wrong = disagreements(asked, nodes, ranks, by_srun=by_srun)
+        return replace(
+            launch, nodes=nodes, gpus_per_node=ranks, problems=(*launch.problems, *wrong)
+        )
+    if launch.starter == "deepspeed":
+        nodes, slots = _included(given.get("include"))
+        nodes = _count(given, "num_nodes") or nodes
+        gpus = _count(given, "num_gpus") or _count(given, "num_accelerators") or slots
+        return replace(launch, nodes=nodes, gpus_per_node=gpus)
+    if launch.starter == "accelerate":
+        nodes, total = _count(given, "num_machines"), _count(given, "num_processes")
+        return replace(launch, nodes=nodes, gpus_per_node=_share(total, nodes), ranks=total)
+    if by_srun:
+        return replace(
+            launch,
+            starter="srun",
+            nodes=asked.nodes,
+            gpus_per_node=asked.per_node,
+            ranks=asked.tasks,
+        )
+    return _by_mpi(launch, _options(outer, _MPI)) if set(_MPI).intersection(heads) else launch
+
+
+def _options(outer: Sequence[Word], names: Sequence[str]) -> list[Word]:
+    """Options of one of the programs that stand before a starter."""
+    behind = dropwhile(lambda word: basename(word) not in names, outer)
+    return list(takewhile(lambda word: basename(word) not in _WRAPPERS, islice(behind, 1, None)))
+
+
+def _count(given: Mapping[str, Word], name: str) -> Word | None:
+    """A count as given; what is no number is known only in a run."""
+    word = given.get(name)
+    if word is None or word.unresolved or number(word) is not None:
+        return word
+    return replace(word, unresolved=(f"--{name} {word.text}",))
+
+
+def _share(total: Word | None, nodes: Word | None) -> Word | None:
+    """Ranks of a node."""
+    ranks, on = number(total), number(nodes) if nodes else 1
+    if not total or not ranks or not on or ranks % on:
+        return None
+    return replace(total, text=str(ranks // on))
+
+
+def _included(include: Word | None) -> tuple[Word | None, Word | None]:
+    """Nodes and GPUs of `--include host:0,1@other:0,1`."""
+    if include is None or include.unresolved:
+        return include, include
+    hosts = include.text.split("@")
+    slots = {len(host.partition(":")[2].split(",")) for host in hosts if ":" in host}
+    gpus = replace(include, text=str(slots.pop())) if len(slots) == 1 else None
+    return replace(include, text=str(len(hosts))), gpus
+
+
+def _by_mpi(launch: Launch, options: Sequence[Word]) -> Launch:
+    """`-np 32 -npernode 8`, `--map-by ppr:8:node`."""
+    total = per_node = None
+    for word, after in pairwise(options):
+        name = word.text.lstrip("-")
+        if name in ("np", "n", "c"):
+            total = after
+        elif name in ("npernode", "N", "ppn"):
+            per_node = after
+        elif name == "map-by" and (ppr := re.match(r"ppr:(\d+):node", after.text)):
+            per_node = replace(after, text=ppr[1])
+    ranks, on_each = number(total), number(per_node)
+    nodes = None
+    if total and ranks and on_each and ranks % on_each == 0:
+        nodes = replace(total, text=str(ranks // on_each))
+    return replace(launch, starter="mpirun", nodes=nodes, gpus_per_node=per_node, ranks=total)

@@ -1,0 +1,210 @@
+"""What the variables of a script hold, piece by piece with the lines where the pieces stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from trainplan.planner.shell.launch import COMMAND_LINE, Place, Problem, Word
+from trainplan.planner.shell.source import ShellError, where
+
+
+class Piece(NamedTuple):
+    """Text of one line, or one thing that only a run would tell."""
+
+    text: str
+    line: int | None
+    """Null: it comes from the settings."""
+    names: tuple[str, ...] = ()
+    """What only a run would tell; where there are some, `text` is as written."""
+    whole: bool = False
+    """Quoted inside an unquoted expansion: blanks do not split it."""
+
+
+Value = tuple[Piece, ...]
+Array = dict[str, Value]
+"""By index or key, in order; never changed in place while a journal is kept."""
+
+_WORK_LIMIT = 12_000_000
+_PIECE = 16
+"""Work of a piece beside its characters."""
+_NAMED_AT_MOST = 60
+
+
+def text_of(value: Value) -> str:
+    """Its whole text."""
+    return "".join(piece.text for piece in value)
+
+
+def names_of(value: Value) -> tuple[str, ...]:
+    """What it depends on and only a run would tell."""
+    return tuple(dict.fromkeys(name for piece in value for name in piece.names))
+
+
+def word_of(value: Value, file: str | None, line: int | None) -> Word:
+    """A word with the place where its text begins."""
+    line = next((piece.line for piece in value if piece.text), line)
+    place = COMMAND_LINE if line is None else Place(file, line)
+    return Word(text_of(value), place, names_of(value))
+
+
+def clipped(written: str) -> str:
+    """A construct, short enough for a message."""
+    written = " ".join(written.split())
+    return written if len(written) <= _NAMED_AT_MOST else written[: _NAMED_AT_MOST - 3] + "..."
+
+
+class Variables:
+    """All variables; what is assigned in a branch that may not be taken can be undone."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        file: str | None,
+        beneath: Mapping[str, Value] | None = None,
+    ) -> None:
+        self.file = file
+        self.settings: dict[str, Value] = {k: (Piece(v, None),) for k, v in settings.items()}
+        self.held: dict[str, Value | Array] = {**(beneath or {}), **self.settings}
+        numbered = (str(at) for at in range(1, len(settings) + 1))
+        given = [self.settings[at] for at in numbered if at in self.settings]
+        self.positional: list[Value] | None = given or None
+        """Arguments of the script or of the function that is called; null: not known."""
+        self.exported: set[str] = {name for name in self.settings if name.isidentifier()}
+        self.unread: dict[str, Problem] = {}
+        """Why a variable is known only in a run."""
+        self.journals: list[dict[str, Value | Array | None]] = []
+        self.work = 0
+
+    def charge(self, amount: int, line: int | None) -> None:
+        """Count characters and pieces that were made."""
+        self.work += amount
+        if self.work > _WORK_LIMIT:
+            raise ShellError(
+                f"{where(self.file, line)}: what the variables hold grows beyond all bounds: "
+                "write the launch without them"
+            )
+
+    def charge_values(self, values: Iterable[Value], line: int | None) -> None:
+        """Count what was made."""
+        self.charge(sum(len(piece.text) + _PIECE for value in values for piece in value), line)
+
+    def put(self, name: str, held: Value | Array | None) -> None:
+        """Replace what a variable holds; null: it is unset."""
+        if self.journals:
+            self.journals[-1].setdefault(name, self.held.get(name))
+        if held is None:
+            self.held.pop(name, None)
+        else:
+            self.held[name] = held
+
+    def assign(self, name: str, value: Value, line: int | None, *, append: bool = False) -> None:
+        """`NAME=value`, `NAME+=value`; a setting stands for what only a run would tell."""
+        key, name = _subscript(name)
+        value = self._named(name, value, line)
+        old = self.held.get(name)
+        if key is not None or (append and isinstance(old, dict)):
+            self.extend(name, [(key or "0", value)], line, append=True)
+            return
+        if append and not isinstance(old, dict) and old:
+            self.charge(_PIECE * len(old), line)
+            value = old + value
+        self.charge_values((value,), line)
+        self.put(name, value)
+
+    def extend(
+        self,
+        name: str,
+        elements: Iterable[tuple[str | None, Value]],
+        line: int | None,
+        *,
+        append: bool,
+    ) -> None:
+        """`NAME=(...)`, `NAME+=(...)`."""
+        old = self.held.get(name) if append else None
+        array: Array = old if isinstance(old, dict) else {"0": old} if old else {}
+        if self.journals:
+            self.charge(len(array), line)
+            array = dict(array)
+        for key, value in elements:
+            array[str(len(array)) if key is None else key] = self._named(name, value, line)
+            self.charge_values((value,), line)
+        self.put(name, array)
+
+    def forget(self, name: str, problem: Problem) -> None:
+        """Only a run would tell what it holds."""
+        self.unread[name] = problem
+        line = problem.place.line if problem.place else None
+        value = (Piece(f"${name}", line, (name,)),)
+        self.put(name, self.settings.get(name, value))
+
+    def _named(self, name: str, value: Value, line: int | None) -> Value:
+        """Constructs that cannot be set go under the name of the variable that can."""
+        written = [n for n in names_of(value) if n[0] in "$`<>"]
+        if names_of(value) and name in self.settings:
+            return self.settings[name]
+        if not written:
+            return value
+        self.unread[name] = Problem(
+            "shell_unread",
+            "unread",
+            f"{name} takes {' and '.join(written)}, which only a run would tell: "
+            f"give --set {name}=VALUE",
+            Place(self.file, line) if line is not None else COMMAND_LINE,
+        )
+        return tuple(
+            piece._replace(
+                names=tuple(dict.fromkeys(name if n in written else n for n in piece.names))
+            )
+            for piece in value
+        )
+
+    def merge(
+        self, outcomes: list[dict[str, Value | Array | None]], line: int | None, kind: str
+    ) -> None:
+        """After branches of which only a run would tell which one is taken.
+
+        Of each, what it changed; an empty one stands for none taken.
+        """
+        for name in dict.fromkeys(name for outcome in outcomes for name in outcome):
+            old = self.held.get(name)
+            ends = [outcome.get(name, old) for outcome in outcomes]
+            place = Place(self.file, line) if line is not None else COMMAND_LINE
+            if all(_flat(end) == _flat(ends[0]) for end in ends):
+                self.put(name, ends[0])
+            elif old is not None and all(
+                _flat(end)[: len(_flat(old))] == _flat(old) for end in ends
+            ):
+                says = f"what this {kind} adds to {name} depends on a run and was left out"
+                says += f": give --set {name}=VALUE, or what the {kind} asks for"
+                self.unread[f"+{name}"] = Problem("branch_unread", "unread", says, place)
+            else:
+                says = f"this {kind} sets {name}, and only a run would tell how"
+                says += f": give --set {name}=VALUE, or what the {kind} asks for"
+                self.forget(name, Problem("branch_unread", "unread", says, place))
+
+    def undo(self) -> dict[str, Value | Array | None]:
+        """Take back what the last journal saw; what had been changed to what."""
+        journal = self.journals.pop()
+        changed = {name: self.held.get(name) for name in journal}
+        for name, old in journal.items():
+            if old is None:
+                self.held.pop(name, None)
+            else:
+                self.held[name] = old
+        return changed
+
+
+def _flat(held: Value | Array | None) -> str | list[str]:
+    """For comparing."""
+    if held is None:
+        return ""
+    return [text_of(value) for value in held.values()] if isinstance(held, dict) else text_of(held)
+
+
+def _subscript(name: str) -> tuple[str | None, str]:
+    """`NAME[key]` in two."""
+    if name.endswith("]"):
+        name, _, key = name[:-1].partition("[")
+        return key.strip("\"'"), name
+    return None, name

@@ -1,0 +1,199 @@
+"""Launches of Accelerate as people write them: what is read, from where, and what is wrong."""
+
+import json
+
+import pytest
+import yaml
+
+from tests.training_scripts import launch, word
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes.accelerate.read import ACCELERATE
+from trainplan.planner.shell import Launch
+
+BASE = {
+    "compute_environment": "LOCAL_MACHINE",
+    "distributed_type": "FSDP",
+    "mixed_precision": "bf16",
+    "num_machines": 1,
+    "num_processes": 8,
+    "fsdp_config": {"fsdp_version": 2, "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP"},
+}
+FILE = Launch("file", word("a.yaml"), is_module=False, arguments=(), environment={})
+
+
+def read(config=None, of=FILE, *, cluster=None, model="llama3.1-8b", batch=64, **changes):
+    text = config if isinstance(config, str) else yaml.safe_dump({**BASE, **changes})
+    asked = Asked(
+        cluster=parse_cluster(cluster) if cluster else None,
+        model=preset(model) if model else None,
+        seq_length=2048,
+        global_batch_size=batch,
+        text_of={"a.yaml": text}.get,
+    )
+    return ACCELERATE.read(of, asked)
+
+
+def fsdp(**changes):
+    return {"fsdp_config": {**BASE["fsdp_config"], **changes}}
+
+
+def parallel(**sizes):
+    return {"parallelism_config": {f"parallelism_config_{k}": v for k, v in sizes.items()}}
+
+
+def causes(reading):
+    return {problem.cause: problem.verdict for problem in reading.problems}
+
+
+def test_a_yaml_alone_is_a_job_and_a_layout():
+    reading = read()
+    assert reading.problems == ()
+    assert (reading.layout.dp, reading.layout.zero_stage) == (8, 3)
+    assert reading.job.cluster.num_gpus == 8
+    fields = {field.name: field for field in reading.fields}
+    assert (
+        fields["training.precision"].place.line
+        == yaml.safe_dump(BASE).split("\n").index("mixed_precision: bf16") + 1
+    )
+    assert fields["layout.micro_batch_size"].origin == "assumed"
+
+
+def test_degrees_are_those_of_the_mesh():
+    reading = read(**parallel(dp_replicate_size=2, dp_shard_size=2, tp_size=2))
+    layout = reading.layout
+    assert (layout.tp, layout.dp, layout.dp_replicate) == (2, 4, 2)
+
+
+def test_options_of_the_starter_win_over_the_file():
+    made = launch(
+        "--per_device_train_batch_size", 2, starter="accelerate", nodes=None, gpus=None, ranks=16,
+        starter_arguments=("--config_file", "a.yaml", "--fsdp_reshard_after_forward", "false",
+                           "--mixed_precision=fp16"),
+    )  # fmt: skip
+    assert next(one for one in READERS if one.recognises(made)) is ACCELERATE
+    reading = read(of=made)
+    assert reading.problems == ()
+    assert (reading.layout.dp, reading.layout.zero_stage) == (16, 2)
+    assert reading.layout.micro_batch_size == 2
+    assert reading.job.training.precision == "fp16"
+
+
+def test_without_a_file_and_options_the_default_of_the_machine_is_not_read():
+    made = launch(starter="accelerate", nodes=None, gpus=None)
+    assert causes(read(of=made)) == {"no_config": "unread"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "verdict"),
+    [
+        ({"num_gpus": 8}, "unknown_key", "illegal"),
+        (fsdp(fsdp_versions=2), "unknown_key", "ignored"),
+        (fsdp(fsdp_version=1), "fsdp_version", "unmodelled"),
+        ({**fsdp(fsdp_version=1), **parallel(dp_shard_size=8)},
+         "parallelism_needs_fsdp2", "illegal"),
+        (parallel(dp_shard_size=4), "world_size", "illegal"),
+        (parallel(dp_shard_size=4, sp_size=2), "sequence_parallel_backend", "illegal"),
+        (fsdp(fsdp_offload_params=True), "offload_params", "unmodelled"),
+        (fsdp(fsdp_activation_checkpointing=True),
+         "activation_checkpointing_parts", "unmodelled"),
+        (fsdp(fsdp_state_dict_type="LOCAL_STATE_DICT"), "state_dict_type", "illegal"),
+        (fsdp(fsdp_sharding_strategy="FULL_SHARD"), "sharding_strategy", "ignored"),
+        (fsdp(fsdp_auto_wrap_policy="NO_WRAP"), "no_wrap", "unmodelled"),
+        ({"distributed_type": "DEEPSPEED"}, "distributed_type", "unread"),
+        ({"distributed_type": "MULTI_GPU"}, "distributed_type", "unmodelled"),
+        ({"compute_environment": "AMAZON_SAGEMAKER"}, "compute_environment", "unread"),
+        ({"mixed_precision": "fp8"}, "fp8", "unmodelled"),
+        ({"mixed_precision": "bf17"}, "mixed_precision", "illegal"),
+        ({"num_processes": "many"}, "wrong_kind", "illegal"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_has_a_name(changes, cause, verdict):
+    assert causes(read(**changes))[cause] == verdict
+
+
+def test_a_mesh_without_shards_breaks_a_rule_of_the_runtime():
+    """The layout is read; the rule that it breaks is the cost model's."""
+    assert read(**parallel(tp_size=8)).layout.tp == 8
+
+
+def test_no_is_a_precision_though_yaml_reads_it_as_false():
+    text = yaml.safe_dump(BASE).replace("mixed_precision: bf16", "mixed_precision: no")
+    reading = read(text)
+    assert reading.job.training.precision == "tf32"
+    origins = {field.name: field.origin for field in reading.fields}
+    assert origins["training.precision"] == "assumed"
+
+
+def test_a_batch_that_does_not_divide_is_told():
+    assert causes(read(batch=63)) == {"micro_batch_divides_batch": "illegal"}
+
+
+def test_variables_that_a_script_sets_are_read_as_keys():
+    variables = {
+        "ACCELERATE_USE_FSDP": "true",
+        "ACCELERATE_MIXED_PRECISION": "bf16",
+        "FSDP_VERSION": "2",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+        "PARALLELISM_CONFIG_DP_SHARD_SIZE": "4",
+        "PARALLELISM_CONFIG_CP_SIZE": "2",
+    }
+    made = launch("--gradient_checkpointing", environment=variables)
+    assert ACCELERATE.recognises(made)
+    reading = read(of=made)
+    assert reading.problems == ()
+    assert (reading.layout.dp, reading.layout.cp, reading.layout.recompute) == (4, 2, "full")
+
+
+@pytest.mark.parametrize("text", ["", "[", "- 1", "3", "a: *b", "!!python/object:os.system {}"])
+def test_text_that_is_no_configuration_is_a_problem(text):
+    assert set(causes(read(text))) == {"unread_config"}
+
+
+BOMB = "".join(f"a{i}: &a{i} [{', '.join(f'*a{i - 1}' for _ in range(9))}]\n" for i in range(1, 30))
+
+
+@pytest.mark.parametrize("value", ["&x {b: *x}", "*a29", "[1, 2]", "2026-11-25"])
+def test_a_value_that_holds_itself_is_no_value(value):
+    text = f"a0: &a0 1\n{BOMB}" + yaml.safe_dump(BASE)
+    text = text.replace("fsdp_version: 2", f"fsdp_version: {value}")
+    assert causes(read(text))["wrong_kind"] == "illegal"
+
+
+def test_gradients_that_are_accumulated_are_assumed_to_be_sharded():
+    names = {field.name: field.origin for field in read(batch=64).fields}
+    assert names["training.sync_each_batch"] == "assumed"
+    assert "training.sync_each_batch" not in {field.name for field in read(batch=8).fields}
+
+
+def test_a_yaml_that_names_a_json_of_deepspeed_is_read_as_that():
+    engine = {
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": 4,
+        "bf16": {"enabled": True},
+        "zero_optimization": {
+            "stage": 3,
+            "offload_optimizer": {"device": "cpu", "ratio": 0.5},
+            "offload_param": {"device": "cpu"},
+        },
+    }
+    told = {"deepspeed_config_file": "ds.json", "zero3_init_flag": True}
+    text = yaml.safe_dump(
+        {"distributed_type": "DEEPSPEED", "num_processes": 8, "num_machines": 1}
+        | {"deepspeed_config": told}
+    )
+    asked = Asked(
+        model=preset("llama3.1-8b"),
+        seq_length=2048,
+        text_of={"a.yaml": text, "ds.json": json.dumps(engine)}.get,
+    )
+    words = ("--config_file", "a.yaml")
+    started = launch(starter="accelerate", nodes=None, gpus=None, starter_arguments=words)
+    for made in (FILE, started):
+        reading = ACCELERATE.read(made, asked)
+        assert reading.problems == ()
+        assert reading.runtime == "deepspeed"
+        assert (reading.layout.dp, reading.job.training.global_batch_size) == (8, 64)
+        offload = reading.layout.offload
+        assert (offload.optimizer, offload.parameters) == (0.5, "cpu")

@@ -1,0 +1,255 @@
+"""DeepSpeed configurations as people write them: what is read, from where, and what is wrong."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.training_scripts import launch, word
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED
+from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
+from trainplan.planner.shell import COMMAND_LINE, Launch, Word
+
+BASE = {
+    "train_micro_batch_size_per_gpu": 2,
+    "gradient_accumulation_steps": 4,
+    "bf16": {"enabled": True},
+    "zero_optimization": {"stage": 3, "overlap_comm": True},
+}
+DRIVE = {"device": "nvme", "nvme_path": "/drives"}
+PIPELINED = {**DRIVE, "pipeline_read": True, "pipeline_write": True}
+FILE = Launch("file", word("ds.json"), is_module=False, arguments=(), environment={})
+
+
+def read(config=None, of=FILE, *, cluster="1x8:h100-sxm", model="llama3.1-8b", seq_length=2048,
+         **changes):  # fmt: skip
+    text = config if isinstance(config, str) else json.dumps({**BASE, **(config or {}), **changes})
+    asked = Asked(
+        cluster=parse_cluster(cluster) if cluster else None,
+        model=preset(model) if model else None,
+        seq_length=seq_length,
+        text_of={"ds.json": text}.get,
+    )
+    return DEEPSPEED.read(of, asked)
+
+
+def zero(**changes):
+    return {"zero_optimization": {**BASE["zero_optimization"], **changes}}
+
+
+def causes(reading):
+    return {problem.cause: problem.verdict for problem in reading.problems}
+
+
+def test_a_configuration_alone_is_a_job_and_a_layout():
+    reading = read()
+    assert reading.problems == ()
+    assert reading.job.training.global_batch_size == 2 * 4 * 8
+    assert (reading.layout.dp, reading.layout.zero_stage) == (8, 3)
+    fields = {field.name: field for field in reading.fields}
+    assert fields["layout.zero_stage"].written == "zero_optimization.stage = 3"
+    assert fields["layout.zero_stage"].place.file == "ds.json"
+    assert fields["model.name"].origin == "assumed"
+    assert fields["layout.tp"].origin == "default"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "starter"),
+    [
+        (("--deepspeed", "--deepspeed_config", "ds.json"), "deepspeed"),
+        (("--deepspeed_config=ds.json",), "deepspeed"),
+        (("--deepspeed", "ds.json"), "torchrun"),
+    ],
+)
+def test_a_launch_names_the_configuration(arguments, starter):
+    made = launch(*arguments, starter=starter, nodes=2, gpus=8)
+    assert next(one for one in READERS if one.recognises(made)) is DEEPSPEED
+    reading = read(of=made, cluster=None)
+    assert reading.layout.dp == 16
+    assert reading.job.cluster.num_gpus == 16
+
+
+def test_accelerate_names_it_among_its_own_options():
+    words = ("--use_deepspeed", "--deepspeed_config_file", "ds.json")
+    made = launch(starter="accelerate", nodes=None, gpus=None, ranks=8, starter_arguments=words)
+    assert next(one for one in READERS if one.recognises(made)) is DEEPSPEED
+    assert read(of=made, cluster=None).layout.dp == 8
+
+
+@pytest.mark.parametrize(
+    ("triad", "batch"),
+    [
+        ((64, 2, 4), (2, 64)),
+        ((64, 2, None), (2, 64)),
+        ((64, None, 4), (2, 64)),
+        ((None, 2, 4), (2, 64)),
+        ((64, None, None), (8, 64)),
+        ((None, 2, None), (2, 16)),
+    ],
+)
+def test_the_triad_is_filled_in_as_the_engine_does(triad, batch):
+    names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    told = {k: v for k, v in BASE.items() if k not in names}
+    told |= {name: value for name, value in zip(names, triad, strict=True) if value}
+    reading = read(json.dumps(told))
+    assert (reading.layout.micro_batch_size, reading.job.training.global_batch_size) == batch
+
+
+def test_a_triad_that_does_not_multiply_stops_the_engine():
+    assert causes(read(train_batch_size=63)) == {"micro_batch_divides_batch": "illegal"}
+    none = json.dumps({"zero_optimization": {"stage": 1}})
+    assert causes(read(none)) == {"batch_size": "illegal"}
+
+
+def test_ranks_of_autotp_count_as_replicas_in_the_triad():
+    """The engine lays out AutoTP after it has checked the batch: 128 of 8 ranks, 64 in truth."""
+    reading = read(tensor_parallel={"autotp_size": 2}, train_batch_size=64)
+    assert reading.legal
+    assert (reading.layout.tp, reading.layout.dp) == (2, 4)
+    assert reading.job.training.global_batch_size == 32
+
+
+def test_all_three_numbers_say_how_many_ranks_there_are():
+    reading = read(train_batch_size=128, cluster=None)
+    assert reading.layout.dp == 16
+    assert causes(read(cluster=None)) == {"world_size": "unread"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "verdict"),
+    [
+        ({"zero_optimisation": {"stage": 1}}, "unknown_key", "ignored"),
+        (zero(stages=3), "unknown_key", "illegal"),
+        (zero(stage=7), "wrong_kind", "illegal"),
+        (zero(stage=2, offload_optimizer={"device": "cpu", "ratio": 0.5}),
+         "engine_offloads_shards", "illegal"),
+        (zero(stage=2, offload_param={"device": "cpu"}), "offload_param", "ignored"),
+        (zero(stage=0, offload_optimizer={"device": "cpu"}), "offload_stage", "ignored"),
+        (zero(stage=2, offload_optimizer={"device": "nvme"}), "offload_nvme", "ignored"),
+        (zero(offload_optimizer={"device": "disk"}), "offload_device", "illegal"),
+        (zero(offload_param={"device": "cpu", "pin_memory": False}), "offload_pageable",
+         "unmodelled"),
+        (zero(zero_hpz_partition_size=8), "not_priced", "unmodelled"),
+        (zero(mics_shard_size=4), "not_priced", "unmodelled"),
+        (zero(zero_quantized_weights=True), "not_priced", "unmodelled"),
+        (zero(offload_optimizer={"device": "nvme"}), "offload_path", "illegal"),
+        (zero(offload_optimizer=DRIVE), "offload_pipeline", "unmodelled"),
+        (zero(offload_optimizer=DRIVE, sub_group_size=1e8), "offload_subgroups", "unmodelled"),
+        (zero(offload_param=DRIVE), "offload_max_in_cpu", "unmodelled"),
+        ({"fp16": {"enabled": True}}, "two_precisions", "illegal"),
+        ({"activation_checkpointing": {"partition_activations": True}},
+         "activation_checkpointing", "ignored"),
+        ({"tensor_parallel": {"autotp_size": 3}}, "world_size", "illegal"),
+        ({"train_micro_batch_size_per_gpu": "auto"}, "auto_value", "unread"),
+        ({"bf16": {"enabled": "auto"}}, "auto_value", "unread"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_has_a_name(changes, cause, verdict):
+    assert causes(read(**changes))[cause] == verdict
+
+
+@pytest.mark.parametrize(
+    "off", [zero(zero_hpz_partition_size=1), zero(mics_shard_size=-1), {"amp": {"enabled": False}}]
+)
+def test_what_is_off_is_no_problem(off):
+    assert read(**off).problems == ()
+
+
+def test_auto_is_what_the_arguments_of_the_trainer_say():
+    words = "--deepspeed ds.json --per_device_train_batch_size 4 --bf16"
+    more = "--gradient_accumulation_steps=2 --gradient_checkpointing true"
+    made = launch(*words.split(), *more.split())
+    told = dict.fromkeys(("train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+                          "train_batch_size"), "auto")  # fmt: skip
+    reading = read({**told, "bf16": {"enabled": "auto"}}, made)
+    assert reading.problems == ()
+    assert reading.layout.micro_batch_size == 4
+    assert reading.layout.recompute == "full"
+    assert reading.job.training.global_batch_size == 4 * 2 * 8
+    assert reading.job.training.precision == "bf16"
+
+
+def test_the_reduction_overlaps_by_default_under_stage_3_alone():
+    assert read(zero_optimization={"stage": 3}).job.options.overlap_grad_reduce is None
+    assert read(zero_optimization={"stage": 2}).job.options.overlap_grad_reduce is False
+
+
+def test_the_model_and_the_sequence_are_asked_for():
+    reading = read(model=None, seq_length=None)
+    assert reading.job is None
+    assert causes(reading) == {"unread_model": "unread", "unread_sequence": "unread"}
+
+
+def test_a_key_that_stands_twice_stops_the_engine():
+    assert causes(read('{"bf16": {}, "bf16": {}}')) == {"duplicate_key": "illegal"}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "// note\n{}", "[" * 100_000, "3"])
+def test_text_that_is_no_configuration_is_a_problem(text):
+    assert set(causes(read(text))) == {"unread_config"}
+
+
+def test_megatron_deepspeed_is_not_read_as_megatron_lm():
+    for made in (
+        launch("--deepspeed_config", "ds.json", program="pretrain_gpt.py"),
+        launch(program="x/pretrain_gpt.py", starter="deepspeed"),
+    ):
+        assert not MEGATRON_LM.recognises(made)
+        assert DEEPSPEED.recognises(made)
+        assert causes(read(of=made)) == {"megatron_deepspeed": "unread"}
+    assert MEGATRON_LM.recognises(launch(program="pretrain_gpt.py"))
+
+
+def test_nodes_that_only_a_run_knows_are_those_of_the_cluster():
+    named = ("--deepspeed_config", "ds.json")
+    hostfile = launch(*named, starter="deepspeed", nodes=None, gpus=8)
+    assert read(of=hostfile, cluster="2x8:h100-sxm").layout.dp == 16
+    assert read(of=hostfile, cluster=None).layout.dp == 8
+    unknown = Word("$NNODES", COMMAND_LINE, ("NNODES",))
+    later = replace(launch(*named, gpus=8), nodes=unknown)
+    assert read(of=later, cluster="2x8:h100-sxm").layout.dp == 16
+    assert causes(read(of=later, cluster=None)) == {"world_size": "unread"}
+    alone = launch(*named, nodes=None, gpus=8)
+    assert causes(read(of=alone, cluster="2x8:h100-sxm")) == {"world_size": "illegal"}
+
+
+def test_what_waits_on_the_host_and_on_drives_is_read():
+    enough = {**PIPELINED, "buffer_count": 12}
+    told = zero(offload_optimizer=enough, offload_param={**DRIVE, "max_in_cpu": 0})
+    reading = read(**told)
+    assert reading.problems == ()
+    offload = reading.layout.offload
+    assert (offload.optimizer, offload.tier, offload.parameters) == (1.0, "nvme", "nvme")
+    reading = read(**zero(offload_optimizer={"device": "cpu", "ratio": 0.4}))
+    assert (reading.layout.offload.optimizer, reading.layout.offload.tier) == (0.4, "cpu")
+
+
+def test_a_pipeline_of_reads_and_writes_needs_buffers_for_the_subgroups_beside_each_other():
+    """Llama-3-70B on 8 ranks: 8.8e9 parameters each, so three subgroups of four buffers."""
+    few = read(**zero(offload_optimizer=PIPELINED), model="llama3-70b")
+    assert causes(few) == {"offload_buffers": "illegal"}
+    more = {**PIPELINED, "buffer_count": 12}
+    assert read(**zero(offload_optimizer=more), model="llama3-70b").problems == ()
+
+
+def test_a_buffer_holds_the_share_of_the_largest_weight():
+    """128256 x 8192 over 8 ranks are 131,334,144 parameters; the default holds 1e8."""
+    default = read(**zero(offload_param={**DRIVE, "max_in_cpu": 0}), model="llama3-70b")
+    assert causes(default) == {"offload_buffer_size": "illegal"}
+    larger = {**DRIVE, "max_in_cpu": 0, "buffer_size": 131_334_144}
+    assert read(**zero(offload_param=larger), model="llama3-70b").problems == ()
+
+
+def test_checkpoints_wait_on_the_host_where_the_script_says_that_the_model_uses_them():
+    section = {"activation_checkpointing": {"cpu_checkpointing": True}}
+    own = launch("--deepspeed_config", "ds.json", "--offloaded_checkpoints")
+    reading = read(of=own, cluster=None, **section)
+    assert reading.problems == ()
+    assert (reading.layout.recompute, reading.layout.offload.checkpoints) == ("full", 1.0)
+    usual = launch("--deepspeed_config", "ds.json", "--gradient_checkpointing")
+    reading = read(of=usual, cluster=None, **section)
+    assert causes(reading) == {"activation_checkpointing": "ignored"}
+    assert (reading.layout.recompute, reading.layout.offload.checkpoints) == ("full", 0.0)

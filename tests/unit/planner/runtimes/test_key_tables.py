@@ -1,0 +1,91 @@
+"""A plan in the words of projects over Megatron."""
+
+import re
+
+import pytest
+import yaml
+
+from tests import megatron_jobs as models
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec import Job, Layout, TrainingSpec
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.planner.runtimes.compare import recorded_flags
+from trainplan.planner.runtimes.key_tables import OTHERS, key_table
+from trainplan.planner.runtimes.key_tables.lines import key_lines
+
+LAYOUT = {
+    "tp": 2,
+    "pp": 2,
+    "dp": 2,
+    "sequence_parallel": True,
+    "recompute": "selective",
+    "recompute_modules": ("core_attn", "mlp"),
+}
+
+
+def told(target, model=models.DENSE, **layout):
+    job = Job(
+        model=model,
+        training=TrainingSpec(seq_length=2048, global_batch_size=64),
+        cluster=parse_cluster("1x8:h100-sxm"),
+    )
+    return key_lines(target, job, Layout(**LAYOUT | layout))
+
+
+@pytest.mark.parametrize("target", OTHERS)
+def test_options_of_a_table_are_those_of_megatron_lm_and_keys_are_plain(target):
+    table = key_table(OTHERS[target])
+    assert {*table.keys, *table.absent} <= recorded_flags("megatron-lm")
+    assert re.fullmatch(r"[0-9a-f]{40}", table.commit)
+    templates = [t for part in (table.keys, table.absent) for ts in part.values() for t in ts]
+    assert all(re.fullmatch(r"\+?[a-z_0-9.]+=.+", template) for template in templates)
+
+
+@pytest.mark.parametrize("target", OTHERS)
+def test_every_project_is_told_the_degrees(target):
+    text = "\n".join(told(target).lines)
+    for degree in ("tensor_model", "pipeline_model"):
+        assert re.search(rf"{degree}_parallel_size\W+2", text)
+
+
+def test_hydra_keys_are_shell_words():
+    lines = told("verl").lines
+    assert "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2" in lines
+    recompute = "actor_rollout_ref.actor.megatron.override_transformer_config.recompute_modules"
+    assert f"'{recompute}=[core_attn,mlp]'" in lines
+
+
+def test_options_take_their_values_as_words():
+    lines = told("ms-swift").lines
+    assert "--recompute_modules core_attn mlp" in lines
+    assert "--sequence_parallel true" in lines
+
+
+def test_sections_of_a_file_are_yaml():
+    config = yaml.safe_load("\n".join(told("nemo-rl").lines))["policy"]
+    assert config["megatron_cfg"]["tensor_model_parallel_size"] == 2
+    assert config["megatron_cfg"]["recompute_modules"] == ["core_attn", "mlp"]
+    assert config["megatron_cfg"]["optimizer"]["use_distributed_optimizer"] is True
+    assert config["train_global_batch_size"] == 64
+
+
+@pytest.mark.parametrize("target", ["primus", "flagscale", "llama-factory"])
+def test_every_file_is_read_back(target):
+    moe = told(target, preset("qwen3-30b-a3b"), recompute="none", recompute_modules=())
+    assert yaml.safe_load("\n".join(moe.lines))
+
+
+def test_what_is_off_is_said_where_the_project_has_it_on():
+    lines = told("verl", tp=1, dp=4, sequence_parallel=False).lines
+    assert "actor_rollout_ref.actor.megatron.sequence_parallel=false" in lines
+
+
+def test_what_no_key_says_is_named():
+    uneven = told("nemo-rl", stages=stage_specs((15, 17)))
+    assert "--pipeline-model-parallel-layout Et*15|t*17L" in uneven.lacking
+
+
+@pytest.mark.parametrize("target", ["verl", "nemo-rl"])
+def test_the_plan_of_reinforcement_learning_is_that_of_the_step_alone(target):
+    assert any("the plan prices the training step alone" in note for note in told(target).notes)

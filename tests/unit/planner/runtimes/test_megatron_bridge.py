@@ -1,0 +1,113 @@
+"""Launches of Megatron-Bridge: a recipe, and keys over it."""
+
+import re
+
+import pytest
+
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes.megatron_bridge.read import MEGATRON_BRIDGE
+from trainplan.planner.runtimes.megatron_bridge.read_recipes import recipes
+from trainplan.planner.shell import COMMAND_LINE, Launch, Word
+
+
+def word(text):
+    return Word(text, COMMAND_LINE)
+
+
+def launch(line, gpus=64):
+    return Launch(
+        "torchrun",
+        word("scripts/training/run_recipe.py"),
+        is_module=False,
+        arguments=tuple(map(word, line.split())),
+        environment={"CUDA_DEVICE_MAX_CONNECTIONS": word("1")},
+        nodes=word(str(max(1, gpus // 8))),
+        gpus_per_node=word(str(min(gpus, 8))),
+    )
+
+
+def read(line, gpus=64):
+    return MEGATRON_BRIDGE.read(launch(line, gpus), Asked())
+
+
+def causes(reading):
+    return [problem.cause for problem in reading.problems]
+
+
+def test_a_recipe_is_read_with_what_it_sets():
+    reading = read("--recipe llama3_70b_pretrain_config")
+    assert reading.legal
+    assert reading.job.model == preset("llama3-70b")
+    assert reading.job.runtime == "megatron-bridge"
+    layout = reading.layout
+    assert (layout.tp, layout.pp, layout.vpp, layout.cp) == (4, 4, 5, 2)
+    [degree] = [field for field in reading.fields if field.name == "layout.tp"]
+    assert (degree.origin, degree.written) == ("default", "model.tensor_model_parallel_size 4")
+
+
+def test_a_key_wins_over_the_recipe_and_over_the_option_for_it():
+    reading = read(
+        "--recipe llama3_70b_pretrain_config -mb 4 model.transformer.tensor_model_parallel_size=8"
+        " train.micro_batch_size=2"
+    )
+    assert (reading.layout.tp, reading.layout.micro_batch_size) == (8, 2)
+    [degree] = [field for field in reading.fields if field.name == "layout.tp"]
+    assert (degree.origin, degree.written) == ("stated", "model.tensor_model_parallel_size=8")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "wrong", "right"),
+    [
+        ("llama3_8b", "model.tensor_model_parallel_size=2", "model.transformer.tensor_model"),
+        ("qwen3_8b", "model.transformer.tensor_model_parallel_size=2", "model.tensor_model"),
+        ("qwen3_8b", "model.tensor_model_parallel_sze=2", "did you mean model.tensor_model"),
+    ],
+)
+def test_a_key_that_the_model_of_the_recipe_does_not_have_is_illegal(recipe, wrong, right):
+    reading = read(f"--recipe {recipe}_pretrain_config {wrong}", 16)
+    assert not reading.legal
+    [problem] = [one for one in reading.problems if one.cause == "unknown_key"]
+    assert right in problem.says
+
+
+def test_a_model_names_its_recipe():
+    reading = read("--model qwen3_30b_a3b --mode pretrain -ep 8", 32)
+    assert (reading.job.model.name, reading.layout.ep) == ("qwen3-30b-a3b", 8)
+
+
+def test_a_recipe_that_is_not_recorded_is_unread_and_the_near_ones_are_named():
+    reading = read("--recipe llama3_8b_pretrain_cfg")
+    assert (reading.job, causes(reading)) == (None, ["unknown_recipe"])
+    assert "llama3_8b_pretrain_config" in reading.problems[0].says
+
+
+def test_words_that_say_nothing_are_named():
+    assert "stray_word" in causes(read("--recipe llama3_8b_pretrain_config tensor"))
+    assert "missing_recipe" in causes(read("model.num_layers=3"))
+    assert "missing_value" in causes(read("--recipe llama3_8b_pretrain_config -tp"))
+
+
+def test_a_named_format_is_read():
+    recipe = "--recipe llama3_8b_pretrain_config"
+    fp8 = read(f"{recipe} mixed_precision=bf16_with_fp8_current_scaling_mixed", 16)
+    assert fp8.job.training.precision == "fp8"
+
+
+def test_its_launches_are_recognised():
+    found = launch("--recipe x")
+    assert [one.runtime for one in READERS if one.recognises(found)] == ["megatron-bridge"]
+
+
+NUMBERED = [name for name in recipes() if re.search(r"_\d+gpu_h100", name)]
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_every_recorded_recipe_is_legal_on_as_many_gpus_as_its_name_says(name):
+    gpus = int(re.search(r"_(\d+)gpu_", name)[1])
+    kind = "b200" if "fp8mx" in name or "nvfp4" in name else "h100-sxm"
+    cluster = parse_cluster(f"{max(1, gpus // 8)}x{min(gpus, 8)}:{kind}")
+    reading = MEGATRON_BRIDGE.read(launch(f"--recipe {name}", gpus), Asked(cluster=cluster))
+    assert reading.legal, reading.problems
+    assert reading.layout is not None

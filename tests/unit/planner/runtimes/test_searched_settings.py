@@ -1,0 +1,50 @@
+"""What a search may set of a runtime, its exporter writes."""
+
+import pytest
+
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.catalog import CatalogError
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.planner.runtimes import EXPORTERS
+
+LAYOUTS = [
+    Layout(**one)
+    for one in (
+        {"dp": 8, "zero_stage": 1},
+        {"dp": 8, "zero_stage": 3},
+        {"dp": 4, "tp": 2, "sequence_parallel": True, "zero_stage": 3},
+        {"dp": 4, "tp": 2, "sequence_parallel": True, "zero_stage": 1},
+        {"dp": 4, "cp": 2, "zero_stage": 1},
+        {"dp": 4, "cp": 2, "zero_stage": 3},
+        {"dp": 8, "ep": 8, "zero_stage": 1},
+        {"dp": 8, "ep": 8, "zero_stage": 3},
+    )
+]
+SEARCHED = [(name, one) for name in EXPORTERS for one in RUNTIMES[name].settings]
+
+
+def written(make_job, runtime, model, options, layout):
+    job = make_job(model, "1x8:h100-sxm").model_copy(update={"runtime": runtime})
+    job = job.model_copy(update={"options": RuntimeOptions(**options)})
+    try:
+        made = EXPORTERS[runtime].export(job, layout)
+    except (UnsupportedError, CatalogError):
+        return None
+    return made.environment, made.arguments, made.files
+
+
+@pytest.mark.parametrize(("runtime", "one"), SEARCHED, ids=lambda x: getattr(x, "text", x))
+def test_a_setting_that_is_searched_is_written(make_job, runtime, one):
+    graphed = one.value == "full_iteration" and runtime == "megatron-bridge"
+    others = {"moe_dispatcher": "hybridep"} if graphed else {}
+    pairs = [
+        tuple(
+            written(make_job, runtime, model, options, layout)
+            for options in (others, others | {one.name: one.value})
+        )
+        for model in ("llama2-7b", "qwen3-30b-a3b")
+        for layout in LAYOUTS
+    ]
+    both = [pair for pair in pairs if None not in pair]
+    assert any(plain != on for plain, on in both), one.source

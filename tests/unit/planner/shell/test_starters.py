@@ -1,0 +1,209 @@
+"""Starters are told from the programs they start, and their nodes and ranks are counted."""
+
+import shlex
+
+import pytest
+
+from trainplan.planner.shell import (
+    COMMAND_LINE,
+    Launch,
+    Place,
+    ShellError,
+    launch_of_command,
+    launches_of_script,
+)
+
+
+def read(command: str) -> Launch:
+    return launch_of_command(shlex.split(command), {})
+
+
+def counts(launch: Launch) -> tuple[str | None, ...]:
+    words = (launch.nodes, launch.gpus_per_node, launch.ranks)
+    return tuple(word.text if word else None for word in words)
+
+
+@pytest.mark.parametrize(
+    ("command", "starter", "nodes", "per_node", "ranks"),
+    [
+        ("torchrun --nproc_per_node 8 x.py --tp 2", "torchrun", None, "8", None),
+        ("torchrun --nproc-per-node=8 --nnodes=4 x.py --tp 2", "torchrun", "4", "8", None),
+        ("torchrun --nproc 8 --nnodes 4 --nnodes 2 x.py --tp 2", "torchrun", "2", "8", None),
+        ("torchrun --standalone -t 3 --nnodes 1 x.py --tp 2", "torchrun", "1", None, None),
+        ("python -m torch.distributed.run --nnodes 2 x.py --tp 2", "torchrun", "2", None, None),
+        ("python3.11 -u -m torch.distributed.launch --use-env x.py --tp 2", "torchrun")
+        + (None,) * 3,
+        ("/opt/bin/torchrun --nnodes 2 x.py --tp 2", "torchrun", "2", None, None),
+        ("python /opt/bin/torchrun --nnodes 2 x.py --tp 2", "torchrun", "2", None, None),
+        ("deepspeed x.py --tp 2", "deepspeed", None, None, None),
+        (
+            "deepspeed --num_nodes 2 --num_gpus=8 --hostfile h x.py --tp 2",
+            "deepspeed",
+            "2",
+            "8",
+            None,
+        ),
+        ("deepspeed --include a:0,1@b:0,1 x.py --tp 2", "deepspeed", "2", "2", None),
+        ("accelerate launch x.py --tp 2", "accelerate", None, None, None),
+        (
+            "accelerate launch --multi_gpu --num_machines 2 --num_processes 16 x.py --tp 2",
+            *("accelerate", "2", "8", "16"),
+        ),
+        ("srun -N 2 -n 16 -l python -u x.py --tp 2", "srun", "2", "8", "16"),
+        (
+            "srun -N2 --ntasks-per-node=8 --container-image a python x.py --tp 2",
+            "srun",
+            "2",
+            "8",
+            None,
+        ),
+        ("srun --nodes=2 torchrun --nnodes 2 x.py --tp 2", "torchrun", "2", None, None),
+        ("mpirun -np 16 -npernode 8 -x A=b python x.py --tp 2", "mpirun", "2", "8", "16"),
+        (
+            "mpirun -n 16 --map-by ppr:8:node numactl -N 0 python x.py --tp 2",
+            "mpirun",
+            "2",
+            "8",
+            "16",
+        ),
+        ("python -u x.py --tp 2", "python", None, None, None),
+        (
+            "nohup env A=b nsys profile -o t torchrun --nnodes 2 x.py --tp 2",
+            "torchrun",
+            "2",
+            None,
+            None,
+        ),
+        ("exec uv run --no-sync python x.py --tp 2", "python", None, None, None),
+        ("docker run --gpus all -e A=b image bash -c 'torchrun x.py --tp 2'", "torchrun")
+        + (None,) * 3,
+        ("ssh node1 'cd /x && torchrun --nnodes 2 x.py --tp 2'", "torchrun", "2", None, None),
+        ("sudo singularity exec --nv i.sif torchrun x.py --tp 2", "torchrun", None, None, None),
+    ],
+)
+def test_starters(command, starter, nodes, per_node, ranks):
+    launch = read(command)
+    assert launch.starter == starter
+    assert counts(launch) == (nodes, per_node, ranks)
+    assert (launch.program.text, launch.is_module) == ("x.py", False)
+    assert [word.text for word in launch.arguments] == ["--tp", "2"]
+    assert launch.problems == ()
+    assert launch.program.place == COMMAND_LINE
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "torchrun --nnodes 2 -m a.train -m 3",
+        "python -u -m a.train -m 3",
+        "deepspeed --module a.train -m 3",
+    ],
+)
+def test_modules(command):
+    launch = read(command)
+    assert (launch.program.text, launch.is_module) == ("a.train", True)
+    assert [word.text for word in launch.arguments] == ["-m", "3"]
+
+
+def test_counts_that_are_no_numbers_are_known_only_in_a_run():
+    launch = read("torchrun --nnodes 1:4 --nproc_per_node gpu x.py")
+    assert launch.nodes.unresolved == ("--nnodes 1:4",)
+    assert launch.gpus_per_node.unresolved == ("--nproc_per_node gpu",)
+
+
+def test_other_words_of_the_starter_are_kept():
+    launch = read("accelerate launch --config_file c.yaml --use_fsdp --num_machines 2 x.py")
+    assert [word.text for word in launch.starter_arguments] == [
+        "--config_file",
+        "c.yaml",
+        "--use_fsdp",
+    ]
+
+
+def test_an_option_that_the_starter_does_not_know_is_a_problem():
+    (problem,) = read("torchrun --tensor-parallel=8 x.py").problems
+    assert (problem.cause, problem.verdict) == ("starter_option_unknown", "illegal")
+
+
+def test_the_environment_is_that_of_the_command():
+    text = "export A=1\nB=2\nexport C=$B D\nE=3 torchrun x.py"
+    (launch,) = launches_of_script(text, "run.sh", {})
+    assert {name: word.text for name, word in launch.environment.items()} == {
+        "A": "1",
+        "C": "2",
+        "E": "3",
+    }
+    assert launch.environment["C"].place == Place("run.sh", 2)
+    launch = read("F=4 env G=5 mpirun -x H=6 python x.py")
+    assert {n: w.text for n, w in launch.environment.items()} == {"F": "4", "G": "5", "H": "6"}
+
+
+@pytest.mark.parametrize(
+    "command", ["ls -l", "python -c 'x'", "python -m pip install x", "bash x.sh"]
+)
+def test_a_command_that_starts_no_training_is_refused(command):
+    with pytest.raises(ShellError, match="starts no training"):
+        read(command)
+
+
+def test_words_that_the_users_shell_has_split_are_not_expanded_again():
+    launch = launch_of_command(["torchrun", "x.py", "--name", "$A $(b) `c`", ";", "#"], {"A": "1"})
+    assert [word.text for word in launch.arguments] == ["--name", "$A $(b) `c`", ";", "#"]
+    assert not any(word.unresolved for word in launch.arguments)
+
+
+SBATCH = """#!/bin/bash
+#SBATCH --nodes=4
+##SBATCH --nodes=9
+#SBATCH --ntasks-per-node 1 --gres=gpu:a100:8   # a comment
+"""
+
+
+def slurm(command: str, head: str = SBATCH) -> Launch:
+    return launches_of_script(head + command, "run.sbatch", {})[0]
+
+
+def test_what_slurm_is_asked_for_is_known_to_the_script():
+    command = "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node ${SLURM_GPUS_ON_NODE:-1} x.py"
+    launch = slurm(command)
+    assert counts(launch) == ("4", "8", None)
+    assert launch.nodes.place == Place("run.sbatch", 2)
+    assert launch.problems == ()
+    launch = slurm("python x.py ${SLURM_PROCID:-0} ${SLURM_JOB_ID:-1}")
+    assert [w.unresolved for w in launch.arguments] == [("SLURM_PROCID",), ("SLURM_JOB_ID",)]
+
+
+@pytest.mark.parametrize(
+    ("command", "verdict", "line"),
+    [
+        ("srun torchrun --nnodes 2 --nproc_per_node 8 x.py", "illegal", 5),
+        ("srun torchrun --nproc_per_node 8 x.py", "illegal", 2),
+        ("srun --ntasks-per-node=8 torchrun --nnodes 4 --nproc_per_node 8 x.py", "illegal", 5),
+        ("srun torchrun --nnodes 4 --nproc_per_node 16 x.py", "illegal", 5),
+        ("srun torchrun --nnodes 4 --nproc_per_node 4 x.py", "ignored", 5),
+        ("torchrun --nnodes 1 --nproc_per_node 8 x.py", "ignored", 5),
+        ("torchrun --nnodes 8 --nproc_per_node 8 x.py", "illegal", 5),
+    ],
+)
+def test_a_world_size_that_disagrees_with_slurm_is_a_problem(command, verdict, line):
+    (problem,) = slurm(command).problems
+    assert (problem.cause, problem.verdict) == ("world_size_disagrees", verdict)
+    assert problem.place == Place("run.sbatch", line)
+
+
+def test_srun_alone_takes_the_counts_of_the_job():
+    head = "#SBATCH -N 2\n#SBATCH --ntasks=16\n"
+    assert counts(slurm("srun python x.py", head)) == ("2", "8", "16")
+    assert counts(slurm("srun -N 1 --ntasks-per-node=4 python x.py", head)) == ("1", "4", None)
+
+
+def test_gpus_of_a_task_are_counted_for_the_node():
+    head = "#SBATCH --nodes=4\n#SBATCH --ntasks=4\n#SBATCH --gpus-per-task=8\n"
+    launch = slurm("srun torchrun --nnodes 4 --nproc_per_node 4 x.py", head)
+    assert [problem.verdict for problem in launch.problems] == ["ignored"]
+
+
+def test_directives_behind_a_command_and_arrays_are_said():
+    head = "#SBATCH --array=0-3\nset -e\n#SBATCH --nodes=2\n"
+    causes = [(p.cause, p.place.line) for p in slurm("srun python x.py", head).problems]
+    assert causes == [("sbatch_ignored", 3), ("slurm_array", 1)]
