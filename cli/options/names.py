@@ -166,7 +166,7 @@ slurm torchrun
 PROFILE_FORMATS = with_plugins(
     "importers",
     _names("""
-aceso galvatron metis nccl-tests sailor simumax
+nccl-tests
 """),
 )
 DOCUMENTS = _names("""

@@ -18,9 +18,10 @@ else:
 class OneOf(Choice):
     """One of some names of a kind, which shells complete."""
 
-    def __init__(self, kind: str, names: Sequence[str]) -> None:
+    def __init__(self, kind: str, names: Sequence[str], further: str = "") -> None:
+        """`further` ends the message: where more names come from."""
         super().__init__(names)
-        self.kind = kind
+        self.kind, self.further = kind, further
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -28,6 +29,6 @@ class OneOf(Choice):
         """The value itself, which is one of the names."""
         if value in self.choices:
             return str(value)
-        hint = f"known: {', '.join(self.choices)}"
+        hint = f"known: {', '.join(self.choices)}{self.further}"
         message = str(unknown_name(self.kind, str(value), self.choices, hint))
         raise click.BadParameter(message, ctx, param)

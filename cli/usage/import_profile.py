@@ -10,6 +10,11 @@ from trainplan.cli.options.names import PRECISIONS, PROFILE_FORMATS
 from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.shared import FORCE, JSON, PATH, seq_length
 
+FURTHER = (
+    ""
+    if "simumax" in PROFILE_FORMATS
+    else "; aceso, galvatron, metis, sailor and simumax: `pip install ./examples/importers`"
+)
 ASKED = (
     click.option(
         "--gpu",
@@ -39,7 +44,7 @@ ASKED = (
     "plan import nccl-tests all_reduce.txt all_gather.txt --gpu h100-sxm \\",
     "  --output profile.json",
 )
-@click.argument("format_name", metavar="FORMAT", type=OneOf("format", PROFILE_FORMATS))
+@click.argument("format_name", metavar="FORMAT", type=OneOf("format", PROFILE_FORMATS, FURTHER))
 @click.argument("files", nargs=-1, required=True, type=PATH)
 @gathered("asked", "asked_for", ASKED)
 @click.option("--output", type=PATH, required=True, help="The profile.")
@@ -48,6 +53,7 @@ ASKED = (
 def command() -> None:
     """Read a profile of another tool.
 
-    FORMAT: aceso, galvatron, metis, nccl-tests, sailor or simumax. Logs of whole steps
-    (Megatron-LM, torchtitan, torch profiler) go to `plan calibrate --log`.
+    FORMAT: nccl-tests; with the plug-in in examples/importers also aceso, galvatron, metis, sailor
+    and simumax. Logs of whole steps (Megatron-LM, torchtitan, torch profiler) go to
+    `plan calibrate --log`.
     """

@@ -165,6 +165,8 @@ def profile_page() -> Lines:
     yield ""
     formats = ((f"`{one.name}`", one.reads) for one in IMPORTERS.values())
     yield from table(("format", "reads"), formats)
+    yield "Those of other planners (`aceso`, `galvatron`, `metis`, `sailor`, `simumax`) are of"
+    yield "a plug-in: `pip install ./examples/importers`."
     yield from ("", "## The document", "")
     yield from table(("key", "meaning"), _fields(profile.Profile))
     for path, text, owner in PARTS:

@@ -30,7 +30,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     Timing,
 )
-from trainplan.profiler.importers.reading import ImportRequest, base_name, stated
+from trainplan.profiler.importers.request import ImportRequest, base_name, stated
 
 OPERATIONS: Mapping[str, Operation] = {
     "all_reduce": "all_reduce",

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+from tests.plugged import simumax_profile
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "plug-in"
+IMPORTERS = ROOT / "examples" / "importers"
+SIMUMAX = ROOT / "tests" / "replay" / "simumax_b200.json"
 PACKAGE = EXAMPLE / "trainplan_example"
 WHO = "plug-in trainplan-example 1.0"
 RUNS = """
@@ -95,11 +99,12 @@ def record(site, package, module):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """Where the wheel of the example is installed, a plug-in of every other kind, two broken."""
+    """Where the wheels of both examples are installed, one of every other kind, two broken."""
     folder = tmp_path_factory.mktemp("site")
-    (wheel,) = WheelBuilder(str(EXAMPLE)).build(directory=str(folder), versions=["standard"])
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
+    for project in (EXAMPLE, IMPORTERS):
+        (wheel,) = WheelBuilder(str(project)).build(directory=str(folder), versions=["standard"])
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
     source = Path(__file__).with_name("plug_in_of_every_kind.py").read_text(encoding="utf-8")
     (folder / "every_kind.py").write_text(source)
     for name, text in FILES.items():
@@ -130,6 +135,8 @@ def outcomes(site):
         "runtime": ("export", lamb, "--output-dir", site / "lamb"),
         "schedule": ("schedule", "--kind", "our-schedule", "--pp", "4", "--num-microbatches", "8"),
         "import": ("import", "our-tests", *measured),
+        "simumax": ("import", "simumax", SIMUMAX, "--gpu", "b200", "--output", site / "b200.json"),
+        "format": ("import", "simumx", *measured),
         "check": ("check", site / "run_lamb.sh", "--cluster", "1x8:h100-sxm"),
         "falls": ("falls",),
         "breaks": ("breaks",),
@@ -183,7 +190,8 @@ def test_a_mistyped_command_of_it_is_corrected(outcomes):
 def test_doctor_lists_it_with_all_it_adds(outcomes):
     text = " ".join(outcomes["doctor"][1].split())
     adds = "gpus example-96gb; models example-1b; launchers pbs; commands degrees"
-    assert f"ok {WHO} {adds} MISSING" in text
+    formats = "importers aceso, galvatron, metis, sailor, simumax"
+    assert f"ok {WHO} {adds} ok plug-in trainplan-importers 1.0 {formats} MISSING" in text
 
 
 def test_a_host_is_known(outcomes):
@@ -206,6 +214,20 @@ def test_a_schedule_an_importer_and_a_reader_answer(outcomes, command):
     code, out, err = outcomes[command]
     assert code == 0, err
     assert out
+
+
+def test_the_formats_of_other_planners_are_read_once_their_plug_in_is_there(site, outcomes):
+    code, out, err = outcomes["simumax"]
+    assert code == 0, err
+    assert "b200" in out
+    assert "plan doctor" in out
+    simumax_profile(SIMUMAX, site / "expected.json")
+    assert (site / "b200.json").read_text() == (site / "expected.json").read_text()
+    code, _, err = outcomes["format"]
+    assert code == 2
+    assert "did you mean 'simumax'? known: nccl-tests, our-tests, aceso, galva" in " ".join(
+        err.split()
+    )
 
 
 def test_what_is_broken_is_left_out_in_one_line_each_that_names_the_package(outcomes):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
 from tests.e2e.measured_runs import published
+from tests.plugged import simumax_profile
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.cli.files.profiles import profile_of, profile_text
 from trainplan.costmodel.spec.evidence.profile import SCHEMA
@@ -40,10 +41,7 @@ STRONG = {"seconds": 1e-3}
 def b200(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The import of a SimuMax file."""
     path = tmp_path_factory.mktemp("b200") / "profile.json"
-    done = plan("import", "simumax", SIMUMAX, "--gpu", "b200", "--output", path)
-    assert done.code == 0, done.err
-    assert "b200" in done.out
-    assert "plan doctor" in done.out
+    simumax_profile(SIMUMAX, path)
     return path
 
 
@@ -116,9 +114,15 @@ def test_an_import_says_where_it_comes_from_and_reads_back(nccl: Path):
 
 
 def test_an_import_as_json_is_its_file(tmp_path: Path):
-    path = tmp_path / "out.json"
-    done = plan("import", "simumax", SIMUMAX, "--gpu", "b200", "--output", path, "--json")
+    text, path = tmp_path / "all.txt", tmp_path / "out.json"
+    text.write_text(NCCL)
+    done = plan("import", "nccl-tests", text, "--gpu", "h100-sxm", "--output", path, "--json")
     assert done.json == json.loads(path.read_text())
+
+
+def test_a_format_of_the_plug_in_says_how_to_get_it(tmp_path: Path):
+    done = plan("import", "simumax", SIMUMAX, "--gpu", "b200", "--output", tmp_path / "new.json")
+    refused(done, "unknown format 'simumax'", "known: nccl-tests", "pip install ./examples/import")
 
 
 def test_an_import_of_too_few_sizes_has_no_curve_and_says_why(tmp_path: Path):

@@ -9,6 +9,7 @@ import yaml
 
 from tests.e2e.command import TINY, plan, refused, with_value
 from tests.e2e.measured_runs import sample
+from tests.plugged import simumax_profile
 from trainplan.cli.render.verify import ended_event, ran_event, started_event
 from trainplan.cli.schemas.documents import DOCUMENTS, document_schema
 from trainplan.cli.schemas.schema import documented, keys
@@ -82,7 +83,7 @@ def measurements(folder, planned):
     log.write_text("iteration 10/ 100 | elapsed time per iteration (ms): 100.0 |")
     yield "calibration", plan("calibrate", *TINY, "--log", log, "--layout", "tp=1", "--json").json
     profile = folder / "profile.json"
-    assert plan("import", "simumax", SIMUMAX, "--gpu", "b200", "--output", profile).code == 0
+    simumax_profile(SIMUMAX, profile)
     yield "profile", json.loads(profile.read_text())
     times = ("--pp", "4", "--num-microbatches", "8")
     yield "schedule", plan("schedule", "--kind", "1f1b", *times, "--json").json

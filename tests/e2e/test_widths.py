@@ -7,8 +7,9 @@ import pytest
 from tests.e2e.command import SMALLER, TINY, plan, with_value
 from tests.e2e.measured_runs import own_run, write_runs
 from tests.e2e.test_commands import LAUNCH, calibrated_run
-from tests.e2e.test_profiles import SIMUMAX
+from tests.e2e.test_profiles import NCCL, SIMUMAX
 from tests.grids import number
+from tests.plugged import simumax_profile
 from trainplan.cli.terminal import output
 from trainplan.cli.terminal.text import NARROWEST, WIDEST
 
@@ -25,6 +26,9 @@ def pages(tmp_path_factory):
     made, other, tiny = (folder / f"{name}.json" for name in ("plan", "other", "tiny"))
     runs = folder / "runs.jsonl"
     write_runs(runs, [own_run()])
+    links, profile = folder / "links.txt", folder / "profile.json"
+    links.write_text(NCCL)
+    simumax_profile(SIMUMAX, profile)
     moe = with_value(with_value(TINY, "--model", "qwen3-30b-a3b"), "--global-batch-size", "64")
     asked = (
         ("search", *SMALLER, *QUICK, "--output", made),
@@ -44,8 +48,8 @@ def pages(tmp_path_factory):
         ("explain", tiny, "--time-limit", "0.1"),
         ("check", "--time-limit", "1", "--", *LAUNCH),
         ("calibrate", *calibrated_run(folder), "--output", folder / "calibration.json"),
-        ("import", "simumax", SIMUMAX, "--gpu", "b200", "--output", folder / "profile.json"),
-        ("doctor", folder / "profile.json"),
+        ("import", "nccl-tests", links, "--gpu", "b200", "--output", folder / "links.json"),
+        ("doctor", profile),
         *(("catalog", what) for what in ("gpus", "models", "hosts", "methods", "optimizers")),
         ("catalog", "clusters"),
         ("catalog", "gpus", "b200"),

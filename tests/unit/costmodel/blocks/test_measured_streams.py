@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.plugged import importers
 from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.measured import Measured
@@ -123,7 +124,8 @@ def test_an_exchange_among_experts_starts_twice():
 
 def test_simumax_kernels_are_known_by_our_names_and_counts():
     text = SIMUMAX.read_text()
-    found = import_profile("simumax", {SIMUMAX.name: text}, ImportRequest("b200")).points
+    with importers():
+        found = import_profile("simumax", {SIMUMAX.name: text}, ImportRequest("b200")).points
     streams = [point for point in found if isinstance(point, StreamPoint)]
     assert {one.name for one in streams} >= {"permute", "permute_backward", "loss"}
     largest = max((one for one in streams if one.name == "loss"), key=lambda one: one.moved_bytes)

@@ -1,16 +1,17 @@
-"""Profiles out of files of other tools."""
+"""Profiles out of files of other tools, those of the plug-in in examples too."""
 
 import json
 import random
 from pathlib import Path
 
 import pytest
+from trainplan_importers.aceso import GptSize, gpt
 
+from tests.plugged import importers
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.spec.evidence.profile import SCHEMA, Profile
 from trainplan.profiler.importers import IMPORTERS, ImportRequest, import_profile
-from trainplan.profiler.importers.aceso import GptSize, gpt
 
 ROOT = Path(__file__).parents[4]
 REPLAY = ROOT / "tests" / "replay"
@@ -106,11 +107,17 @@ GOOD = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _installed():
+    with importers():
+        yield
+
+
 def of_kind(profile, kind):
     return [point for point in profile.points if point.kind == kind]
 
 
-@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize("name", GOOD)
 def test_every_format_gives_a_profile_that_says_where_it_is_from(name):
     texts, asked = GOOD[name]
     profile = import_profile(name, texts, asked)
@@ -120,7 +127,7 @@ def test_every_format_gives_a_profile_that_says_where_it_is_from(name):
     assert Profile.model_validate_json(profile.model_dump_json()) == profile
 
 
-@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize("name", GOOD)
 def test_the_source_given_is_kept(name):
     texts, asked = GOOD[name]
     named = ImportRequest(
@@ -446,6 +453,11 @@ def test_missing_lengths_formats_and_machines_are_named():
         import_profile("galvatron", alone, ASKED)
 
 
+def test_the_formats_of_other_planners_are_those_of_the_plug_in():
+    assert set(IMPORTERS) == set(GOOD)
+    assert set(IMPORTERS.plugged()) == set(GOOD) - {"nccl-tests"}
+
+
 def test_an_unknown_format_and_no_file_are_refused():
     with pytest.raises(CatalogError, match="'nccl-tests'"):
         import_profile("nccl-test", NCCL, ASKED)
@@ -453,7 +465,7 @@ def test_an_unknown_format_and_no_file_are_refused():
         import_profile("metis", {}, ASKED)
 
 
-@pytest.mark.parametrize("name", sorted(set(IMPORTERS) - {"nccl-tests", "simumax"}))
+@pytest.mark.parametrize("name", sorted(set(GOOD) - {"nccl-tests", "simumax"}))
 def test_a_file_with_another_name_is_refused(name):
     with pytest.raises(SpecError, match=r"notes\.json: not a name .* writes"):
         import_profile(name, {"notes.json": "{}"}, ASKED)
@@ -468,7 +480,7 @@ def test_times_that_are_none_are_refused_with_file_and_key(value):
         import_profile("metis", {name: METIS[name].replace("12.0", value)}, ASKED)
 
 
-@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize("name", GOOD)
 def test_damaged_files_never_end_in_a_traceback(name):
     texts, asked = GOOD[name]
     chance = random.Random(7)

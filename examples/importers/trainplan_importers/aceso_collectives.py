@@ -21,13 +21,8 @@ from statistics import median
 from trainplan.costmodel.base import GB, SpecError
 from trainplan.costmodel.base.entries import positive
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, Operation
-from trainplan.profiler.importers.reading import (
-    MEBIBYTE,
-    MILLISECOND,
-    base_name,
-    stated,
-    unknown_file,
-)
+from trainplan.profiler.importers import base_name, stated
+from trainplan_importers.reading import MEBIBYTE, MILLISECOND, unknown_file
 
 COLLECTIVE = re.compile(
     r"prim_.+_(?P<operation>all_gather|all_reduce|reduce_scatter|all_to_all)"

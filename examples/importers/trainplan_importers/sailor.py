@@ -20,7 +20,8 @@ from statistics import median
 from trainplan.costmodel.base import GB, SpecError
 from trainplan.costmodel.base.entries import Entry, json_entry
 from trainplan.costmodel.spec.evidence.profile import CollectivePoint, LayerPoint, Profile
-from trainplan.profiler.importers.reading import ImportRequest, base_name, stated, unknown_file
+from trainplan.profiler.importers import ImportRequest, base_name, stated
+from trainplan_importers.reading import need_model, need_precision, need_seq_length, unknown_file
 
 GPUS: Mapping[str, str] = {
     "a100-sxm-40gb": "A100-40",
@@ -77,7 +78,7 @@ def read(texts: Mapping[str, str], request: ImportRequest) -> Profile:
 
 def _of_model(top: Entry, request: ImportRequest) -> Entry:
     """What is there of the model: the longest name that its own begins with."""
-    name = request.need_model(top.file).name
+    name = need_model(request, top.file).name
     known = (key for key, _ in top.items() if name.lower().startswith(key.lower()))
     return top[max(known, key=len, default=name)]
 
@@ -94,7 +95,7 @@ def _of_gpu(entry: Entry, request: ImportRequest) -> Entry:
 
 def _layers(top: Entry, request: ImportRequest) -> Iterator[LayerPoint]:
     """Medians of the layers between embedding and head."""
-    model = request.need_model(top.file)
+    model = need_model(request, top.file)
     for batch, degrees in top.items():
         for degree, entries in degrees.items():
             layers = [entry for _, entry in sorted(entries.items(), key=_index)]
@@ -115,8 +116,8 @@ def _layers(top: Entry, request: ImportRequest) -> Iterator[LayerPoint]:
                 attention="unfused",
                 tp=tp,
                 micro_batch_size=_count(batch, degrees),
-                seq_length=request.need_seq_length(top.file),
-                precision=request.need_precision(top.file),
+                seq_length=need_seq_length(request, top.file),
+                precision=need_precision(request, top.file),
                 collectives_inside=tp > 1,
                 forward=stated(median(pair[0] for pair in times)),
                 backward=stated(median(pair[1] for pair in times)),

@@ -28,12 +28,12 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
 )
 from trainplan.costmodel.spec.job import Precision
-from trainplan.profiler.importers.reading import (
+from trainplan.profiler.importers import ImportRequest, base_name, stated
+from trainplan_importers.reading import (
     MEBIBYTE,
     MILLISECOND,
-    ImportRequest,
-    base_name,
-    stated,
+    need_model,
+    need_precision,
     unknown_file,
 )
 
@@ -96,7 +96,7 @@ def read(texts: Mapping[str, str], request: ImportRequest) -> Profile:
 def _layers(top: Entry, request: ImportRequest, precision: str) -> Iterator[LayerPoint]:
     """Forward of the first type of layer; a micro batch takes as long as its samples."""
     known = next((kind for kind in get_args(Precision) if kind == precision), None)
-    model = request.need_model(top.file)
+    model = need_model(request, top.file)
     matches = [(LAYER.fullmatch(key), entry) for key, entry in top.items()]
     layers = [(match, entry) for match, entry in matches if match and match["type"] == "0"]
     if not layers:
@@ -112,7 +112,7 @@ def _layers(top: Entry, request: ImportRequest, precision: str) -> Iterator[Laye
             kernels="fused",
             micro_batch_size=batch,
             seq_length=int(match["length"]),
-            precision=known or request.need_precision(top.file),
+            precision=known or need_precision(request, top.file),
             forward=stated(entry.positive(MILLISECOND) * batch),
         )
 

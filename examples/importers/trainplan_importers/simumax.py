@@ -30,7 +30,8 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
 )
 from trainplan.costmodel.spec.job import Precision
-from trainplan.profiler.importers.reading import GIBIBYTE, ImportRequest, base_name, stated
+from trainplan.profiler.importers import ImportRequest, base_name, stated
+from trainplan_importers.reading import GIBIBYTE
 
 PRODUCTS: Mapping[str, Precision] = {"matmul": "bf16", "fp8_matmul": "fp8"}
 GROUPED: Mapping[str, Precision] = {"group_matmul": "bf16", "fp8_group_matmul": "fp8"}

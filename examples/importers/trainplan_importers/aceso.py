@@ -21,8 +21,9 @@ from trainplan.costmodel.base.entries import positive
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.evidence.profile import EndPoint, Failure, LayerPoint, Profile
 from trainplan.costmodel.spec.job import storage_bytes
-from trainplan.profiler.importers.aceso_collectives import read_collectives
-from trainplan.profiler.importers.reading import MEBIBYTE, ImportRequest, base_name, stated
+from trainplan.profiler.importers import ImportRequest, base_name, stated
+from trainplan_importers.aceso_collectives import read_collectives
+from trainplan_importers.reading import MEBIBYTE, need_model
 
 OPERATIONS = re.compile(
     r"(?P<model>.+)_mbs(?P<batch>[1-9]\d{0,6})_tp(?P<tp>[1-9]\d{0,4})_algo(?P<algo>\d{1,3})\.csv"
@@ -196,7 +197,7 @@ def _model(table: _Table, request: ImportRequest) -> tuple[ModelSpec, int]:
         seq_length = round(inputs / (table.micro_batch_size * size.hidden_size * width))
         model = gpt(table.model, size, max(seq_length, 1))
     else:
-        model = request.need_model(table.file)
+        model = need_model(request, table.file)
         seq_length = round(inputs / (table.micro_batch_size * model.hidden_size * width))
     scores = table.of("enc-attention-score")[0].saved_bytes * table.tp / width
     scores /= table.micro_batch_size

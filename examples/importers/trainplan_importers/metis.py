@@ -16,11 +16,12 @@ from statistics import median
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.entries import json_entry
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, Profile
-from trainplan.profiler.importers.reading import (
+from trainplan.profiler.importers import ImportRequest, base_name, stated
+from trainplan_importers.reading import (
     MILLISECOND,
-    ImportRequest,
-    base_name,
-    stated,
+    need_model,
+    need_precision,
+    need_seq_length,
     unknown_file,
 )
 
@@ -54,14 +55,14 @@ def _layer(file: str, text: str, request: ImportRequest) -> LayerPoint:
         raise SpecError(f"{times.where}: expected an embedding, layers and a head: add the layers")
     tp = int(name["tp"])
     return LayerPoint(
-        model=request.need_model(file),
+        model=need_model(request, file),
         runtime="megatron-lm",
         kernels="legacy",
         attention="unfused",
         tp=tp,
         micro_batch_size=int(name["batch"]),
-        seq_length=request.need_seq_length(file),
-        precision=request.need_precision(file),
+        seq_length=need_seq_length(request, file),
+        precision=need_precision(request, file),
         collectives_inside=tp > 1,
         both=stated(median(layers)),
     )
