@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainplan.cli.blocks.html import html
 from trainplan.cli.files.disk import errors_of, refuse_existing, try_writing, write_text
 from trainplan.cli.files.documents import read_json
 from trainplan.cli.files.profiles import load_measured, profile_of
 from trainplan.cli.files.tuning_folder import PLAN
-from trainplan.cli.report.page import html
 from trainplan.cli.report.registry import Asked, page_of
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE

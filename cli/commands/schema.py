@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.schemas.documents import DOCUMENTS, document_schema
 from trainplan.cli.terminal.output import show, show_json
 from trainplan.costmodel.base import unknown_name

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_records
 from trainplan.cli.files.documents import NESTED_TOO_DEEPLY, nested_too_deeply
-from trainplan.cli.render.parts.text import plural
 from trainplan.cli.terminal.output import remark
+from trainplan.cli.words import plural
 from trainplan.costmodel.base.validation_errors import complaints
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, unknown_names
 

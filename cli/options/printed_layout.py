@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import product
 from types import MappingProxyType
 
-from trainplan.cli.render.parts.text import SHORT_MODULES, SHORT_OFFLOADED
+from trainplan.cli.words import SHORT_MODULES, SHORT_OFFLOADED
 from trainplan.costmodel.axes import AXES, AXIS_OF_OPTION, AXIS_OF_SHORT
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec.codecs import Count

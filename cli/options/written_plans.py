@@ -6,8 +6,8 @@ from pathlib import Path
 
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import read_json
-from trainplan.cli.render.parts.text import otherwise_text
 from trainplan.cli.terminal.output import remark
+from trainplan.cli.words import otherwise_text
 from trainplan.planner.plan.written import Written, made_otherwise, written
 
 

@@ -10,17 +10,17 @@ from statistics import median
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.render.plan import notes_part
+from trainplan.cli.terminal.output import section
+from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import (
     gib,
     percent,
     plural,
     seconds,
     seconds_like,
 )
-from trainplan.cli.render.plan import notes_part
-from trainplan.cli.terminal.output import section
-from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.machine.uncertainty import kind_was_seen
 from trainplan.costmodel.measured.calibration import refusal
 from trainplan.costmodel.spec.evidence.calibration import (

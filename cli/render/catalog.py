@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import NEVER, parameters
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.terminal.output import section
+from trainplan.cli.words import NEVER, parameters
 from trainplan.costmodel.catalog import fitted, gpu, gpu_names, hosts, stand_in
 from trainplan.costmodel.catalog.clusters import Machine, machines
 from trainplan.costmodel.catalog.models import preset_config, preset_names, repositories

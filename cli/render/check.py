@@ -8,10 +8,11 @@ from dataclasses import asdict
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.render.parts.differences import gain
-from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import estimate_line, job_line
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.render.plan import notes_part
+from trainplan.cli.words import (
     NEVER,
     gib,
     layout_line,
@@ -20,7 +21,6 @@ from trainplan.cli.render.parts.text import (
     seconds,
     seconds_like,
 )
-from trainplan.cli.render.plan import notes_part
 from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.layout_document import layout_json

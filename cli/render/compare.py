@@ -14,7 +14,7 @@ from trainplan.cli.render.parts.differences import (
     memories_table,
 )
 from trainplan.cli.render.parts.headline import estimate_line, fit_line
-from trainplan.cli.render.parts.text import layout_line, percent
+from trainplan.cli.words import layout_line, percent
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.compare import Comparison, Side

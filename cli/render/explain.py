@@ -9,13 +9,13 @@ from math import isfinite
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.differences import change_text, gain
-from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import estimate_line, job_line
 from trainplan.cli.render.parts.lanes import lanes_part
 from trainplan.cli.render.parts.sequence_lengths import lengths_json, lengths_part
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.words import (
     NEVER,
     gib,
     layout_line,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.blocks.screen import Words, grid
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.render.catalog import Entry
-from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.costmodel.catalog import SourcedDrives, SourcedHost, host, hosts
 from trainplan.costmodel.spec.base import Sourced
 

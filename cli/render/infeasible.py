@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.parts.headline import job_line
-from trainplan.cli.render.parts.text import gib, layout_line
 from trainplan.cli.render.plan import refused_part
+from trainplan.cli.words import gib, layout_line
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import job_json

@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.optimizers import OPTIMIZERS, Matrix, Optimizer
 from trainplan.costmodel.runtimes import RUNTIMES

@@ -8,10 +8,10 @@ from typing import TypeVar
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.render.parts.objective import amount
-from trainplan.cli.render.parts.text import layout_line, plural
+from trainplan.cli.words import layout_line, plural
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.goals.pareto import Pareto, Point
 

@@ -9,11 +9,11 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.render.parts.alternatives import alternatives_table, legend, ties_lines
 from trainplan.cli.render.parts.apart import apart_part
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
-from trainplan.cli.render.parts.grid import Words, grid
 from trainplan.cli.render.parts.headline import headline, job_line, refusals
 from trainplan.cli.render.parts.lanes import lanes_part
 from trainplan.cli.render.parts.objective import (
@@ -26,7 +26,8 @@ from trainplan.cli.render.parts.objective import (
 )
 from trainplan.cli.render.parts.placement import groups_part, placement_text
 from trainplan.cli.render.parts.settings import settings_text
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.terminal.output import section
+from trainplan.cli.words import (
     gib,
     layout_line,
     percent,
@@ -35,7 +36,6 @@ from trainplan.cli.render.parts.text import (
     seconds_like,
     stages_sentence,
 )
-from trainplan.cli.terminal.output import section
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate

@@ -10,12 +10,12 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Grid, Words, grid
-from trainplan.cli.render.parts.text import percent, plural, seconds
+from trainplan.cli.blocks.screen import Grid, Words, grid
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.render.profile_host import host_parts
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import percent, plural, seconds
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.spec.evidence.profile import (
     Flag,

@@ -7,9 +7,9 @@ from statistics import fmean
 
 from rich.console import RenderableType
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import seconds
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.terminal.output import section
+from trainplan.cli.words import seconds
 from trainplan.costmodel.spec.evidence.profile import LayerPoint, PowerPoint, Profile, Timing
 
 SHOWN_LAYERS = 5

@@ -9,11 +9,11 @@ from itertools import groupby
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Drawn, Words, grid
-from trainplan.cli.render.parts.text import gib, percent
+from trainplan.cli.blocks.screen import Drawn, Words, grid
 from trainplan.cli.render.parts.timeline import timeline_text
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import gib, percent
 from trainplan.planner.schedules.compare import Ranking, better
 from trainplan.planner.schedules.pipelines import Pipeline
 from trainplan.planner.schedules.scored import Scored

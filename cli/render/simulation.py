@@ -9,13 +9,13 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Drawn, Words, grid
 from trainplan.cli.render.parts.chrome_trace import COMPUTE, LANE, NETWORK, Extra
-from trainplan.cli.render.parts.grid import Drawn, Words, grid
 from trainplan.cli.render.parts.lanes import lanes_text
-from trainplan.cli.render.parts.text import percent, seconds, seconds_like
 from trainplan.cli.render.parts.timeline import timeline_text
 from trainplan.cli.render.schedule import gap_text, proof_text
 from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import percent, seconds, seconds_like
 from trainplan.planner.questions.simulate import Simulation
 
 LEGEND = (

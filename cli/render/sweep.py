@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Drawn, Words, grid
+from trainplan.cli.blocks.screen import Drawn, Words, grid
 from trainplan.cli.render.parts.headline import job_line
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import (
     NEVER,
     layout_line,
     no_plan_text,
     percent,
     seconds,
 )
-from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.spec import Job
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep

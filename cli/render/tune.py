@@ -9,16 +9,16 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.terminal.output import section
+from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import (
     gib,
     layout_line,
     percent,
     plural,
     seconds,
 )
-from trainplan.cli.terminal.output import section
-from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.spec import Job
 from trainplan.planner.tuning.events import (
     Best,

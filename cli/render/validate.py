@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Grid, Words, grid
-from trainplan.cli.render.parts.text import NEVER, percent, plural, seconds, seconds_like
+from trainplan.cli.blocks.screen import Grid, Words, grid
 from trainplan.cli.render.validate_json import validate_document
+from trainplan.cli.words import NEVER, percent, plural, seconds, seconds_like
 from trainplan.costmodel.validate.cases.model import preset_of
 from trainplan.costmodel.validate.intervals import Coverage
 from trainplan.costmodel.validate.memory_scores import Verdicts

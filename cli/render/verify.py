@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
+from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.terminal.output import section
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.plan.layout_document import layout_json

@@ -15,7 +15,7 @@ from trainplan.cli.render.parts.differences import (
     remedies_part,
 )
 from trainplan.cli.render.parts.headline import estimate_line, job_line
-from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
+from trainplan.cli.words import gib, layout_line, percent, plural, seconds
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.why_not import Overflow, WhyNot

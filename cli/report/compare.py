@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
-from trainplan.cli.render.parts.differences import signed
-from trainplan.cli.render.parts.text import gib, layout_line, percent, seconds
-from trainplan.cli.report.blocks import (
+from trainplan.cli.blocks.blocks import (
     Block,
     Cell,
     Chart,
@@ -21,9 +18,12 @@ from trainplan.cli.report.blocks import (
     Table,
     Tone,
 )
-from trainplan.cli.report.charts import DOWN, figure, layout
+from trainplan.cli.blocks.figures import DOWN, figure, layout
+from trainplan.cli.blocks.tables import Columns, cell, number, seconds_cell, table
+from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
+from trainplan.cli.render.parts.differences import signed
 from trainplan.cli.report.compare_memory import HEADS, Compared, memory_chart
-from trainplan.cli.report.parts import Columns, cell, number, seconds_cell, table
+from trainplan.cli.words import gib, layout_line, percent, seconds
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.codecs import stages_text
 from trainplan.planner.questions.compare import FieldDifference, TermDifference

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from trainplan.cli.render.parts.text import gib
-from trainplan.cli.report.blocks import Cell, Chart
-from trainplan.cli.report.charts import DOWN, bars, figure, layout
-from trainplan.cli.report.parts import Columns, cell, gib_cell, number, series, table
+from trainplan.cli.blocks.blocks import Cell, Chart
+from trainplan.cli.blocks.figures import DOWN, bars, figure, layout
+from trainplan.cli.blocks.tables import Columns, cell, gib_cell, number, series, table
 from trainplan.cli.report.plan.memory import TERMS
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
+from trainplan.cli.words import gib
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.step import Estimate

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from trainplan.cli.render.pareto import spread
-from trainplan.cli.render.parts.objective import amount
-from trainplan.cli.render.parts.text import layout_line, plural
-from trainplan.cli.report.blocks import (
+from trainplan.cli.blocks.blocks import (
     Block,
     Cell,
     Chart,
@@ -19,8 +16,8 @@ from trainplan.cli.report.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import (
+from trainplan.cli.blocks.figures import figure, label, layout
+from trainplan.cli.blocks.tables import (
     Columns,
     Row,
     cell,
@@ -31,8 +28,11 @@ from trainplan.cli.report.parts import (
     share_cell,
     table,
 )
+from trainplan.cli.render.pareto import spread
+from trainplan.cli.render.parts.objective import amount
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.cli.schemas.plans import Objective
+from trainplan.cli.words import layout_line, plural
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import ClusterSpec

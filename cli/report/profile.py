@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from trainplan.cli.render.parts.text import plural, seconds
-from trainplan.cli.render.profile import NOT_ODD, curves_of
-from trainplan.cli.render.profile_host import powers, waiting
-from trainplan.cli.report.blocks import (
+from trainplan.cli.blocks.blocks import (
     Block,
     Fact,
     Facts,
@@ -18,7 +15,7 @@ from trainplan.cli.report.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.report.parts import (
+from trainplan.cli.blocks.tables import (
     Columns,
     Row,
     gib_cell,
@@ -27,10 +24,13 @@ from trainplan.cli.report.parts import (
     share_cell,
     table,
 )
+from trainplan.cli.render.profile import NOT_ODD, curves_of
+from trainplan.cli.render.profile_host import powers, waiting
 from trainplan.cli.report.profile_curves import bandwidth_charts, collective_charts
 from trainplan.cli.report.profile_links import link_charts
 from trainplan.cli.report.profile_points import is_odd
 from trainplan.cli.report.profile_products import attention_charts, product_charts
+from trainplan.cli.words import plural, seconds
 from trainplan.costmodel.spec.evidence.profile import Host, Point, Profile, Timing
 
 FEW, MOST_DOUBTFUL = 15, 500

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from trainplan.cli.render.parts.text import plural
-from trainplan.cli.report.blocks import Block, Chart, Table
-from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import (
+from trainplan.cli.blocks.blocks import Block, Chart, Table
+from trainplan.cli.blocks.figures import figure, label, layout
+from trainplan.cli.blocks.tables import (
     Columns,
     cell,
     log_axis,
@@ -20,6 +19,7 @@ from trainplan.cli.report.parts import (
     table,
 )
 from trainplan.cli.report.profile_points import bytes_axis, fitted_line, is_odd, markers, spaced
+from trainplan.cli.words import plural
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.machine.hardware import curve_name
 from trainplan.costmodel.measured.curve_residuals import collective_seconds_on, inside_domain

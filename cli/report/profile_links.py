@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from trainplan.cli.report.blocks import Block, Chart, Table
-from trainplan.cli.report.charts import DOWN, figure, label, layout
-from trainplan.cli.report.parts import cell, number, table
+from trainplan.cli.blocks.blocks import Block, Chart, Table
+from trainplan.cli.blocks.figures import DOWN, figure, label, layout
+from trainplan.cli.blocks.tables import cell, number, table
 from trainplan.cli.report.profile_points import is_odd
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.spec.evidence.profile import LinkPoint, Profile

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from trainplan.cli.blocks.tables import log_axis, short
 from trainplan.cli.render.profile import NOT_ODD
-from trainplan.cli.report.parts import log_axis, short
 from trainplan.costmodel.spec.evidence.profile import Timing
 
 LINE_POINTS = 40

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.cli.report.blocks import Block, Chart, Table
-from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import (
+from trainplan.cli.blocks.blocks import Block, Chart, Table
+from trainplan.cli.blocks.figures import figure, label, layout
+from trainplan.cli.blocks.tables import (
     Columns,
     Row,
     cell,

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
+from trainplan.cli.blocks.blocks import Page
+from trainplan.cli.blocks.html import html
 from trainplan.cli.render.compare import SCHEMA as COMPARE
 from trainplan.cli.render.infeasible import SCHEMA as INFEASIBLE
 from trainplan.cli.render.sweep import SCHEMA as SWEEP
 from trainplan.cli.render.validate_json import SCHEMA as VALIDATE
-from trainplan.cli.report.blocks import Page
 from trainplan.cli.report.compare import compare_page
 from trainplan.cli.report.compare_memory import Compared
-from trainplan.cli.report.page import html
 from trainplan.cli.report.pareto import Front, pareto_page
 from trainplan.cli.report.plan.page import plan_page
 from trainplan.cli.report.profile import profile_page

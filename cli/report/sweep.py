@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.cli.render.parts.text import layout_line, no_plan_text
-from trainplan.cli.report.blocks import (
+from trainplan.cli.blocks.blocks import (
     Block,
     Cell,
     Column,
@@ -15,7 +14,7 @@ from trainplan.cli.report.blocks import (
     Paragraph,
     Section,
 )
-from trainplan.cli.report.parts import Columns, Row, cell, number, seconds_cell, share_cell, table
+from trainplan.cli.blocks.tables import Columns, Row, cell, number, seconds_cell, share_cell, table
 from trainplan.cli.report.sweep_curves import (
     Swept,
     curve_charts,
@@ -24,6 +23,7 @@ from trainplan.cli.report.sweep_curves import (
     per_gpu,
 )
 from trainplan.cli.schemas.plans import SweepPoint
+from trainplan.cli.words import layout_line, no_plan_text
 
 
 def sweep_page(swept: Swept) -> Page:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from trainplan.cli.render.parts.text import layout_line, percent, seconds
-from trainplan.cli.report.blocks import (
+from trainplan.cli.blocks.blocks import (
     Block,
     Chart,
     Table,
 )
-from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Row, cell, log_axis, number, series, table
+from trainplan.cli.blocks.figures import figure, label, layout
+from trainplan.cli.blocks.tables import Columns, Row, cell, log_axis, number, series, table
 from trainplan.cli.report.read import ModelValue, Read
 from trainplan.cli.schemas.plans import Curve, SweepPoint
+from trainplan.cli.words import layout_line, percent, seconds
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.questions.changes.parameters import Varied

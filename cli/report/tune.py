@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainplan.cli.render.parts.text import gib, layout_line, percent, plural, seconds
-from trainplan.cli.render.tune import ENDINGS
-from trainplan.cli.report.blocks import (
+from trainplan.cli.blocks.blocks import (
     Block,
     Chart,
     Fact,
@@ -16,8 +14,8 @@ from trainplan.cli.report.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.report.charts import DOWN, figure, folded, layout, line_at
-from trainplan.cli.report.parts import (
+from trainplan.cli.blocks.figures import DOWN, figure, folded, layout, line_at
+from trainplan.cli.blocks.tables import (
     Columns,
     Row,
     Value,
@@ -27,7 +25,9 @@ from trainplan.cli.report.parts import (
     share_cell,
     table,
 )
+from trainplan.cli.render.tune import ENDINGS
 from trainplan.cli.report.tune_trials import BAR, LEVEL, TunedPlan, ticks, trials_blocks
+from trainplan.cli.words import gib, layout_line, percent, plural, seconds
 from trainplan.planner.tuning.events import Finished, Forecast, ScalarRange, Tried
 
 ADDED = "fixed_seconds"

@@ -9,12 +9,12 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from trainplan.cli.render.parts.text import layout_line, plural, seconds
+from trainplan.cli.blocks.blocks import Block, Chart, Table
+from trainplan.cli.blocks.figures import figure, label, layout
+from trainplan.cli.blocks.tables import Columns, Row, number, seconds_cell, table
 from trainplan.cli.render.tune import ENDINGS
-from trainplan.cli.report.blocks import Block, Chart, Table
-from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import Columns, Row, number, seconds_cell, table
 from trainplan.cli.report.read import ModelValue, Read
+from trainplan.cli.words import layout_line, plural, seconds
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.planner.tuning.events import Finished, Tried
 

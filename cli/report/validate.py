@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from trainplan.cli.render.parts.text import percent, plural, seconds_like
-from trainplan.cli.render.validate import EXPLAINED, SKIPPED, signed
-from trainplan.cli.report.blocks import (
+from trainplan.cli.blocks.blocks import (
     Block,
     Chart,
     Fact,
@@ -18,8 +16,8 @@ from trainplan.cli.report.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.report.charts import figure, label, layout
-from trainplan.cli.report.parts import (
+from trainplan.cli.blocks.figures import figure, label, layout
+from trainplan.cli.blocks.tables import (
     Columns,
     Row,
     cell,
@@ -29,6 +27,7 @@ from trainplan.cli.report.parts import (
     series,
     table,
 )
+from trainplan.cli.render.validate import EXPLAINED, SKIPPED, signed
 from trainplan.cli.report.validate_groups import (
     Scored,
     coverage_chart,
@@ -37,6 +36,7 @@ from trainplan.cli.report.validate_groups import (
     scored,
 )
 from trainplan.cli.schemas.measurements import ValidateDocument
+from trainplan.cli.words import percent, plural, seconds_like
 
 WORST = 25
 """Rows that are most off."""

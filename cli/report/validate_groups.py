@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trainplan.cli.render.parts.text import percent
+from trainplan.cli.blocks.blocks import Chart, Table
+from trainplan.cli.blocks.figures import DOWN, bars, figure, label, layout, line_at
+from trainplan.cli.blocks.tables import Columns, cell, number, share_cell, table
 from trainplan.cli.render.validate import SIDES, sides_of, signed
-from trainplan.cli.report.blocks import Chart, Table
-from trainplan.cli.report.charts import DOWN, bars, figure, label, layout, line_at
-from trainplan.cli.report.parts import Columns, cell, number, share_cell, table
 from trainplan.cli.schemas.measurements import ValidatedGroup, ValidatedRow
+from trainplan.cli.words import percent
 from trainplan.costmodel.machine.uncertainty import LEVEL
 from trainplan.costmodel.validate.intervals import Coverage
 

@@ -21,7 +21,7 @@ from accuracy_page import page
 from evidence_table import FILE, evidence_text
 
 from trainplan.cli.files.runs import InvalidRun, read_runs
-from trainplan.cli.render.parts.text import percent
+from trainplan.cli.words import percent
 from trainplan.costmodel import catalog
 from trainplan.costmodel.spec.evidence.constants import Intervals
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun

@@ -8,7 +8,7 @@ from statistics import fmean, median
 from accuracy_tables import table
 from evidence_table import published_run
 
-from trainplan.cli.render.parts.text import percent
+from trainplan.cli.words import percent
 from trainplan.costmodel.spec.evidence.published_run import PublishedRun
 from trainplan.costmodel.validate.steps import TimedRow
 from trainplan.planner.evidence.distance import distance

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from accuracy_tables import Row, table
 
-from trainplan.cli.render.parts.text import percent
 from trainplan.cli.render.validate import SIDES, sides_of
+from trainplan.cli.words import percent
 from trainplan.costmodel import catalog
 from trainplan.costmodel.machine.uncertainty import UNMEASURED
 from trainplan.costmodel.validate.intervals import Coverage, left_out_coverage

@@ -9,7 +9,7 @@ from typing import Any
 
 from accuracy_tables import Row, table
 
-from trainplan.cli.render.parts.text import percent
+from trainplan.cli.words import percent
 from trainplan.costmodel.validate.scores import Scores, layout_study
 from trainplan.costmodel.validate.steps import TimedRow, by_source, mean_of_medians
 

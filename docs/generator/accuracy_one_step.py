@@ -9,7 +9,7 @@ from typing import Any
 from accuracy_findings import Json
 from accuracy_tables import Row, table
 
-from trainplan.cli.render.parts.text import percent
+from trainplan.cli.words import percent
 from trainplan.costmodel.validate.one_step import OneSteps
 
 

@@ -12,7 +12,7 @@ from accuracy_tables import table
 
 from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import profile_of
-from trainplan.cli.render.parts.text import percent
+from trainplan.cli.words import percent
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.spec.evidence.profile import Profile

@@ -9,8 +9,8 @@ from statistics import fmean
 from accuracy_tables import Row, ranking_table, table
 from evidence_table import published_run
 
-from trainplan.cli.render.parts.text import percent
 from trainplan.cli.render.validate import SIZES_HEAD, sizes_rows
+from trainplan.cli.words import percent
 from trainplan.costmodel.machine.comparison import is_near_tie, place_of_tie
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS, Inside, jobs_of

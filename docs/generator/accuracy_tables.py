@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trainplan.cli.render.parts.text import percent
 from trainplan.cli.render.validate import (
     ERRORS_HEAD,
     RANKED_HEAD,
@@ -12,6 +11,7 @@ from trainplan.cli.render.validate import (
     errors_rows,
     ranking_rows,
 )
+from trainplan.cli.words import percent
 from trainplan.costmodel.validate.ranking import Ranking
 from trainplan.costmodel.validate.steps import Errors
 

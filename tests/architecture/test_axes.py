@@ -9,7 +9,7 @@ import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.render.parts.differences import SAME, change_text
-from trainplan.cli.render.parts.text import layout_line
+from trainplan.cli.words import layout_line
 from trainplan.costmodel.axes import AXES, Apart, Held, Least, Tried
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.blocks.candidates import context_of

@@ -6,8 +6,8 @@ import pytest
 from plotly.graph_objects import Figure
 
 from tests.browser.drawn import DRAWN
-from trainplan.cli.report.blocks import Chart, Folded
-from trainplan.cli.report.charts import BACKGROUND, COLOURS, TEXT
+from trainplan.cli.blocks.blocks import Chart, Folded
+from trainplan.cli.blocks.figures import BACKGROUND, COLOURS, TEXT
 from trainplan.cli.report.registry import Asked, page_of
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import TINY, plan, refused
-from trainplan.cli.render.parts.text import seconds
+from trainplan.cli.words import seconds
 
 SIZES = ("--pp", "4", "--num-microbatches", "8")
 UNEVEN = ("--forward", "3", "--input-grad", "4", "--weight-grad", "2")

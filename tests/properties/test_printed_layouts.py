@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.grids import examples
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.printed_layout import printed_fields
-from trainplan.cli.render.parts.text import layout_line, recompute_text
 from trainplan.cli.terminal.characters import plain
+from trainplan.cli.words import layout_line, recompute_text
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES

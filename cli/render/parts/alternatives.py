@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from trainplan.cli.render.parts.grid import Grid, Words, grid
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.blocks.screen import Grid, Words, grid
+from trainplan.cli.words import (
     NEVER,
     SHORT_MODULES,
     SHORT_OFFLOADED,

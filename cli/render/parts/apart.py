@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 
-from trainplan.cli.render.parts.grid import grid
-from trainplan.cli.render.parts.text import NEVER, gib, percent, plural, seconds, seconds_like
+from trainplan.cli.blocks.screen import grid
+from trainplan.cli.words import NEVER, gib, percent, plural, seconds, seconds_like
 from trainplan.planner.plan.apart import Apart
 
 

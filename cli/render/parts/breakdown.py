@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields
 
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Bars, Grid, Words, bar, grid
-from trainplan.cli.render.parts.text import gib, percent, seconds_like
+from trainplan.cli.blocks.screen import Bars, Grid, Words, bar, grid
+from trainplan.cli.words import gib, percent, seconds_like
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, RankMemory
 

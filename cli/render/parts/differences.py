@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 from rich.console import RenderableType
 
+from trainplan.cli.blocks.screen import Bars, Grid, Words, bar, grid
 from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
-from trainplan.cli.render.parts.grid import Bars, Grid, Words, bar, grid
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.words import (
     gib,
     last_words,
     percent,

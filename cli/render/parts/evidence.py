@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from trainplan.cli.render.parts.interval import interval_lines
 from trainplan.cli.render.parts.objective import amount
-from trainplan.cli.render.parts.text import gib, percent, plural
+from trainplan.cli.words import gib, percent, plural
 from trainplan.planner.evidence import Evidence
 from trainplan.planner.evidence.evidence import NearRun
 from trainplan.planner.evidence.trusted import OPTION

@@ -8,7 +8,9 @@ from rich.text import Text
 
 from trainplan.cli.render.parts.run import run_lines
 from trainplan.cli.render.parts.spent import spent_lines
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.render.parts.tower import tower_lines
+from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import (
     gib,
     layout_line,
     parameters,
@@ -17,8 +19,6 @@ from trainplan.cli.render.parts.text import (
     seconds,
     seconds_like,
 )
-from trainplan.cli.render.parts.tower import tower_lines
-from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import Job, Layout

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple
 
-from trainplan.cli.render.parts.text import plural
+from trainplan.cli.words import plural
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import evidence_of
 from trainplan.costmodel.machine.uncertainty import (

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import gib, percent, seconds
+from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.words import gib, percent, seconds
 from trainplan.costmodel.base.units import SECONDS_PER_DAY
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.timeline import Span

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import gib, percent, plural, seconds
+from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.base.units import long_unit
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.footprint import JOULES_PER_KWH

@@ -10,8 +10,8 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.render.parts.text import percent, plural, seconds_like
 from trainplan.cli.terminal.text import WIDTH
+from trainplan.cli.words import percent, plural, seconds_like
 from trainplan.costmodel.pipeline.node_groups import rank_groups
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.layout import SCHEDULE_NAMES

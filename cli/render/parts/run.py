@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainplan.cli.render.parts.text import tokens
 from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import tokens
 from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.spec import ClusterSpec, Job
 from trainplan.costmodel.step import Estimate

@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 from rich.console import Group, RenderableType
 
-from trainplan.cli.render.parts.grid import Words, grid
-from trainplan.cli.render.parts.text import percent, seconds_like
+from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.words import percent, seconds_like
 from trainplan.planner.questions.sequence_lengths import DynamicContext, SequenceLengths
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.cli.render.parts.text import plural
+from trainplan.cli.words import plural
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.plan import Plan
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainplan.cli.render.parts.text import parameters, plural
 from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import parameters, plural
 from trainplan.costmodel.model.tower import tower_params
 from trainplan.costmodel.spec import ModelSpec
 

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.cli.render.parts.alternatives import (
-    any_away,
-    axis_text,
-    legend,
-    near_tie_text,
-    shown_axes,
-    ties_lines,
-)
-from trainplan.cli.render.parts.differences import SAME, change_text
-from trainplan.cli.render.parts.text import layout_line, offloaded_text, recompute_text
-from trainplan.cli.report.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
-from trainplan.cli.report.charts import (
+from trainplan.cli.blocks.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
+from trainplan.cli.blocks.figures import (
     DOWN,
     SERIES,
     bars,
@@ -25,7 +15,17 @@ from trainplan.cli.report.charts import (
     layout,
     line_at,
 )
-from trainplan.cli.report.parts import gib_cell, number, seconds_cell, share_cell, table
+from trainplan.cli.blocks.tables import gib_cell, number, seconds_cell, share_cell, table
+from trainplan.cli.render.parts.alternatives import (
+    any_away,
+    axis_text,
+    legend,
+    near_tie_text,
+    shown_axes,
+    ties_lines,
+)
+from trainplan.cli.render.parts.differences import SAME, change_text
+from trainplan.cli.words import layout_line, offloaded_text, recompute_text
 from trainplan.costmodel.axes import Axis
 from trainplan.costmodel.base import GIB
 from trainplan.planner.plan import Candidate, Plan

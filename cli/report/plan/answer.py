@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.cli.blocks.blocks import Fact, Facts, Paragraph, Section
 from trainplan.cli.render.parts.apart import apart_text, proof_text, unified_text
 from trainplan.cli.render.parts.evidence import plan_evidence_lines
 from trainplan.cli.render.parts.headline import job_line, refusals
@@ -11,9 +12,8 @@ from trainplan.cli.render.parts.objective import objective_lines
 from trainplan.cli.render.parts.placement import group_lines, placement_text
 from trainplan.cli.render.parts.run import run_lines, run_words
 from trainplan.cli.render.parts.spent import spent_lines
-from trainplan.cli.render.parts.text import gib, percent, seconds, seconds_like
 from trainplan.cli.render.plan import certificate_text
-from trainplan.cli.report.blocks import Fact, Facts, Paragraph, Section
+from trainplan.cli.words import gib, percent, seconds, seconds_like
 from trainplan.planner.plan import Plan
 
 ONLY_MODELLED = (

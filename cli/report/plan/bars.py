@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainplan.cli.render.parts.text import percent, seconds
-from trainplan.cli.report.blocks import Chart, Figure
-from trainplan.cli.report.charts import SERIES, figure, label, layout
-from trainplan.cli.report.parts import number, seconds_cell, share_cell, table
+from trainplan.cli.blocks.blocks import Chart, Figure
+from trainplan.cli.blocks.figures import SERIES, figure, label, layout
+from trainplan.cli.blocks.tables import number, seconds_cell, share_cell, table
+from trainplan.cli.words import percent, seconds
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.timeline import Span
 

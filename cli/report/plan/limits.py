@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+from trainplan.cli.blocks.blocks import Code, Paragraph, Section
 from trainplan.cli.render.plan import binding_text
-from trainplan.cli.report.blocks import Code, Paragraph, Section
 from trainplan.planner.plan import Plan
 
 

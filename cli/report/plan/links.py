@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainplan.cli.render.parts.breakdown import LABELS
-from trainplan.cli.render.parts.text import gib
-from trainplan.cli.report.blocks import Block, Chart, Paragraph, Section, Table
-from trainplan.cli.report.charts import DOWN, bars, figure, folded, layout
-from trainplan.cli.report.parts import (
+from trainplan.cli.blocks.blocks import Block, Chart, Paragraph, Section, Table
+from trainplan.cli.blocks.figures import DOWN, bars, figure, folded, layout
+from trainplan.cli.blocks.tables import (
     Columns,
     Row,
     gib_cell,
@@ -17,7 +15,9 @@ from trainplan.cli.report.parts import (
     share_cell,
     table,
 )
+from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.report.plan.ranks import ranks_chart
+from trainplan.cli.words import gib
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.step import Estimate

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainplan.cli.render.parts.headline import fit_line
-from trainplan.cli.render.parts.lanes import drive_life_lines
-from trainplan.cli.render.parts.text import gib, percent, plural
-from trainplan.cli.report.blocks import (
+from trainplan.cli.blocks.blocks import (
     Block,
     Chart,
     Fact,
@@ -18,8 +15,11 @@ from trainplan.cli.report.blocks import (
     Table,
     Tone,
 )
-from trainplan.cli.report.charts import SERIES, figure, layout
-from trainplan.cli.report.parts import Row, gib_cell, number, table
+from trainplan.cli.blocks.figures import SERIES, figure, layout
+from trainplan.cli.blocks.tables import Row, gib_cell, number, table
+from trainplan.cli.render.parts.headline import fit_line
+from trainplan.cli.render.parts.lanes import drive_life_lines
+from trainplan.cli.words import gib, percent, plural
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups

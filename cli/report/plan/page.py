@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from trainplan.cli.render.parts.text import layout_line
-from trainplan.cli.report.blocks import Code, Folded, Page, Section
+from trainplan.cli.blocks.blocks import Code, Folded, Page, Section
 from trainplan.cli.report.plan.alternatives import alternatives_section
 from trainplan.cli.report.plan.answer import certainty, facts, job_section
 from trainplan.cli.report.plan.launch import launch_section
@@ -25,6 +24,7 @@ from trainplan.cli.report.plan.why import (
     settings_section,
     sources_section,
 )
+from trainplan.cli.words import layout_line
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.read_back import plan_from_json

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from trainplan.cli.render.parts.text import plural
-from trainplan.cli.report.blocks import Chart, Table
-from trainplan.cli.report.charts import DOWN, SERIES, figure, label, layout
-from trainplan.cli.report.parts import table
+from trainplan.cli.blocks.blocks import Chart, Table
+from trainplan.cli.blocks.figures import DOWN, SERIES, figure, label, layout
+from trainplan.cli.blocks.tables import table
+from trainplan.cli.words import plural
 from trainplan.costmodel.spec import ClusterSpec, Layout
 
 MOST_NODES = 32

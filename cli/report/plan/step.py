@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from trainplan.cli.blocks.blocks import Block, Chart, Figure, Paragraph, Section, Table
+from trainplan.cli.blocks.figures import DOWN, figure, folded, layout
+from trainplan.cli.blocks.tables import number, seconds_cell, share_cell, table
 from trainplan.cli.render.parts.breakdown import LABELS, largest_cost
-from trainplan.cli.render.parts.text import percent, seconds, seconds_like
-from trainplan.cli.report.blocks import Block, Chart, Figure, Paragraph, Section, Table
-from trainplan.cli.report.charts import DOWN, figure, folded, layout
-from trainplan.cli.report.parts import number, seconds_cell, share_cell, table
+from trainplan.cli.words import percent, seconds, seconds_like
 from trainplan.costmodel.step import Estimate
 
 PRODUCTS = ("gemm", "attention")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.cli.blocks.blocks import Block, Cell, Section, Table
+from trainplan.cli.blocks.tables import Columns, number, table
 from trainplan.cli.render.parts.objective import amount
-from trainplan.cli.report.blocks import Block, Cell, Section, Table
-from trainplan.cli.report.parts import Columns, number, table
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Target, Tried
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.cli.render.parts.text import otherwise_text, percent, seconds
-from trainplan.cli.report.blocks import Block, Chart, Folded, Paragraph, Section, Table
-from trainplan.cli.report.parts import Row, number, seconds_cell, table
+from trainplan.cli.blocks.blocks import Block, Chart, Folded, Paragraph, Section, Table
+from trainplan.cli.blocks.tables import Row, number, seconds_cell, table
 from trainplan.cli.report.plan.bars import Bars, drawing, lanes_chart
+from trainplan.cli.words import otherwise_text, percent, seconds
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.measured import Measured

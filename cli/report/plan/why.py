@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.cli.blocks.blocks import Block, Cell, Chart, Folded, Paragraph, Section
+from trainplan.cli.blocks.figures import DOWN, bars, figure, folded, layout
+from trainplan.cli.blocks.tables import Columns, cell, gib_cell, number, seconds_cell, table
 from trainplan.cli.render.parts.settings import settings_text
-from trainplan.cli.render.parts.text import plural
 from trainplan.cli.render.plan import YOUR_CHOICE, rule_texts
 from trainplan.cli.render.validate import signed
-from trainplan.cli.report.blocks import Block, Cell, Chart, Folded, Paragraph, Section
-from trainplan.cli.report.charts import DOWN, bars, figure, folded, layout
-from trainplan.cli.report.parts import Columns, cell, gib_cell, number, seconds_cell, table
+from trainplan.cli.words import plural
 from trainplan.costmodel.catalog import fitted_constants
 from trainplan.planner.evidence.evidence import Evidence
 from trainplan.planner.plan import Plan

@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.command import SMALLER, plan
 from trainplan.cli.options.layout_text import parse_choices, parse_layout
-from trainplan.cli.render.parts.text import layout_line
+from trainplan.cli.words import layout_line
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.spec import Layout

@@ -8,7 +8,8 @@ from rich.console import Console
 from trainplan.cli.render.infeasible import infeasible_page
 from trainplan.cli.render.parts.alternatives import legend, near_tie_text, ties_lines
 from trainplan.cli.render.parts.breakdown import MOST_ROWS, memory_table, terms_table
-from trainplan.cli.render.parts.text import (
+from trainplan.cli.render.plan import certificate_text
+from trainplan.cli.words import (
     gib,
     parameters,
     plural,
@@ -17,7 +18,6 @@ from trainplan.cli.render.parts.text import (
     stages_sentence,
     tokens,
 )
-from trainplan.cli.render.plan import certificate_text
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.base.units import long_unit
 from trainplan.costmodel.spec import Layout

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from trainplan.cli.report.blocks import Cell, Chart, Column, Page, Section, Table
-from trainplan.cli.report.charts import COLOURS, figure, folded, label, layout
-from trainplan.cli.report.page import html
+from trainplan.cli.blocks.blocks import Cell, Chart, Column, Page, Section, Table
+from trainplan.cli.blocks.figures import COLOURS, figure, folded, label, layout
+from trainplan.cli.blocks.html import html
 from trainplan.cli.report.plan.ranks import MOST_NODES, ranks_chart
 from trainplan.cli.report.plan.timeline import MOST_BARS, MOST_RANKS, timeline_section, windows
 from trainplan.costmodel.measured import NOTHING

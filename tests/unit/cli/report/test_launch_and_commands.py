@@ -4,8 +4,8 @@ import shlex
 
 import pytest
 
+from trainplan.cli.blocks.blocks import Code, Paragraph
 from trainplan.cli.files.inputs import load_cluster, load_model
-from trainplan.cli.report.blocks import Code, Paragraph
 from trainplan.cli.report.plan.launch import launch_section
 from trainplan.cli.report.plan.reproduce import reproduce_section, search_command, short_form
 from trainplan.cli.usage.search import command

@@ -6,9 +6,9 @@ from copy import deepcopy
 import pytest
 
 from tests.browser.documents import Documents
-from trainplan.cli.report.blocks import Chart, Folded, Table
-from trainplan.cli.report.page import html
-from trainplan.cli.report.parts import log_axis, short
+from trainplan.cli.blocks.blocks import Chart, Folded, Table
+from trainplan.cli.blocks.html import html
+from trainplan.cli.blocks.tables import log_axis, short
 from trainplan.cli.report.registry import Asked, page_of
 from trainplan.costmodel.base import SpecError
 

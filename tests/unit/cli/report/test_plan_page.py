@@ -6,14 +6,14 @@ from itertools import pairwise
 
 import pytest
 
+from trainplan.cli.blocks.blocks import Block, Chart, Code, Facts, Folded, Page, Paragraph, Table
+from trainplan.cli.blocks.html import html
 from trainplan.cli.render.parts.alternatives import ties_lines
-from trainplan.cli.render.parts.text import seconds
-from trainplan.cli.report.blocks import Block, Chart, Code, Facts, Folded, Page, Paragraph, Table
-from trainplan.cli.report.page import html
 from trainplan.cli.report.plan.bars import joined, lanes_chart
 from trainplan.cli.report.plan.memory import rank_capacities
 from trainplan.cli.report.plan.page import plan_page
 from trainplan.cli.report.plan.step import parts_of, step_section
+from trainplan.cli.words import seconds
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.timeline import Span

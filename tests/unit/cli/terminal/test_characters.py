@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from trainplan.cli.render.parts.grid import Bars, Words, bar, grid
+from trainplan.cli.blocks.screen import Bars, Words, bar, grid
 from trainplan.cli.terminal import output
 from trainplan.cli.terminal.characters import BLOCKS, SIGNS, encoding_of, plain, spelled
 from trainplan.cli.terminal.text import DOT, NARROWEST, WIDEST, WIDTH

@@ -9,8 +9,8 @@ import pytest
 from tests.budgets import Steps
 from tests.fractions import every_fraction
 from trainplan.cli.render.explain import explain_document, explain_page
-from trainplan.cli.render.parts.text import seconds_like
 from trainplan.cli.terminal.output import show
+from trainplan.cli.words import seconds_like
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import LayoutTable

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from math import ceil, floor, log10
 from typing import TypeAlias
 
-from trainplan.cli.render.parts.text import NEVER, gib, percent, seconds, seconds_like
-from trainplan.cli.report.blocks import Cell, Column, Table
-from trainplan.cli.report.charts import SERIES
+from trainplan.cli.blocks.blocks import Cell, Column, Table
+from trainplan.cli.blocks.figures import SERIES
+from trainplan.cli.words import NEVER, gib, percent, seconds, seconds_like
 
 Value: TypeAlias = str | float | None
 """A word or a number; None is a dash."""

@@ -9,7 +9,7 @@ from functools import singledispatch
 from html import escape
 from importlib import resources
 
-from trainplan.cli.report.blocks import (
+from trainplan.cli.blocks.blocks import (
     Block,
     Cell,
     Chart,
@@ -22,7 +22,7 @@ from trainplan.cli.report.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.report.charts import COLOURS
+from trainplan.cli.blocks.figures import COLOURS
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "

@@ -11,7 +11,7 @@ from html import escape
 from textwrap import wrap
 from types import MappingProxyType
 
-from trainplan.cli.report.blocks import Figure
+from trainplan.cli.blocks.blocks import Figure
 
 
 @dataclass(frozen=True, slots=True)
