@@ -19,7 +19,7 @@ from typing import NoReturn
 
 import click
 
-from trainplan.cli import usage
+from trainplan.cli import commands
 from trainplan.cli.commands import COMMANDS, COMPLETE
 from trainplan.cli.commands.plugged import is_of_plugin, plugged, plugged_command, say_warnings
 from trainplan.cli.terminal.age import OWN_PROCESS
@@ -66,10 +66,10 @@ class LazyGroup(click.Group):
         return [*COMMANDS, *plugged()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import its options and help page."""
+        """Import its module."""
         if cmd_name not in COMMANDS:
             return self._of_plugin(ctx, cmd_name)
-        module = f"{usage.__name__}.{COMMANDS[cmd_name].module}"
+        module = f"{commands.__name__}.{COMMANDS[cmd_name].module}"
         command = importlib.import_module(module).command
         assert isinstance(command, click.Command)
         return command

@@ -1,8 +1,9 @@
-"""Commands, one file each, and what each does.
+"""Commands, one file each.
 
-To add one: write its file, its options and help page in `cli.usage`, and one line in `COMMANDS`.
-`cli.usage.x` is imported when `plan x` is typed, `cli.commands.x` when it answers, so the
-summaries stand here: `plan --help` waits for no command, `plan x --help` not for numpy.
+To add one: write its file, with options, help page and what answers, and one line in `COMMANDS`.
+`cli.commands.x` is imported when `plan x` is typed, and what it has in `imported_on_answer` when it
+answers: `plan --help` waits for no command, as the summaries stand here, `plan x --help` not for
+numpy. `cli.options.names` holds the names of runtimes, schedules and others that help pages list.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ COMPLETE = "_PLAN_COMPLETE"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where the options of a command are and what `plan --help` says of it."""
+    """Where a command is and what `plan --help` says of it."""
 
     module: str
-    """Its module in this package, what it does, and in `cli.usage`, its options and help page."""
+    """Its module in this package."""
     summary: str
 
 

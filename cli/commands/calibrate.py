@@ -5,28 +5,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import click
 
-from trainplan.cli.files.disk import read_log
-from trainplan.cli.files.inputs import load_model
-from trainplan.cli.files.profiles import calibration_json, load_measured, machines_of
-from trainplan.cli.files.runs import InvalidRun, read_runs
-from trainplan.cli.options.layout_text import parse_layout
-from trainplan.cli.options.stated import Destination
-from trainplan.cli.render.calibration import calibration_page, log_line
-from trainplan.cli.render.parts.text import gib
-from trainplan.cli.terminal.output import json_text, remark, show, write
-from trainplan.cli.usage.calibrate import DEFAULT_PRECISION
-from trainplan.costmodel.base import PlanError, SpecError
-from trainplan.costmodel.catalog.clusters import gpu_meant
-from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.measured.calibration_fit import Observation, calibrate, kind_of, kinds_of
-from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Precision
-from trainplan.costmodel.validate.observations import observation_of
-from trainplan.planner.questions.search import estimate
-from trainplan.profiler.logs.observe import StatedRun, observe
+from trainplan.cli.options import completions
+from trainplan.cli.options.help import gathered, page
+from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, RUNTIMES
+from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options.shared import (
+    FORCE,
+    JSON,
+    PATH,
+    RUNTIME_OPTION,
+    global_batch_size,
+    seq_length,
+)
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.files.disk import read_log
+    from trainplan.cli.files.inputs import load_model
+    from trainplan.cli.files.profiles import calibration_json, load_measured, machines_of
+    from trainplan.cli.files.runs import InvalidRun, read_runs
+    from trainplan.cli.options.layout_text import parse_layout
+    from trainplan.cli.options.stated import Destination
+    from trainplan.cli.render.calibration import calibration_page, log_line
+    from trainplan.cli.render.parts.text import gib
+    from trainplan.cli.terminal.output import json_text, remark, show, write
+    from trainplan.costmodel.base import PlanError, SpecError
+    from trainplan.costmodel.catalog.clusters import gpu_meant
+    from trainplan.costmodel.measured import Measured
+    from trainplan.costmodel.measured.calibration_fit import (
+        Observation,
+        calibrate,
+        kind_of,
+        kinds_of,
+    )
+    from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
+    from trainplan.costmodel.spec.job import Precision
+    from trainplan.costmodel.validate.observations import observation_of
+    from trainplan.planner.questions.search import estimate
+    from trainplan.profiler.logs.observe import StatedRun, observe
 
 LISTED = 5
 """Runs left out that are named."""
@@ -59,6 +79,92 @@ class RunSelection:
     runtime: str | None
 
 
+DEFAULT_PRECISION: Final = "bf16"
+logged_options = gathered(
+    "logged",
+    "LogOptions",
+    (
+        click.option(
+            "--log",
+            multiple=True,
+            type=PATH,
+            help="A training log of Megatron-LM, Megatron-Bridge, torchtitan, DeepSpeed, "
+            "ArcticTraining, NeMo 2 or the FSDP2 program of `plan export`; with the options below. "
+            "Repeat it with another --layout for another run of the same job.",
+        ),
+        click.option(
+            "--layout",
+            multiple=True,
+            metavar="LAYOUT",
+            shell_complete=completions.LAYOUT,
+            help="Layout of the log (`plan estimate`).",
+        ),
+        click.option(
+            "--model",
+            metavar="MODEL",
+            shell_complete=completions.MODEL,
+            help="As in `plan search`.",
+        ),
+        click.option(
+            "--cluster",
+            metavar="CLUSTER",
+            shell_complete=completions.cluster,
+            help="As in `plan search`.",
+        ),
+        global_batch_size(required=False),
+        seq_length(required=False),
+        RUNTIME_OPTION,
+    ),
+)
+chosen_options = gathered(
+    "chosen",
+    "RunSelection",
+    (
+        click.option(
+            "--gpu",
+            metavar="GPU",
+            shell_complete=completions.GPU,
+            help="Take only runs on this GPU.",
+        ),
+        click.option(
+            "--precision",
+            type=OneOf("precision", PRECISIONS),
+            help=f"Of the log ({DEFAULT_PRECISION}); of a file of runs, take only those.",
+        ),
+        click.option(
+            "--runtime",
+            type=OneOf("runtime", RUNTIMES),
+            metavar="RUNTIME",
+            help=f"Of the log ({DEFAULT_RUNTIME}); of a file of runs, take only those.",
+        ),
+    ),
+)
+PROFILE = click.option(
+    "--profile",
+    "profiles",
+    multiple=True,
+    type=PATH,
+    help="Correct these measurements instead of the catalog: a file of `plan profile` (several "
+    "merge). Give them again wherever the calibration is used.",
+)
+OUTPUT = click.option(
+    "--output",
+    type=PATH,
+    help="Write the calibration here (`--profile` of other commands reads it).",
+)
+
+
+@page(
+    "calibrate",
+    "plan calibrate --log train.log --model llama3-8b --cluster 1x8:h100-sxm \\",
+    "  --global-batch-size 128 --seq-length 8192 --layout tp=2,sp=true \\",
+    "  --output calibration.json",
+)
+@click.argument("files", nargs=-1, metavar="[RUNS.jsonl]...", type=PATH)
+@logged_options
+@chosen_options
+@PROFILE
+@gathered("destination", "trainplan.cli.options.stated:Destination", (OUTPUT, FORCE, JSON))
 def command(
     files: tuple[Path, ...],
     profiles: tuple[Path, ...],
@@ -66,7 +172,12 @@ def command(
     chosen: RunSelection,
     destination: Destination,
 ) -> None:
-    """Write the calibration of the runs and print it."""
+    """Correct the estimate by measured steps.
+
+    Give either files of measured runs, one JSON object a line (`plan validate` reads them too), or
+    the log of a training run and what ran. One step tells how fast the machine is; several, of
+    unlike layouts, may tell network and fixed overhead apart.
+    """
     destination.check()
     output = destination.output
     if output and any(output.resolve() == one.resolve() for one in (*files, *logged.log)):

@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 import click
 
-from trainplan.cli.files.inputs import read_model
-from trainplan.cli.render.catalog import (
-    cluster_entries,
-    clusters_page,
-    gpu_entry,
-    gpu_page,
-    gpus_page,
-    machine_entries,
-    model_entry,
-    models_page,
-    reading_entry,
-    reading_page,
-)
-from trainplan.cli.render.hosts import host_entry, hosts_page
-from trainplan.cli.render.methods import method_entry, methods_page
-from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
-from trainplan.cli.render.plugged import plugged_part
-from trainplan.cli.terminal.output import answer, show_json, write
-from trainplan.costmodel.catalog import gpu, gpu_names, plugged_gpus, plugged_hosts
-from trainplan.costmodel.catalog import hosts as known_hosts
-from trainplan.costmodel.catalog.clusters import gpu_meant
-from trainplan.costmodel.catalog.models import plugged_models, preset, preset_names
-from trainplan.costmodel.lanes.methods import METHODS
-from trainplan.costmodel.optimizers import OPTIMIZERS
-from trainplan.costmodel.spec import ClusterSpec
+from trainplan.cli.options import completions
+from trainplan.cli.options.help import epilog, page
+from trainplan.cli.options.shared import JSON
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from importlib.resources import files
+
+    from trainplan.cli.files.inputs import read_model
+    from trainplan.cli.render.catalog import (
+        cluster_entries,
+        clusters_page,
+        gpu_entry,
+        gpu_page,
+        gpus_page,
+        machine_entries,
+        model_entry,
+        models_page,
+        reading_entry,
+        reading_page,
+    )
+    from trainplan.cli.render.hosts import host_entry, hosts_page
+    from trainplan.cli.render.methods import method_entry, methods_page
+    from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
+    from trainplan.cli.render.plugged import plugged_part
+    from trainplan.cli.terminal.output import answer, show_json, write
+    from trainplan.costmodel.catalog import gpu, gpu_names, plugged_gpus, plugged_hosts
+    from trainplan.costmodel.catalog import hosts as known_hosts
+    from trainplan.costmodel.catalog.clusters import gpu_meant
+    from trainplan.costmodel.catalog.models import plugged_models, preset, preset_names
+    from trainplan.costmodel.lanes.methods import METHODS
+    from trainplan.costmodel.optimizers import OPTIMIZERS
+    from trainplan.costmodel.spec import ClusterSpec
 
 TEMPLATE = "cluster.yaml"
 MODEL_TEMPLATE = "model.yaml"
 
 
+@click.group("catalog", epilog=epilog("plan catalog models llama3-70b"))
+def command() -> None:
+    """Show known GPUs, hosts, models, optimizers, methods of offload and clusters."""
+
+
+@page("gpus", "plan catalog gpus h100-sxm", group=command)
+@click.argument("name", required=False, shell_complete=completions.GPU)
+@JSON
 def gpus(name: str | None, *, as_json: bool) -> None:
-    """Print all GPUs, or one."""
+    """List GPUs, or every number of one GPU with its source."""
     if name is None:
         names = gpu_names()
         entries = {"gpus": {known: gpu_entry(known) for known in names}}
@@ -48,8 +62,12 @@ def gpus(name: str | None, *, as_json: bool) -> None:
         answer(gpu_entry(known), gpu_page(known), as_json=as_json)
 
 
+@page("models", "plan catalog models my-model/config.json", group=command)
+@click.argument("name", required=False, shell_complete=completions.MODEL)
+@click.option("--template", is_flag=True, help="Print a commented model file to fill in.")
+@JSON
 def models(name: str | None, *, template: bool, as_json: bool) -> None:
-    """Print all presets, what was read of one model, or a file to fill in."""
+    """List model presets, or what was read of one: a preset, a config.json or a model file."""
     if template and name:
         raise click.UsageError("--template prints a file to fill in: leave the model out")
     if template:
@@ -64,28 +82,38 @@ def models(name: str | None, *, template: bool, as_json: bool) -> None:
         answer(reading_entry(reading), reading_page(reading), as_json=as_json)
 
 
+@page("hosts", "plan catalog hosts", group=command)
+@JSON
 def hosts(*, as_json: bool) -> None:
-    """Print all hosts."""
+    """List hosts of usual nodes: memory, links and drives, each figure with its source."""
     entries = {"hosts": {name: host_entry(name) for name in known_hosts()}}
     answer(entries, (*hosts_page(), *plugged_part(plugged_hosts())), as_json=as_json)
 
 
+@page("methods", "plan catalog methods", group=command)
+@JSON
 def methods(*, as_json: bool) -> None:
-    """Print all methods of offload."""
+    """List published methods of offload: what they keep where, and who has them."""
     answer(
         {"methods": {name: method_entry(name) for name in METHODS}}, methods_page(), as_json=as_json
     )
 
 
+@page("optimizers", "plan catalog optimizers", group=command)
+@JSON
 def optimizers(*, as_json: bool) -> None:
-    """Print all optimizers."""
+    """List optimizers: their state by the shape of a matrix, their work, who has them."""
     entries = {"optimizers": {name: optimizer_entry(name) for name in OPTIMIZERS}}
     page = (*optimizers_page(), *plugged_part(OPTIMIZERS.plugged()))
     answer(entries, page, as_json=as_json)
 
 
+@page("clusters", "plan catalog clusters --template > cluster.yaml", group=command)
+@click.option("--template", is_flag=True, help="Print a commented cluster file to fill in.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the cluster file.")
+@JSON
 def clusters(*, template: bool, schema: bool, as_json: bool) -> None:
-    """Print the short forms, the template or the schema."""
+    """Show how to describe a cluster: short forms, template, schema."""
     if template and schema:
         raise click.UsageError("--template and --schema exclude each other")
     if template:

@@ -4,19 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.files.reports import ReportFile
-from trainplan.cli.options.written_plans import load_written, remark_change
-from trainplan.cli.render.compare import compare_document, compare_page
-from trainplan.cli.terminal.output import answer
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.compare import compare
+import click
+
+from trainplan.cli.options.help import page
+from trainplan.cli.options.shared import JSON, PATH, PROFILE, report_options
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.files.profiles import load_measured
+    from trainplan.cli.files.reports import ReportFile
+    from trainplan.cli.options.written_plans import load_written, remark_change
+    from trainplan.cli.render.compare import compare_document, compare_page
+    from trainplan.cli.terminal.output import answer
+    from trainplan.planner.questions.changes.variations import Case
+    from trainplan.planner.questions.compare import compare
 
 
+@page("compare", "plan compare before.json after.json")
+@click.argument("first", type=PATH)
+@click.argument("second", type=PATH)
+@PROFILE
+@report_options
+@JSON
 def command(
     first: Path, second: Path, profiles: tuple[Path, ...], report: ReportFile, *, as_json: bool
 ) -> None:
-    """Print two plans, term by term."""
+    """Compare two plans, term by term.
+
+    FIRST and SECOND are files written by `plan search --output`. Prints where their jobs and
+    layouts differ, their seconds by term and their memory. Both are priced with the same numbers.
+    """
     report.check()
     measured = load_measured(profiles)
     one, other = load_written(first), load_written(second)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.commands import COMPLETE
-from trainplan.cli.terminal.completion import get_completion_class
-from trainplan.cli.terminal.output import write
+from trainplan.cli.options.help import page
+from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.commands import COMPLETE
+    from trainplan.cli.terminal.completion import get_completion_class
+    from trainplan.cli.terminal.output import write
 
 
+SHELLS = ("bash", "zsh", "fish")
+
+
+@page("completion", 'eval "$(plan completion bash)"', "# put it into ~/.bashrc to keep it")
+@click.argument("shell", type=OneOf("shell", SHELLS))
 def command(shell: str) -> None:
-    """Print the script."""
+    """Print the completion script of a shell."""
     kind = get_completion_class(shell)
     assert kind is not None
     plan = click.get_current_context().find_root().command

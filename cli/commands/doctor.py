@@ -5,8 +5,6 @@ Of the planner only what the question needs is imported: the installation may no
 
 from __future__ import annotations
 
-import importlib.util
-import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +12,18 @@ from typing import cast
 
 import click
 
-from trainplan.cli.render.findings import Finding, findings_page
-from trainplan.cli.terminal.lazily import call
-from trainplan.cli.terminal.output import show
-from trainplan.costmodel.base.entry_points import declaring
+from trainplan.cli.options.help import page
+from trainplan.cli.options.names import CHECKOUTS
+from trainplan.cli.options.shared import PATH
+from trainplan.cli.terminal.lazily import call, imported_on_answer
+
+with imported_on_answer():
+    from importlib.util import find_spec
+    from platform import python_version
+
+    from trainplan.cli.render.findings import Finding, findings_page
+    from trainplan.cli.terminal.output import show
+    from trainplan.costmodel.base.entry_points import declaring
 
 DISTRIBUTION = "trainplan"
 LIBRARIES = ("click", "highspy", "numpy", "plotly", "pulp", "pydantic", "pyyaml", "rich")
@@ -33,8 +39,19 @@ WANTED = {
 MISSING = 2
 
 
+@page("doctor", "plan doctor --runtime-path path/to/checkout", "plan doctor profile.json")
+@click.argument("profiles", nargs=-1, metavar="[PROFILE.json...]", type=PATH)
+@click.option(
+    "--runtime-path",
+    type=PATH,
+    help=f"A checkout of {' or '.join(CHECKOUTS)}: does it know every option we write?",
+)
 def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
-    """Print what was found."""
+    """Check installation, plug-ins, runtime or a profile.
+
+    Of a profile: which numbers are measured, which are fitted or assumed, and which measurement
+    would shrink the error most.
+    """
     if profiles:
         call("trainplan.cli.commands.profile_doctor:show_findings", paths=profiles)
         return
@@ -51,7 +68,7 @@ def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
 
 
 def _installation() -> Iterator[Finding]:
-    yield Finding("python", good=True, detail=platform.python_version())
+    yield Finding("python", good=True, detail=python_version())
     for library in (DISTRIBUTION, *LIBRARIES):
         version = _version(library)
         missing = f"not installed: pip install {library}"
@@ -78,6 +95,6 @@ def _version(library: str) -> str | None:
 
 def _wanted(library: str) -> Finding:
     there, not_there = WANTED[library]
-    found = importlib.util.find_spec(library) is not None
+    found = find_spec(library) is not None
     detail = f"found: {there}" if found else f"not installed: {not_there}"
     return Finding(library, good=True, detail=detail)

@@ -4,29 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.cli.options.layout_text import parse_layout
-from trainplan.cli.options.stated import Question
-from trainplan.cli.render.estimate import estimate_document, estimate_page
-from trainplan.cli.render.parts.text import gib, seconds
-from trainplan.cli.terminal.age import command_seconds
-from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import answer
-from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.spec import Layout
-from trainplan.planner.plan import SearchOptions
-from trainplan.planner.questions import search as asked
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.imbalance import imbalance_notes
-from trainplan.planner.questions.offload_notes import offload_notes
-from trainplan.planner.questions.remedies import Remedy, remedies
-from trainplan.planner.questions.width_notes import width_notes
+import click
+
+from trainplan.cli.options import completions
+from trainplan.cli.options.help import page
+from trainplan.cli.options.shared import JSON, job_options, memory_margin
+from trainplan.cli.options.where import needs_a_machine
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.options.layout_text import parse_layout
+    from trainplan.cli.options.stated import Question
+    from trainplan.cli.render.estimate import estimate_document, estimate_page
+    from trainplan.cli.render.parts.text import gib, seconds
+    from trainplan.cli.terminal.age import command_seconds
+    from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.terminal.output import answer
+    from trainplan.costmodel.base import PlanError
+    from trainplan.costmodel.spec import Layout
+    from trainplan.planner.plan import SearchOptions
+    from trainplan.planner.questions import search as asked
+    from trainplan.planner.questions.changes.variations import Case
+    from trainplan.planner.questions.imbalance import imbalance_notes
+    from trainplan.planner.questions.offload_notes import offload_notes
+    from trainplan.planner.questions.remedies import Remedy, remedies
+    from trainplan.planner.questions.width_notes import width_notes
 
 REMEDY_SECONDS = 5.0
 """Until then what would make a layout fit is looked for; most take less than one."""
 
 
+@page(
+    "estimate",
+    "plan estimate --model llama3-70b --cluster 8x8:h100-sxm \\",
+    "  --global-batch-size 128 --seq-length 8192 \\",
+    "  --layout tp=8,pp=4,vpp=2,sequence_parallel=true,recompute_modules=core_attn+mlp",
+    needs=needs_a_machine,
+)
+@job_options
+@click.option(
+    "--layout",
+    required=True,
+    shell_complete=completions.LAYOUT,
+    metavar="LAYOUT",
+    help="FIELD=VALUE,... such as tp=8,pp=4,vpp=2,micro_batch_size=1. Left out: dp fills the "
+    "cluster, vpp > 1 is interleaved, zero_stage=1, the rest 1 or off. Or a layout as it was "
+    "printed, or @plan.json:3, the third of a plan's table.",
+)
+@memory_margin(0.0)
+@JSON
 def command(question: Question, layout: str, memory_margin: float, *, as_json: bool) -> None:
-    """Print the price of a layout."""
+    """Price one layout: time, memory, fit.
+
+    A layout that does not fit is priced too, with what would make it fit. Fields: tp pp vpp cp dp
+    ep etp dp_replicate zero_stage sequence_parallel micro_batch_size schedule recompute
+    recompute_modules recompute_method recompute_num_layers offload offload_modules stages
+    (layers of every virtual stage, such as 2+3*10+0).
+    """
     job = question.job
     chosen = parse_layout(layout, job.cluster)
     measured = question.measured

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainplan.cli.files.disk import errors_of
-from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective
-from trainplan.cli.render.explain import explain_document, explain_page
-from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import answer
-from trainplan.cli.terminal.processes import Processes
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.explain import explain
+from trainplan.cli.options.help import page
+from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limit
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.files.disk import errors_of
+    from trainplan.cli.files.profiles import load_measured
+    from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective
+    from trainplan.cli.render.explain import explain_document, explain_page
+    from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.terminal.output import answer
+    from trainplan.cli.terminal.processes import Processes
+    from trainplan.planner.questions.changes.variations import Case
+    from trainplan.planner.questions.explain import explain
 
 
+@page("explain", "plan explain plan.json")
+@PLAN
+@PROFILE
+@time_limit(30.0, "Price changes of the job until then; those left are said to be untried.")
+@WORKERS
+@JSON
 def command(
     plan: Path, profiles: tuple[Path, ...], time_limit: float, workers: int | None, *, as_json: bool
 ) -> None:
-    """Print what limits a plan."""
+    """Say what limits a plan, what more would buy.
+
+    PLAN is a file written by `plan search --output`. Prints where the step goes, what binds, what
+    changes of the job would buy, each by a search of its own, and how sure the choice is.
+    """
     measured = load_measured(profiles)
     found = load_written(plan)
     case = Case(found.job, found.options, measured)

@@ -6,33 +6,84 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import click
 from click import UsageError, echo
-from rich.console import RenderableType
 
-from trainplan.cli.files.disk import NewFile, errors_of, refuse_folder, write_folder
-from trainplan.cli.files.documents import read_json
-from trainplan.cli.render.plan import notes_part
-from trainplan.cli.terminal.output import remark, section, show
-from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
-from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.planner.launchers import LAUNCHERS, hostfile
-from trainplan.planner.launchers import launcher as launcher_named
-from trainplan.planner.launchers.one_rank import one_rank as script_of_one_rank
-from trainplan.planner.launchers.script import HOSTFILE
-from trainplan.planner.launchers.trials import FOLDER as TRIAL
-from trainplan.planner.launchers.trials import trials as array_job
-from trainplan.planner.plan.apart import NO_EXPORT
-from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.plan.written import with_candidate, written
-from trainplan.planner.questions.placement import node_order
-from trainplan.planner.questions.search import check, no_cpu, no_files
-from trainplan.planner.runtimes import EXPORTERS, LaunchConfig
-from trainplan.planner.runtimes.key_tables.lines import KeyLines, key_lines
+from trainplan.cli.options import names
+from trainplan.cli.options.help import page
+from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from rich.console import RenderableType
+
+    from trainplan.cli.files.disk import NewFile, errors_of, refuse_folder, write_folder
+    from trainplan.cli.files.documents import read_json
+    from trainplan.cli.render.plan import notes_part
+    from trainplan.cli.terminal.output import remark, section, show
+    from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
+    from trainplan.costmodel.runtimes import RUNTIMES
+    from trainplan.costmodel.spec import Job, Layout
+    from trainplan.planner.launchers import LAUNCHERS, hostfile
+    from trainplan.planner.launchers import launcher as launcher_named
+    from trainplan.planner.launchers.one_rank import one_rank as script_of_one_rank
+    from trainplan.planner.launchers.script import HOSTFILE
+    from trainplan.planner.launchers.trials import FOLDER as TRIAL
+    from trainplan.planner.launchers.trials import trials as array_job
+    from trainplan.planner.plan.apart import NO_EXPORT
+    from trainplan.planner.plan.plan import chosen_from_json
+    from trainplan.planner.plan.written import with_candidate, written
+    from trainplan.planner.questions.placement import node_order
+    from trainplan.planner.questions.search import check, no_cpu, no_files
+    from trainplan.planner.runtimes import EXPORTERS, LaunchConfig
+    from trainplan.planner.runtimes.key_tables.lines import KeyLines, key_lines
 
 PLAN_FILE = "plan.json"
 
 
+@page("export", "plan export plan.json --launcher slurm --output-dir launch")
+@PLAN
+@CANDIDATE
+@click.option(
+    "--runtime",
+    type=OneOf("runtime", names.EXPORTERS),
+    show_default="the plan's own",
+    metavar="RUNTIME",
+    help=f"Training runtime whose options are written: {', '.join(names.EXPORTERS)}.",
+)
+@click.option(
+    "--launcher",
+    type=OneOf("launcher", names.LAUNCHERS),
+    default="torchrun",
+    show_default=True,
+    help="torchrun writes run.sh for every node (torchrun-c10d: nodes number themselves), slurm "
+    "run.sbatch, mpi run_mpi.sh, kubernetes a TrainJob, pytorchjob a PyTorchJob, skypilot a task.",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="With slurm: an array job that tries the N best layouts of the plan, one after the other.",
+)
+@click.option(
+    "--output-dir",
+    type=PATH,
+    help="New folder for the script, what it reads, and a copy of the plan.",
+)
+@click.option(
+    "--keys",
+    type=OneOf("project", names.KEY_TABLES),
+    help="Print the plan as settings of this project over Megatron instead, and write nothing.",
+)
+@click.option(
+    "--one-rank",
+    type=click.IntRange(0, 1 << 30),
+    metavar="RANK",
+    help="Instead of a launch: run_one_rank.sh, which runs this rank of the whole job on one GPU, "
+    "communication faked, and logs its memory (Megatron-LM).",
+)
+@FORCE
 def command(
     plan: Path,
     candidate: int | None,
@@ -45,7 +96,11 @@ def command(
     one_rank: int | None,
     force: bool,
 ) -> None:
-    """Write the launch script and say what to set, or print keys."""
+    """Write the launch script of a plan.
+
+    PLAN is a file written by `plan search --output`. The script asks for what you alone know, such
+    as the paths of data and checkpoints, in variables that this command lists.
+    """
     if keys is not None:
         _, job, layout, _ = _read(plan, candidate)
         _show_keys(key_lines(keys, job, layout))
@@ -170,14 +225,14 @@ def _page(
     folder: Path, written: Sequence[NewFile], config: LaunchConfig, starts: str
 ) -> tuple[RenderableType, ...]:
     script = written[0]
-    names = ", ".join(str(folder / file.name) for file in written)
+    listed = ", ".join(str(folder / file.name) for file in written)
     path = shlex.quote(str(folder / script.name))
     start = f"{starts} {path}".lstrip()
     if script.executable and "/" not in path:
         start = f"./{path}"
     variables = [f"{v.name}: {v.sentence}" for v in config.required_environment]
     return (
-        f"Wrote {names} and {folder / PLAN_FILE}.",
+        f"Wrote {listed} and {folder / PLAN_FILE}.",
         *((section("Set these first", *variables),) if variables else ()),
         notes_part(config.notes),
         section("Next", start),

@@ -7,17 +7,25 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.files.disk import read_log, refuse_existing, write_text
-from trainplan.cli.files.inputs import load_model
-from trainplan.cli.files.profiles import profile_document, profile_text
-from trainplan.cli.render.profile import profile_page
-from trainplan.cli.terminal.output import show, show_json
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.catalog.clusters import gpu_meant
-from trainplan.costmodel.spec.job import Precision
-from trainplan.profiler.fit.merge import spec_of
-from trainplan.profiler.fit.points import fitted
-from trainplan.profiler.importers import ImportRequest, import_profile
+from trainplan.cli.options import completions
+from trainplan.cli.options.help import gathered, page
+from trainplan.cli.options.names import PRECISIONS, PROFILE_FORMATS
+from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options.shared import FORCE, JSON, PATH, seq_length
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.files.disk import read_log, refuse_existing, write_text
+    from trainplan.cli.files.inputs import load_model
+    from trainplan.cli.files.profiles import profile_document, profile_text
+    from trainplan.cli.render.profile import profile_page
+    from trainplan.cli.terminal.output import show, show_json
+    from trainplan.costmodel.base import SpecError
+    from trainplan.costmodel.catalog.clusters import gpu_meant
+    from trainplan.costmodel.spec.job import Precision
+    from trainplan.profiler.fit.merge import spec_of
+    from trainplan.profiler.fit.points import fitted
+    from trainplan.profiler.importers import ImportRequest, import_profile
 
 
 def asked_for(
@@ -44,6 +52,46 @@ def asked_for(
     )
 
 
+FURTHER = (
+    ""
+    if "simumax" in PROFILE_FORMATS
+    else "; aceso, galvatron, metis, sailor and simumax: `pip install ./examples/importers`"
+)
+ASKED = (
+    click.option(
+        "--gpu",
+        required=True,
+        shell_complete=completions.GPU,
+        help="What it was measured on (`plan catalog gpus`).",
+    ),
+    click.option(
+        "--gpus-per-node",
+        type=click.IntRange(1, 1024),
+        help="GPUs of one node, where the files do not say.",
+    ),
+    click.option(
+        "--model",
+        metavar="MODEL",
+        shell_complete=completions.MODEL,
+        help="Whose layers were measured.",
+    ),
+    seq_length(required=False),
+    click.option("--precision", type=OneOf("precision", PRECISIONS), help="Number format."),
+    click.option("--source", default="", help="Where the files come from; kept in the profile."),
+)
+
+
+@page(
+    "import",
+    "plan import nccl-tests all_reduce.txt all_gather.txt --gpu h100-sxm \\",
+    "  --output profile.json",
+)
+@click.argument("format_name", metavar="FORMAT", type=OneOf("format", PROFILE_FORMATS, FURTHER))
+@click.argument("files", nargs=-1, required=True, type=PATH)
+@gathered("asked", "asked_for", ASKED)
+@click.option("--output", type=PATH, required=True, help="The profile.")
+@FORCE
+@JSON
 def command(
     format_name: str,
     files: tuple[Path, ...],
@@ -53,7 +101,12 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write the profile of the files and print it."""
+    """Read a profile of another tool.
+
+    FORMAT: nccl-tests; with the plug-in in examples/importers also aceso, galvatron, metis, sailor
+    and simumax. Logs of whole steps (Megatron-LM, torchtitan, torch profiler) go to
+    `plan calibrate --log`.
+    """
     refuse_existing(output, force=force)
     if any(output.resolve() == one.resolve() for one in files):
         raise click.UsageError(f"{output} is read and would be replaced: choose another --output")

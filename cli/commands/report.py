@@ -4,18 +4,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainplan.cli.blocks.html import html
-from trainplan.cli.files.disk import errors_of, refuse_existing, try_writing, write_text
-from trainplan.cli.files.documents import read_json
-from trainplan.cli.files.profiles import load_measured, profile_of
-from trainplan.cli.files.tuning_folder import PLAN
-from trainplan.cli.report.registry import Asked, page_of
-from trainplan.cli.terminal.output import remark
-from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE
+import click
+
+from trainplan.cli.options.help import page
+from trainplan.cli.options.shared import FORCE, PATH, PROFILE
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.blocks.html import html
+    from trainplan.cli.files.disk import errors_of, refuse_existing, try_writing, write_text
+    from trainplan.cli.files.documents import read_json
+    from trainplan.cli.files.profiles import load_measured, profile_of
+    from trainplan.cli.files.tuning_folder import PLAN
+    from trainplan.cli.report.registry import Asked, page_of
+    from trainplan.cli.terminal.output import remark
+    from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE_SCHEMA
 
 
+@page("report", "plan report plan.json --output report.html")
+@click.argument("document", type=PATH)
+@click.option("--output", type=PATH, required=True, help="New file: HTML that loads nothing.")
+@PROFILE
+@FORCE
 def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: bool) -> None:
-    """Write the report of a document."""
+    """Write a plan, or another answer, as one page with charts.
+
+    DOCUMENT is a file written by `plan search --output` or `plan profile`, the folder of a
+    `plan tune`, or what `plan compare`, `sweep`, `validate` or `search --pareto` printed with
+    `--json`. The page works offline, in any browser, and prints well.
+    """
     refuse_existing(output, force=force)
     try_writing(output)
     measured = load_measured(profiles)
@@ -23,7 +40,7 @@ def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: 
         document = document / PLAN
     text, read = read_json(document)
     read.refuse_large()
-    if read.values.get("schema") == PROFILE:
+    if read.values.get("schema") == PROFILE_SCHEMA:
         profile_of(read)
     with errors_of(document):
         page = page_of(Asked(str(document), text, read.values, measured))

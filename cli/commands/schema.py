@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from trainplan.cli.blocks.screen import Words, grid
-from trainplan.cli.schemas.documents import DOCUMENTS, document_schema
-from trainplan.cli.terminal.output import show, show_json
-from trainplan.costmodel.base import unknown_name
+import click
+
+from trainplan.cli.options import completions, names
+from trainplan.cli.options.help import page
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.blocks.screen import Words, grid
+    from trainplan.cli.schemas.documents import DOCUMENTS, document_schema
+    from trainplan.cli.terminal.output import show, show_json
+    from trainplan.costmodel.base import unknown_name
 
 
+@page("schema", "plan schema plan > plan.schema.json")
+@click.argument("document", required=False, shell_complete=completions.names(names.DOCUMENTS))
 def command(document: str | None) -> None:
-    """Print the names of all documents, or the schema of one."""
+    """Print the JSON Schema of a document.
+
+    Without DOCUMENT, the names of all: what commands print with --json, and files they read. New
+    keys may come within a version; none is renamed or removed.
+    """
     if document is None:
         heads = (Words("document"), Words("what it is"))
         show(grid(heads, ((name, entry.says) for name, entry in DOCUMENTS.items())))

@@ -7,13 +7,16 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.commands import catalog, check, compare, estimate, explain, search, why_not
-from trainplan.cli.serve.calls import Limits
-from trainplan.cli.terminal.lazily import call
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.cli.options.help import gathered, page
+from trainplan.cli.options.parameters import byte_count, finite
+from trainplan.cli.options.shared import PATH, WORKERS
+from trainplan.cli.terminal.lazily import call, imported_on_answer, load
 
-ANSWERING = (catalog, check, compare, estimate, explain, search, why_not)
-"""Imported before calls come, so that no process of a call waits for them."""
+with imported_on_answer():
+    from trainplan.cli.commands import catalog, check, compare, estimate, explain, search, why_not
+    from trainplan.cli.serve.calls import Limits
+    from trainplan.costmodel.base import UnsupportedError
+
 EXTRA = "plan serve needs the public SDK of the protocol: pip install 'trainplan[serve]'"
 SDK = ("mcp", "mcp_types")
 
@@ -25,10 +28,75 @@ def limits_of(
     return Limits(min(time_limit, max_time_limit), max_time_limit, calls, max_input, max_output)
 
 
+limit_options = gathered(
+    "limits",
+    "limits_of",
+    (
+        click.option(
+            "--time-limit",
+            type=click.FloatRange(0, min_open=True),
+            callback=finite,
+            default=30.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="Of a call that states none.",
+        ),
+        click.option(
+            "--max-time-limit",
+            type=click.FloatRange(0, min_open=True),
+            callback=finite,
+            default=600.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="The most that a call may state.",
+        ),
+        click.option(
+            "--calls",
+            type=click.IntRange(1, 64),
+            default=2,
+            show_default=True,
+            help="Calls at the same time; others wait.",
+        ),
+        click.option(
+            "--max-input",
+            callback=byte_count,
+            default="4MB",
+            show_default=True,
+            metavar="SIZE",
+            help="The most that a call may ask with.",
+        ),
+        click.option(
+            "--max-output",
+            callback=byte_count,
+            default="64KB",
+            show_default=True,
+            metavar="SIZE",
+            help="The most of a document that is answered; the rest is cut, and said to be.",
+        ),
+    ),
+)
+
+
+@page("serve", "claude mcp add trainplan -- plan serve --stdio")
+@click.option("--stdio", is_flag=True, help="Speak over stdin and stdout.")
+@limit_options
+@click.option(
+    "--allow-files",
+    "readable",
+    type=PATH,
+    multiple=True,
+    metavar="FOLDER",
+    help="Clients may also name files in here. Without it no file of yours is read.",
+)
+@WORKERS
 def command(
     limits: Limits, readable: tuple[Path, ...], workers: int | None, *, stdio: bool
 ) -> None:
-    """Serve until the client has gone."""
+    """Answer other programs, as a server of the Model Context Protocol.
+
+    Tools: search, estimate, check, explain, why_not, compare, catalog. Answers are the documents
+    that `plan X --json` prints. Nothing is executed and nothing is written.
+    """
     if not stdio:
         raise click.UsageError("say how to be reached: --stdio is the one way there is")
     if sys.stdin is None or sys.stdout is None:
@@ -37,6 +105,8 @@ def command(
         if not folder.is_dir():
             raise click.UsageError(f"--allow-files {folder}: no such folder")
     folders = tuple(folder.resolve() for folder in readable)
+    for one in (catalog, check, compare, estimate, explain, search, why_not):
+        load(one)  # before calls come, so that no process of a call waits for it
     try:
         call(
             "trainplan.cli.serve.server:run",

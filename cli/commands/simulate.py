@@ -4,22 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainplan.cli.files.disk import errors_of
-from trainplan.cli.files.documents import read_json
-from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.options.schedule_outputs import Outputs
-from trainplan.cli.options.written_plans import remark_change
-from trainplan.cli.render.simulation import simulation_json, simulation_page, step_end
-from trainplan.cli.terminal.output import page_width, show, show_json
-from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.plan.written import with_candidate, written_step_time
-from trainplan.planner.questions.simulate import simulate
+from trainplan.cli.options.help import page
+from trainplan.cli.options.shared import CANDIDATE, PLAN, PROFILE, output_options
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.files.disk import errors_of
+    from trainplan.cli.files.documents import read_json
+    from trainplan.cli.files.profiles import load_measured
+    from trainplan.cli.options.schedule_outputs import Outputs
+    from trainplan.cli.options.written_plans import remark_change
+    from trainplan.cli.render.simulation import simulation_json, simulation_page, step_end
+    from trainplan.cli.terminal.output import page_width, show, show_json
+    from trainplan.planner.plan.plan import chosen_from_json
+    from trainplan.planner.plan.written import with_candidate, written_step_time
+    from trainplan.planner.questions.simulate import simulate
 
 
+@page("simulate", "plan simulate plan.json --trace trace.json --csv schedule.csv")
+@PLAN
+@CANDIDATE
+@PROFILE
+@output_options()
 def command(
     plan: Path, candidate: int | None, profiles: tuple[Path, ...], outputs: Outputs
 ) -> None:
-    """Print the schedule of a plan on the clock."""
+    """Run the schedule of a plan on a clock.
+
+    PLAN is a file written by `plan search --output`. Prints the pipeline's makespan, its timeline
+    and what every rank does; `--trace` writes every pass, message and the end of the step.
+    """
     outputs.check()
     measured = load_measured(profiles)
     text, _ = read_json(plan)

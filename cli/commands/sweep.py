@@ -6,22 +6,58 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.files.reports import ReportFile
-from trainplan.cli.options.layout_text import spelled_out
-from trainplan.cli.options.written_plans import load_written, remark_objective
-from trainplan.cli.render.sweep import sweep_document, sweep_page
-from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import show, show_json
-from trainplan.cli.terminal.processes import Processes
-from trainplan.planner.questions.changes.parameters import parse_varied
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.sweep import sweep
+from trainplan.cli.options import completions
+from trainplan.cli.options.help import page
+from trainplan.cli.options.names import KNOBS
+from trainplan.cli.options.shared import (
+    JSON,
+    PLAN,
+    PROFILE,
+    WORKERS,
+    report_options,
+    time_limit,
+)
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.files.profiles import load_measured
+    from trainplan.cli.files.reports import ReportFile
+    from trainplan.cli.options.layout_text import spelled_out
+    from trainplan.cli.options.written_plans import load_written, remark_objective
+    from trainplan.cli.render.sweep import sweep_document, sweep_page
+    from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.terminal.output import show, show_json
+    from trainplan.cli.terminal.processes import Processes
+    from trainplan.planner.questions.changes.parameters import parse_varied
+    from trainplan.planner.questions.changes.variations import Case
+    from trainplan.planner.questions.sweep import sweep
 
 NO_PLAN = 2
 """Exit code: no point has a plan."""
 
 
+@page(
+    "sweep",
+    "plan sweep plan.json --vary gpus=64..4096",
+    "plan sweep plan.json --vary nic=1..8 --vary memory_gib=40,80",
+)
+@PLAN
+@click.option(
+    "--vary",
+    multiple=True,
+    required=True,
+    metavar="KNOB=VALUES",
+    shell_complete=completions.pairs(completions.VARIED),
+    help="gpus=64..4096 doubles, gpus=64,96,128 lists. Knobs: "
+    f"{', '.join(KNOBS)} (nic multiplies), and the fields of --fix, such as tp=1,2,4. The first "
+    "is the curve; more give one curve for each of their values.",
+)
+@click.option("--weak", is_flag=True, help="Grow the batch with the GPUs: weak scaling.")
+@PROFILE
+@time_limit(120.0, "Search points until then; those left are said to be untried.")
+@WORKERS
+@report_options
+@JSON
 def command(
     plan: Path,
     vary: tuple[str, ...],
@@ -33,7 +69,11 @@ def command(
     weak: bool,
     as_json: bool,
 ) -> None:
-    """Print the best plan of every point."""
+    """Vary the job of a plan; search every point.
+
+    PLAN is a file written by `plan search --output`; its model, batch, memory margin and choices
+    hold. Prints the best layout of each point, its speed and the scaling efficiency.
+    """
     report.check()
     varied = [parse_varied(spelled_out(text)) for text in vary]
     measured = load_measured(profiles)

@@ -4,27 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import fmean
 
-from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.files.reports import ReportFile
-from trainplan.cli.files.runs import InvalidRun, read_runs
-from trainplan.cli.render.parts.text import percent, plural
-from trainplan.cli.render.validate import Shown, validate_document, validate_page
-from trainplan.cli.terminal.output import remark, show, show_json
-from trainplan.cli.terminal.progress import watched
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
-from trainplan.costmodel.validate.scores import scores
-from trainplan.costmodel.validate.steps import timed_rows
-from trainplan.planner.evidence.evidence import is_inside
+import click
+
+from trainplan.cli.options.help import page
+from trainplan.cli.options.shared import JSON, PATH, PROFILE, memory_margin, report_options
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from statistics import fmean
+
+    from trainplan.cli.files.profiles import load_measured
+    from trainplan.cli.files.reports import ReportFile
+    from trainplan.cli.files.runs import InvalidRun, read_runs
+    from trainplan.cli.render.parts.text import percent, plural
+    from trainplan.cli.render.validate import Shown, validate_document, validate_page
+    from trainplan.cli.terminal.output import remark, show, show_json
+    from trainplan.cli.terminal.progress import watched
+    from trainplan.costmodel.base import SpecError
+    from trainplan.costmodel.measured import Measured
+    from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+    from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
+    from trainplan.costmodel.validate.scores import scores
+    from trainplan.costmodel.validate.steps import timed_rows
+    from trainplan.planner.evidence.evidence import is_inside
 
 SAME = 0.005
 """Share of the mean error below which two are the same: half of what is printed of 10 %."""
 
 
+@page("validate", "plan validate runs.jsonl fits.jsonl --worst 5")
+@click.argument("files", nargs=-1, required=True, metavar="RUNS.jsonl...", type=PATH)
+@click.option(
+    "--strict/--all",
+    "strict",
+    default=True,
+    show_default=True,
+    help="Score only runs whose record is complete, or every run that can be priced.",
+)
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Also: the error after one measured step of another layout on the same machine.",
+)
+@click.option(
+    "--worst",
+    type=click.IntRange(0, 1000),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="List the N runs that are most off, term by term.",
+)
+@PROFILE
+@memory_margin(0.05)
+@report_options
+@JSON
 def command(
     files: tuple[Path, ...],
     profiles: tuple[Path, ...],
@@ -36,7 +70,11 @@ def command(
     worst: int,
     as_json: bool,
 ) -> None:
-    """Print predictions beside what was measured."""
+    """Compare predictions with measured runs.
+
+    Files hold one run a line, as JSON: what was trained, where, how it was laid out, and its step
+    time, its peak memory or whether it fitted.
+    """
     report.check()
     records = [record for path in files for record in read_runs(path)]
     _check(files, records)

@@ -6,29 +6,70 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.files.trial_launches import trainer_of
-from trainplan.cli.options.written_plans import load_written
-from trainplan.cli.render.verify import (
-    ended_event,
-    equal,
-    ran_event,
-    started_event,
-    verify_page,
-)
-from trainplan.cli.terminal.output import json_line, show, write
-from trainplan.cli.terminal.progress import watched
-from trainplan.planner.questions.verify.asked import combinations
-from trainplan.planner.questions.verify.verify import verify
-from trainplan.profiler.train.client import Trainers
-from trainplan.profiler.train.counted import CountedRuns, refusing
-from trainplan.profiler.train.trainers import need
+from trainplan.cli.options.help import page
+from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options.parameters import finite
+from trainplan.cli.options.shared import PLAN
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.files.trial_launches import trainer_of
+    from trainplan.cli.options.written_plans import load_written
+    from trainplan.cli.render.verify import (
+        ended_event,
+        equal,
+        ran_event,
+        started_event,
+        verify_page,
+    )
+    from trainplan.cli.terminal.output import json_line, show, write
+    from trainplan.cli.terminal.progress import watched
+    from trainplan.planner.questions.verify.asked import combinations
+    from trainplan.planner.questions.verify.verify import verify
+    from trainplan.profiler.train.client import Trainers
+    from trainplan.profiler.train.counted import CountedRuns, refusing
+    from trainplan.profiler.train.trainers import need
 
 UNEQUAL = 3
 """Exit code: neither bad input nor a bug."""
 
 
+@page("verify", "plan verify plan.json --nproc 4")
+@PLAN
+@click.option(
+    "--nproc",
+    type=OneOf("number of processes", ("2", "4", "8")),
+    default="4",
+    show_default=True,
+    help="Processes of this machine.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(1, 20),
+    default=3,
+    show_default=True,
+    help="Steps that are trained and compared.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1, 3600),
+    callback=finite,
+    default=300.0,
+    show_default=True,
+    help="Seconds after which a combination that has not ended is ended.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool) -> None:
-    """Run a plan, shrunk, and print what differs."""
+    """Run a plan, shrunk to a few processes, and compare.
+
+    PLAN is a file written by `plan search --output`. A tiny model of its kind is trained with
+    megatron-core itself, or with torch's own FSDP2, DTensor and pipelining for plans of torchtitan,
+    fsdp2 and accelerate, on GPUs over NCCL or on the CPU over gloo: what the plan uses, each by
+    itself and together. Losses and gradient norms are compared with those of one process, weights,
+    bytes sent and bytes kept of every rank with what the cost model counts. Needs `pip install
+    'trainplan[train]'`. With --json, one object a line as it goes; the last has all. Exit code 3:
+    something differs.
+    """
     found = load_written(plan)
     trainer = trainer_of(found.job)
     need(trainer)

@@ -4,21 +4,45 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainplan.cli.files.disk import errors_of
-from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.options.layout_text import parse_layout
-from trainplan.cli.options.written_plans import load_written, remark_change
-from trainplan.cli.render.why_not import why_not_document, why_not_page
-from trainplan.cli.terminal.clock import Clock
-from trainplan.cli.terminal.output import answer
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.why_not import why_not
+import click
+
+from trainplan.cli.options import completions
+from trainplan.cli.options.help import page
+from trainplan.cli.options.shared import JSON, PLAN, PROFILE, time_limit
+from trainplan.cli.terminal.lazily import imported_on_answer
+
+with imported_on_answer():
+    from trainplan.cli.files.disk import errors_of
+    from trainplan.cli.files.profiles import load_measured
+    from trainplan.cli.options.layout_text import parse_layout
+    from trainplan.cli.options.written_plans import load_written, remark_change
+    from trainplan.cli.render.why_not import why_not_document, why_not_page
+    from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.terminal.output import answer
+    from trainplan.planner.questions.changes.variations import Case
+    from trainplan.planner.questions.why_not import why_not
 
 
+@page("why-not", "plan why-not plan.json --layout tp=8,pp=4,vpp=2")
+@PLAN
+@click.option(
+    "--layout",
+    required=True,
+    shell_complete=completions.LAYOUT,
+    metavar="LAYOUT",
+    help="As for `plan estimate`: FIELD=VALUE,..., a printed layout, or @plan.json:3.",
+)
+@PROFILE
+@time_limit(20.0, "Look for changes that make it run until then.")
+@JSON
 def command(
     plan: Path, layout: str, profiles: tuple[Path, ...], time_limit: float, *, as_json: bool
 ) -> None:
-    """Print what a layout lacks."""
+    """Say why a layout is not the answer.
+
+    PLAN is a file written by `plan search --output`. Prints the rule that refuses the layout, or
+    the bytes it lacks, or the seconds it loses against the plan, term by term.
+    """
     measured = load_measured(profiles)
     found = load_written(plan)
     asked = parse_layout(layout, found.job.cluster)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.terminal.lazily import call, load
 
 Stated = Callable[..., None]
-"""A function whose name and text are those of a command; it has no body."""
+"""A function that answers a command, with its help page for a docstring."""
 Decorator = Callable[[Stated], Stated]
 
 
@@ -103,7 +104,7 @@ def page(
 ) -> Callable[[Stated], click.Command]:
     """The command `name`, with an example to copy at the end of its help page.
 
-    The function of `cli.commands` with the same module and name answers; it is imported then.
+    What its module imports in `imported_on_answer` is there when the decorated function answers.
     """
 
     def decorate(stated: Stated) -> click.Command:
@@ -111,9 +112,10 @@ def page(
 
         @functools.wraps(stated)
         def answer(**values: object) -> None:
+            load(sys.modules[stated.__module__])
             for one, build, taken in groups:
                 values[one] = call(build, **{key: values.pop(key) for key in taken})
-            call(answering(stated, stated.__name__), **values)
+            stated(**values)
 
         command = click.command(name, cls=Command, epilog=epilog(*example))(answer)
         command.needs = needs
@@ -129,11 +131,6 @@ def epilog(*lines: str) -> str:
     return "\b\n" + "\n".join(("Example:", *(f"  {line}" for line in lines)))
 
 
-def answering(stated: Stated, name: str) -> str:
-    """`package.module:name` of what answers in the stead of a page's function."""
-    return f"{stated.__module__.replace('.usage.', '.commands.')}:{name}"
-
-
 GROUPS = "gathered_options"
 _Group = tuple[str, str, tuple[str, ...]]
 """Under which name, made by what, of the values of which options."""
@@ -142,14 +139,14 @@ _Group = tuple[str, str, tuple[str, ...]]
 def gathered(name: str, build: str, options: Sequence[Decorator]) -> Decorator:
     """Add `options` to a command and pass it what `build` makes of them under one name.
 
-    `build` is `package.module:name`, or a name beside the function that answers; it is imported
-    when the command answers.
+    `build` is `package.module:name`, or a name of the command's own module; it is imported when the
+    command answers.
     """
     bare = click.command()(_with(lambda **_: None, options))
     taken = tuple(str(option.name) for option in bare.params)
 
     def decorate(stated: Stated) -> Stated:
-        made_by = build if ":" in build else answering(stated, build)
+        made_by = build if ":" in build else f"{stated.__module__}:{build}"
         setattr(stated, GROUPS, [(name, made_by, taken), *getattr(stated, GROUPS, ())])
         return _with(stated, options)
 

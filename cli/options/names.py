@@ -147,9 +147,6 @@ LAUNCHERS = with_plugins(
 torchrun torchrun-c10d slurm mpi kubernetes pytorchjob skypilot
 """),
 )
-TRIAL_LAUNCHERS = _names("""
-torchrun slurm command
-""")
 MEASUREMENTS = _names("""
 memory layer gemm attention embedding head optimizer stream collectives p2p overlap links copies
 cpu_adam drive offloaded_step power

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """Environment variable that numpy's library of products reads when it is loaded. Ours are small:
@@ -20,10 +23,54 @@ def call(target: str, **values: object) -> object:
 
 def named(target: str) -> Callable[..., object]:
     """`package.module:name` itself; its module is imported now."""
-    module, _, name = target.partition(":")
+    path, _, name = target.partition(":")
     with _one_blas_thread():
-        found: Callable[..., object] = getattr(importlib.import_module(module), name)
+        module = importlib.import_module(path)
+    load(module)
+    found: Callable[..., object] = getattr(module, name)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Stands for a name of a module until `load` imports it."""
+
+    module: str
+    name: str
+
+
+class _Unread:
+    """A module of which every name stands for itself."""
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Later:
+        return Later(self._module, name)
+
+
+@contextmanager
+def imported_on_answer() -> Iterator[None]:
+    """`from module import name` in this block waits for `load`, as Python 3.15's `lazy` would.
+
+    Until then its names serve for annotations alone. Source: PEP 810; `lazy_imports` of etils.
+    """
+    usual = builtins.__import__
+
+    builtins.__import__ = lambda name, *_: _Unread(name)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        builtins.__import__ = usual
+
+
+def load(module: ModuleType) -> None:
+    """Import what a module left in `imported_on_answer`."""
+    names = vars(module)
+    waiting = {name: one for name, one in names.items() if isinstance(one, Later)}
+    with _one_blas_thread():
+        for name, one in waiting.items():
+            names[name] = getattr(__import__(one.module, fromlist=(one.name,)), one.name)
 
 
 @contextmanager

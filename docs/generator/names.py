@@ -12,7 +12,6 @@ from typing import get_args
 
 from annotated_types import Le
 
-from trainplan.cli.commands.tune import TRIAL_LAUNCHERS
 from trainplan.cli.options.stated import listed
 from trainplan.cli.schemas.documents import DOCUMENTS
 from trainplan.costmodel.axes import AXES
@@ -98,7 +97,6 @@ NAMES: Mapping[str, Iterable[str]] = {
     "CHECKOUTS": [name for name, one in EXPORTERS.items() if one.source_patterns],
     "KEY_TABLES": OTHERS,
     "LAUNCHERS": LAUNCHERS,
-    "TRIAL_LAUNCHERS": TRIAL_LAUNCHERS,
     "MEASUREMENTS": ITEMS,
     "MEASURED_OPTIMIZERS": ("adamw", *OTHER_OPTIMIZERS),
     "LAYER_RUNTIMES": LAYER_RUNTIMES,

@@ -5,10 +5,10 @@ import shlex
 import pytest
 
 from trainplan.cli.blocks.blocks import Code, Paragraph
+from trainplan.cli.commands.search import command
 from trainplan.cli.files.inputs import load_cluster, load_model
 from trainplan.cli.report.plan.launch import launch_section
 from trainplan.cli.report.plan.reproduce import reproduce_section, search_command, short_form
-from trainplan.cli.usage.search import command
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.lengths import LengthSpec
 from trainplan.costmodel.spec.optimizer import parse_optimizer

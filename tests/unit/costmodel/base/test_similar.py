@@ -3,6 +3,7 @@
 import pytest
 
 from trainplan.cli.commands import COMMANDS
+from trainplan.cli.commands.tune import TRIAL_LAUNCHERS
 from trainplan.cli.options import names
 from trainplan.costmodel.axes import AXIS_OF_OPTION
 from trainplan.costmodel.base.similar import did_you_mean, meant, near, shortened
@@ -52,7 +53,7 @@ OPTION_WORDS = {
 }
 KNOWN = {
     "runtime": RUNTIMES,
-    "launcher": (*names.LAUNCHERS, *names.TRIAL_LAUNCHERS),
+    "launcher": (*names.LAUNCHERS, *TRIAL_LAUNCHERS),
     "precision": names.PRECISIONS,
     "optimizer": OPTIMIZERS,
     "layout field": AXIS_OF_OPTION,

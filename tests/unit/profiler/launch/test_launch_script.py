@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from tests.e2e.command import plan
+from trainplan.cli.commands import profile
 from trainplan.cli.commands.profile import _command_line
-from trainplan.cli.usage import profile
 from trainplan.profiler.launch.script import launch_script
 from trainplan.profiler.launch.where import Launch
 
