@@ -14,14 +14,7 @@ from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
-from trainplan.cli.words import (
-    gib,
-    percent,
-    plural,
-    seconds,
-    seconds_like,
-)
-from trainplan.costmodel.machine.uncertainty import kind_was_seen
+from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
 from trainplan.costmodel.measured.calibration import refusal
 from trainplan.costmodel.spec.evidence.calibration import (
     Calibration,
@@ -30,6 +23,7 @@ from trainplan.costmodel.spec.evidence.calibration import (
     FittedScalar,
     SharedSpeed,
 )
+from trainplan.costmodel.uncertainty import kind_was_seen
 from trainplan.profiler.logs.observe import LogObservation
 
 SHOWN_RUNS = 20

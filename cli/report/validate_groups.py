@@ -11,7 +11,7 @@ from trainplan.cli.blocks.tables import Columns, cell, number, share_cell, table
 from trainplan.cli.render.validate import SIDES, sides_of, signed
 from trainplan.cli.schemas.measurements import ValidatedGroup, ValidatedRow
 from trainplan.cli.words import percent
-from trainplan.costmodel.machine.uncertainty import LEVEL
+from trainplan.costmodel.uncertainty import LEVEL
 from trainplan.costmodel.validate.intervals import Coverage
 
 

@@ -1,6 +1,6 @@
 """Weight gradients that are tensors of their own before they are added to the accumulated ones.
 
-A product that accumulates in place costs nothing here: see `machine.compute.linear_seconds`.
+A product that accumulates in place costs nothing here: see `kernels.linear_seconds`.
 """
 
 from __future__ import annotations

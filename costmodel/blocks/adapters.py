@@ -16,13 +16,13 @@ from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import activation_tensors
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import (
+from trainplan.costmodel.kernels import (
     ForwardBackward,
     Product,
     elementwise_seconds,
     linear_seconds,
 )
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.model.adapters import Matrix, adapted_matrices, adapter_params
 from trainplan.costmodel.spec.trained import MLP_PROJECTIONS
 

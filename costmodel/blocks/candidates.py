@@ -7,8 +7,7 @@ from functools import lru_cache
 
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.hardware import GemmRate
+from trainplan.costmodel.machine import GemmRate, Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, ModelSpec

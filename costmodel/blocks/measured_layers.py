@@ -1,6 +1,6 @@
 """Whole layers that were measured: they set the level, the parts keep the shape.
 
-A level counts beside that of the parts as its evidence merits (`costmodel.machine.shares`): alone
+A level counts beside that of the parts as its evidence merits (`costmodel.residuals`): alone
 where the job's own runtime ran the layer as a whole or the catalog knows nothing, else less.
 """
 
@@ -17,8 +17,7 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.blocks.parts import Module, PassSeconds
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.machine.residuals import Residuals, residuals
-from trainplan.costmodel.machine.shares import IN_PLACE, Share, noise_of, share
+from trainplan.costmodel.residuals import IN_PLACE, Residuals, Share, noise_of, residuals, share
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout, ModelSpec

@@ -14,8 +14,8 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.comm import group
+from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.model.params import expert_hidden, query_columns
 from trainplan.costmodel.spec import ModelSpec
 

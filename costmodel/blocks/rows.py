@@ -15,9 +15,9 @@ from trainplan.costmodel.blocks.candidates import Candidates, of_kinds
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.parts import Shapes, shapes
+from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, offloads, recomputes
-from trainplan.costmodel.machine.compute import sum_columns
 from trainplan.costmodel.model.params import expert_hidden, query_columns, value_columns
 from trainplan.costmodel.spec.layers import ATTENTIONS
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
+from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.model.params import halves, norms_per_layer
 from trainplan.costmodel.runtimes.traits.footprint import Autograd
 from trainplan.costmodel.spec import ModelSpec

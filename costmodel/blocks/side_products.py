@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
-from trainplan.costmodel.machine.compute import Product, linear_seconds
+from trainplan.costmodel.kernels import Product, linear_seconds
 
 
 def side_part(shapes: Shapes) -> Part:

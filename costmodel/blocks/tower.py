@@ -22,8 +22,8 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.parts import TERMS, PassSeconds, Shapes, pass_seconds, shapes
 from trainplan.costmodel.blocks.tower_layers import tower_layers, tower_ranks, tower_rows
 from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.kernels import Product, elementwise_seconds, linear_seconds
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import Product, elementwise_seconds, linear_seconds
 from trainplan.costmodel.spec.tower import ProjectorSpec, TowerSpec
 
 

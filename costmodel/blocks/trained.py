@@ -20,8 +20,8 @@ from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import gathered_rows
 from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.model.adapters import quantised_bytes, quantised_params
 from trainplan.costmodel.model.params import expert_hidden, value_columns
 

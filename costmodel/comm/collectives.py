@@ -8,9 +8,8 @@ import numpy as np
 
 from trainplan.costmodel.comm.topology import Group
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.hardware import GROUP_SIZES, OPERATIONS, stride_column
-from trainplan.costmodel.machine.residuals import Residuals
+from trainplan.costmodel.machine import GROUP_SIZES, OPERATIONS, Machine, stride_column
+from trainplan.costmodel.residuals import Residuals
 from trainplan.costmodel.spec.evidence.constants import Constants
 
 RINGS = ("all_gather", "reduce_scatter")

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.hardware import stride_column
+from trainplan.costmodel.machine import Machine, stride_column
 
 
 @dataclass(frozen=True, slots=True)

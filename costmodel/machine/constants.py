@@ -8,17 +8,13 @@ that lie in one group each are priced on the machine of their group (`step.heter
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import get_args
 
 import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, GIB, SpecError, UnsupportedError
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine.hardware import (
-    GemmRate,
     KnownCurves,
     Provenance,
     attention_fit,
@@ -29,97 +25,16 @@ from trainplan.costmodel.machine.hardware import (
     sustained,
 )
 from trainplan.costmodel.machine.hosts import (
-    Drives,
     host_figures,
     host_link,
     least_host,
 )
-from trainplan.costmodel.machine.residuals import Residuals
-from trainplan.costmodel.machine.shares import ALONE, Shares
+from trainplan.costmodel.machine.machine import Machine
 from trainplan.costmodel.spec import ClusterSpec
 from trainplan.costmodel.spec.cluster import FabricTier
 from trainplan.costmodel.spec.evidence.constants import Constants
-from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Profile
+from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the formulas know of a cluster. Bandwidths are bytes per second of one GPU."""
-
-    num_gpus: int
-    domain_gpus: int
-    """GPUs in one scale-up domain."""
-    memory_bytes: float
-    memory_bytes_per_second: float
-    half: GemmRate
-    """Matrix products that stay in 16 bits where the job computes in 8 or 4; else as `linear`."""
-    linear: GemmRate
-    """Matrix products in the precision of the job."""
-    attention_max_efficiency: float
-    attention_half_length: float
-    alpha_seconds: FloatColumn
-    """Latency by operation and shape of group, shape (operations, `machine.hardware.SHAPES`)."""
-    bus_bytes_per_second: FloatColumn
-    sqrt_coefficient: FloatColumn
-    link_bytes_per_second: FloatColumn
-    """Of a message between two GPUs of a domain, by `costmodel.machine.hardware.STRIDES`."""
-    nic_bytes_per_second: float
-    """Datasheet; infinite where the cluster is one domain."""
-    fabric: tuple[FabricTier, ...]
-    host_bytes_per_second: float
-    """To host memory, one direction."""
-    gpus_per_node: int
-    peak_flop_per_second: float
-    """Dense datasheet peak of the precision in use: what MFU is counted against."""
-    provenance: tuple[Provenance, ...]
-    constants: Constants
-    storage_bytes: int
-    """Bytes of one activation or working weight."""
-    architecture: str
-    host_factor: float
-    """Launch time of the host over that of an x86 server."""
-    speed: float = 1.0
-    """Measured over predicted speed of whole steps, where a calibration says so."""
-    fixed_overhead_seconds: float = 0.0
-    """Added to every step, where a calibration says so."""
-
-    calibrated: bool = False
-    """Corrected by measured steps of the job's own precision and runtime."""
-
-    attention_residuals: Residuals | None = None
-    """Of the core, by sequence length, rows (heads times sequences) and both widths of a head."""
-    attention_backward_residuals: Residuals | None = None
-    collective_residuals: Mapping[tuple[int, int], Residuals] = field(default_factory=dict)
-    """By row and column of the fits; over bytes of the full tensor, inside one domain."""
-    layers: tuple[LayerPoint, ...] = ()
-    """Whole layers that were measured: their level is that of the parts."""
-    ends: tuple[EndPoint, ...] = ()
-    """Embeddings and heads that were measured, as `layers`."""
-    optimizer_bytes_per_second: float | None = None
-    """Measured speed of Adam; null: that of other kernels without reuse."""
-    optimizer_slowness: float = 1.0
-    """Measured over derived seconds of a step of the job's optimizer, where it is not AdamW."""
-    permute_bytes_per_second: float | None = None
-    """Measured speed of kernels that sort rows by expert; null: as fitted with their passes."""
-    loss_bytes_per_second: float | None = None
-    """Measured speed of the fused loss; null: that of other kernels without reuse."""
-    cpu_adam_params_per_second: float | None = None
-    """Measured, or stated, of all cores of a node; null: as published."""
-    host_memory_bytes: float | None = None
-    """Of one node; null: not known, so not checked."""
-    drives: Drives | None = None
-    """Of one node; null: none is known."""
-    outside_bytes: float | None = None
-    """Measured device memory outside the allocator; null: that of the runtime."""
-
-    shares: Shares = ALONE
-    """Of what was measured, beside the catalog."""
-    unvalidated: bool = False
-    """Priced from measured parts that no measured step was held against."""
-
-    groups: tuple[Machine, ...] = ()
-    """The machine of each node group alone, where there are several."""
 
 
 def machine_of(

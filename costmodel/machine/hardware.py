@@ -11,7 +11,7 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
 from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.machine.residuals import Residuals
+from trainplan.costmodel.residuals import Residuals
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.profile import Profile

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, GIB, TERA
 from trainplan.costmodel.machine.hardware import Provenance
+from trainplan.costmodel.machine.machine import Drives, Machine
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.host import DriveSpec
-
-if TYPE_CHECKING:
-    from trainplan.costmodel.machine.constants import Machine
-
 
 HOST_EFFICIENCY = 0.8
 """Share of the nominal bandwidth of its link that a long copy from or to pinned memory reaches.
@@ -24,20 +20,6 @@ README.md), 12.0 (arXiv:2104.07857, figure 2b: 3.0 a GPU, four on a link), 12.4 
 jdh4/della-gpu-A100 README.md); PCIe 4.0, of 32: 25.8 (A100, there, too), 24.8
 (forums.developer.nvidia.com/t/352186, A100 SXM); PCIe 5.0, of 64: 55.3 (tests/replay, H200).
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Drives:
-    """All drives of one node together."""
-
-    space_bytes: float
-    read_bytes_per_second: float | None
-    write_bytes_per_second: float | None
-    """Null: not known, so nothing is kept there."""
-    written_bytes: float | None
-    """That may be written in their life; null: not known."""
-    both_bytes_per_second: float | None = None
-    """Each way while as much goes the other way; null: not known, ways are taken to be apart."""
 
 
 class HostFigures(TypedDict):

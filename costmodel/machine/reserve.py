@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainplan.costmodel.base import GIB, SpecError
-from trainplan.costmodel.machine.constants import Machine
+from trainplan.costmodel.machine.machine import Machine
 
 
 def with_reserve(machine: Machine, reserve_bytes: int, reserve_host_bytes: int = 0) -> Machine:

@@ -11,10 +11,7 @@ from hashlib import sha256
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.hardware import Provenance
-from trainplan.costmodel.machine.reserve import with_reserve
-from trainplan.costmodel.machine.uncertainty import calibrated_regime
+from trainplan.costmodel.machine import Machine, Provenance, with_reserve
 from trainplan.costmodel.measured.effects import family_of
 from trainplan.costmodel.measured.profile import measured_machine, profile_notes
 from trainplan.costmodel.pipeline.node_groups import group_jobs
@@ -27,6 +24,7 @@ from trainplan.costmodel.spec.evidence.calibration import (
 )
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.spec.evidence.profile import Profile
+from trainplan.costmodel.uncertainty import calibrated_regime
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
-from trainplan.costmodel.machine.uncertainty import NORMAL_80
 from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
 from trainplan.costmodel.measured.choice import choice_of
 from trainplan.costmodel.measured.effects import effects_of, machine_spread_of, shared_by
@@ -47,6 +46,7 @@ from trainplan.costmodel.spec.evidence.calibration import (
 from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.job import Precision
 from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.uncertainty import NORMAL_80
 
 LEAST_HARM = 1e-4
 """By how much left-out layouts must be predicted worse for scalars to be refused.

@@ -2,7 +2,7 @@
 
 Both are estimates of one number with an error each: the catalog's by what it rests on for the GPU
 (`costmodel.catalog.evidence`), that of points by their scatter, by what a step adds to kernels that
-were timed alone (`costmodel.machine.shares.share`), and by how little other tools say of how they
+were timed alone (`costmodel.residuals.share`), and by how little other tools say of how they
 measured.
 """
 
@@ -20,17 +20,9 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, MICROSECOND
 from trainplan.costmodel.catalog.evidence import evidence_of
+from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.compute import streaming_bytes_per_second
-from trainplan.costmodel.machine.hardware import OPERATIONS, SHAPES, STRIDES, GemmRate
-from trainplan.costmodel.machine.shares import (
-    MAD_OF_NORMAL,
-    Share,
-    noise_of,
-    share,
-    stated_spread,
-)
+from trainplan.costmodel.machine import OPERATIONS, SHAPES, STRIDES, GemmRate, Machine
 from trainplan.costmodel.measured.curve_residuals import (
     collective_seconds_on,
     fitted_attention,
@@ -38,6 +30,7 @@ from trainplan.costmodel.measured.curve_residuals import (
     on_curve,
     single_products,
 )
+from trainplan.costmodel.residuals import MAD_OF_NORMAL, Share, noise_of, share, stated_spread
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
     CollectivePoint,

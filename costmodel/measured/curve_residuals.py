@@ -9,17 +9,17 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32, GB, MICROSECOND
 from trainplan.costmodel.comm import bus_factor
+from trainplan.costmodel.kernels import Product, fused_attention_seconds, roofline_seconds
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.compute import Product, fused_attention_seconds, roofline_seconds
-from trainplan.costmodel.machine.hardware import (
+from trainplan.costmodel.machine import (
     OPERATIONS,
     SHAPES,
     GemmRate,
+    Machine,
     curve_name,
     nearest_stride,
 )
-from trainplan.costmodel.machine.residuals import Residuals, residuals
+from trainplan.costmodel.residuals import Residuals, residuals
 from trainplan.costmodel.spec.evidence.profile import (
     AttentionPoint,
     CollectivePoint,

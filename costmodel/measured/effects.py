@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
-from trainplan.costmodel.machine.uncertainty import seen
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
+from trainplan.costmodel.uncertainty import seen
 
 TextColumn = NDArray[np.str_]
 MACHINE = 0

@@ -10,9 +10,7 @@ from typing import TypedDict
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, TERA
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.hardware import Provenance
-from trainplan.costmodel.machine.hosts import Drives
+from trainplan.costmodel.machine import Drives, Machine, Provenance
 from trainplan.costmodel.spec import ClusterSpec, Layout
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.evidence.profile import (

@@ -14,9 +14,8 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.machine import Machine, machine_of
-from trainplan.costmodel.machine.compute import ADAM_STEP_BYTES
-from trainplan.costmodel.machine.hardware import GemmRate
+from trainplan.costmodel.kernels import ADAM_STEP_BYTES
+from trainplan.costmodel.machine import GemmRate, Machine, machine_of
 from trainplan.costmodel.measured.counted import SHARED_LINK, shares_note
 from trainplan.costmodel.measured.curve_residuals import (
     attention_residuals,

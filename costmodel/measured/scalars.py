@@ -16,8 +16,8 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
-from trainplan.costmodel.machine.shares import MAD_OF_NORMAL, TAIL
 from trainplan.costmodel.measured.effects import Effects, Shared, effects_of
+from trainplan.costmodel.residuals import MAD_OF_NORMAL, TAIL
 from trainplan.costmodel.spec.evidence.calibration import Scalars
 
 INTER_NODE_SPREAD = 0.3

@@ -11,19 +11,17 @@ from typing import TypedDict
 
 import numpy as np
 
+from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.compute import streaming_bytes_per_second
-from trainplan.costmodel.machine.hardware import (
+from trainplan.costmodel.machine import (
     OPERATIONS,
     SHAPES,
     STRIDES,
     GemmRate,
+    Machine,
     curve_name,
     nearest_stride,
 )
-from trainplan.costmodel.machine.residuals import Residuals
-from trainplan.costmodel.machine.shares import Share, Shares
 from trainplan.costmodel.measured.counted import (
     doubt_of,
     share_of_attention,
@@ -33,6 +31,7 @@ from trainplan.costmodel.measured.counted import (
     share_of_streams,
 )
 from trainplan.costmodel.measured.curve_residuals import beside_linear
+from trainplan.costmodel.residuals import Residuals, Share, Shares
 from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
 

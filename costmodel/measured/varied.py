@@ -12,8 +12,7 @@ from math import exp
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.hardware import GemmRate
+from trainplan.costmodel.machine import GemmRate, Machine
 from trainplan.costmodel.spec.evidence.constants import Constants
 
 ScalarName = Literal[

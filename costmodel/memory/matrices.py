@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.machine.compute import sum_columns
 from trainplan.costmodel.memory.states import (
     MTP_NORMS,
     BlockParams,

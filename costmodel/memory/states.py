@@ -16,6 +16,7 @@ from trainplan.costmodel.blocks.feed_forward.rank_params import (
     shared_experts_params,
 )
 from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import (
     BoolColumn,
     FloatColumn,
@@ -24,7 +25,6 @@ from trainplan.costmodel.layouts import (
     num_microbatches,
 )
 from trainplan.costmodel.layouts.table import ClassRows, Rows
-from trainplan.costmodel.machine.compute import sum_columns
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model.params import (
     MIXER_COUNTS,

@@ -8,9 +8,9 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import FloatColumn, LayoutTable
 from trainplan.costmodel.layouts.table import ClassRows, Rows
-from trainplan.costmodel.machine.compute import sum_columns
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,

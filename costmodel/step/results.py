@@ -7,8 +7,8 @@ from dataclasses import astuple, dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.machine.uncertainty import Interval
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.uncertainty import Interval
 
 
 @dataclass(frozen=True, slots=True)

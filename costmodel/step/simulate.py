@@ -14,7 +14,6 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.uncertainty import Interval, kind_of_run, step_time_interval
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
@@ -37,6 +36,7 @@ from trainplan.costmodel.step.results import (
     Terms,
 )
 from trainplan.costmodel.step.timelines import Makespans, simulate
+from trainplan.costmodel.uncertainty import Interval, kind_of_run, step_time_interval
 
 
 @dataclass(frozen=True, slots=True)

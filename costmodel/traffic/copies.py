@@ -12,8 +12,8 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.machine.compute import streaming_bytes_per_second
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from trainplan.costmodel.comm.collectives import (
     only,
 )
 from trainplan.costmodel.comm.topology import Group
+from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
 from trainplan.costmodel.layouts.table import ClassRows, Rows
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.memory.states import (
     RankParams,
     shard_ranks,

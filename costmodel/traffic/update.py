@@ -11,16 +11,16 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.layouts.table import ClassRows
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.compute import (
+from trainplan.costmodel.kernels import (
     ADAM_SHARD_BYTES,
     Product,
     optimizer_bytes_per_second,
     product_seconds,
     sum_columns,
 )
+from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import expert_shard_ranks, rank_params, shard_ranks
 from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of

@@ -9,7 +9,7 @@ from accuracy_tables import Row, table
 from trainplan.cli.render.validate import SIDES, sides_of
 from trainplan.cli.words import percent
 from trainplan.costmodel import catalog
-from trainplan.costmodel.machine.uncertainty import UNMEASURED
+from trainplan.costmodel.uncertainty.intervals import UNMEASURED
 from trainplan.costmodel.validate.intervals import Coverage, left_out_coverage
 from trainplan.costmodel.validate.residuals import Residual
 from trainplan.costmodel.validate.scores import Scores

@@ -26,7 +26,6 @@ from schedule_pages import schedules_page
 from trainplan.cli.main import plan
 from trainplan.cli.schemas.schema import documented, keys
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
-from trainplan.costmodel.machine import uncertainty
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import (
     cluster,
@@ -42,6 +41,7 @@ from trainplan.costmodel.spec import (
 from trainplan.costmodel.spec.evidence import calibration, trial
 from trainplan.costmodel.step import results
 from trainplan.costmodel.step import simulate as explicit
+from trainplan.costmodel.uncertainty import intervals as uncertainty
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.evidence import envelope, evidence
 from trainplan.planner.plan import apart, settings, spent, target

@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from fit_rows import FloatColumn, Row
 
-from trainplan.costmodel.machine.uncertainty import names_of_runs
+from trainplan.costmodel.uncertainty.intervals import names_of_runs
 from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.one_step import Step, measured_step, scored
 

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.lengths import real_tokens_per_step
-from trainplan.costmodel.machine.comparison import probability_faster
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.uncertainty import probability_faster
 from trainplan.planner.plan.layout_document import Json, layout_json
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import estimate

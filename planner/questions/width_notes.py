@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.machine.compute import unfused_attention_seconds
-from trainplan.costmodel.machine.head_widths import ALIGNED_BYTES, kernel_head_dim
+from trainplan.costmodel.kernels import ALIGNED_BYTES, kernel_head_dim, unfused_attention_seconds
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.model.params import core_dims, query_columns
 from trainplan.costmodel.runtimes import traits_of

@@ -39,7 +39,7 @@ WINDOW = 1.5
 """Of the fastest priced step: slower ones are no contenders.
 
 Source: the ratio of two step times, even of the most unlike layouts, is within exp(0.23) of the
-priced one in four cases of five (`costmodel.machine.comparison`); 1.5 is 2.3 standard deviations.
+priced one in four cases of five (`costmodel.uncertainty`); 1.5 is 2.3 standard deviations.
 """
 NEAR_FULL, OVER_FULL = 0.9, 1.1
 """Shares of device memory between which the memory model may be wrong about what fits.

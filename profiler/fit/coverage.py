@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from trainplan.costmodel.machine.hardware import STRIDED, STRIDED_GROUPS, Provenance, SourceKind
+from trainplan.costmodel.machine import STRIDED, STRIDED_GROUPS, Provenance, SourceKind
 from trainplan.costmodel.measured.host import DRIVE_WAYS
 from trainplan.costmodel.spec.evidence.profile import Point, Profile
 from trainplan.costmodel.step.results import Terms

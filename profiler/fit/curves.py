@@ -2,7 +2,7 @@
 
 Every curve is fitted on relative errors, so that a microsecond and a second count alike, and least
 absolute ones, so that one odd sample does not bend it. What the points do not identify is refused.
-Source of the forms: `costmodel.machine.compute` and `costmodel.comm.collectives`.
+Source of the forms: `costmodel.kernels` and `costmodel.comm.collectives`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32, GB, MICROSECOND, TERA
 from trainplan.costmodel.comm import bus_factor
+from trainplan.costmodel.kernels import ATTENTION_BACKWARD_FLOP, fused_slowness
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import ATTENTION_BACKWARD_FLOP
-from trainplan.costmodel.machine.hardware import GemmRate, element_bytes
-from trainplan.costmodel.machine.head_widths import fused_slowness
+from trainplan.costmodel.machine import GemmRate, element_bytes
 from trainplan.costmodel.measured.curve_residuals import (
     attention_flop,
     collective_residual,
@@ -101,7 +100,7 @@ def fit_products(
 ) -> GemmFit | None:
     """Additive roofline through single products; null where the points are too few.
 
-    Source: form of `costmodel.machine.compute.roofline_seconds`.
+    Source: form of `costmodel.kernels.roofline_seconds`.
     """
     if len(points) < LEAST_POINTS:
         return None
@@ -199,7 +198,7 @@ def predict_collective(
 ) -> FloatColumn:
     """Seconds of other sizes: the curve through `points`, and what it leaves of its neighbours.
 
-    Source: as `fit_collective` and `costmodel.machine.residuals`.
+    Source: as `fit_collective` and `costmodel.residuals`.
     """
     curve, _ = fit_collective(points)
     if curve is None:
@@ -213,7 +212,7 @@ def fit_attention(
 ) -> tuple[float, float, float] | None:
     """Largest efficiency, half length and start of the fused core forward; null: not identified.
 
-    Source: t = start + F / peak (1 + half / s) / e, `machine.compute.fused_attention_seconds`.
+    Source: t = start + F / peak (1 + half / s) / e, `kernels.fused_attention_seconds`.
     """
     slower = [fused_slowness(architecture, (p.head_dim, p.value_dim)) for p in points]
     flop = np.array([attention_flop(p) for p in points]) * slower / peak_flop_per_second

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.machine.hardware import (
-    MESSAGES,
-    STRIDED,
-    STRIDED_GROUPS,
-    SourceKind,
-)
+from trainplan.costmodel.machine import MESSAGES, STRIDED, STRIDED_GROUPS, SourceKind
 from trainplan.costmodel.measured.host import DRIVE_WAYS
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.attention import CPU

@@ -22,7 +22,7 @@ from statistics import median
 
 from trainplan.costmodel.base import MICROSECOND, SpecError
 from trainplan.costmodel.base.entries import Entry, json_entry, positive
-from trainplan.costmodel.machine.shares import MAD_OF_NORMAL
+from trainplan.costmodel.residuals import MAD_OF_NORMAL
 from trainplan.costmodel.spec.evidence.profile import (
     CollectivePoint,
     Failure,

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trainplan.costmodel.kernels.streams import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.compute import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.machine.hosts import HOST_EFFICIENCY
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.spec import ClusterSpec, Layout

@@ -18,8 +18,8 @@ from trainplan.cli.words import (
     usual_schedule,
 )
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis
-from trainplan.costmodel.machine.comparison import near_tie_range
 from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.uncertainty import near_tie_range
 from trainplan.planner.plan import Candidate, Plan
 
 

@@ -8,14 +8,9 @@ from dataclasses import astuple
 from trainplan.cli.words import plural
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import evidence_of
-from trainplan.costmodel.machine.uncertainty import (
-    BY_EVIDENCE,
-    UNMEASURED,
-    UNVALIDATED,
-    Interval,
-)
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.cluster import NodeGroup
+from trainplan.costmodel.uncertainty import BY_EVIDENCE, UNMEASURED, UNVALIDATED, Interval
 
 KINDS = {
     "graphs": "CUDA graphs",
@@ -24,7 +19,7 @@ KINDS = {
     "launch_bound": "launch-bound",
     "dense": "dense",
 }
-"""Words for `costmodel.machine.uncertainty.Kind`."""
+"""Words for `costmodel.uncertainty.Kind`."""
 PARTS = ("matrix products", "attention", "collectives")
 """Words for the fields of `costmodel.catalog.evidence.Evidence`."""
 

@@ -9,8 +9,8 @@ from trainplan.costmodel.blocks.attention.key_values import key_value_width
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.topology import Group, link_speed
+from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.machine.compute import ForwardBackward, elementwise_seconds
 from trainplan.costmodel.model.params import query_columns, value_columns
 from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.spec.job import ContextExchange

@@ -24,8 +24,7 @@ from trainplan.costmodel.blocks.residual import (
     gathered_rows,
     residual_columns,
 )
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import (
+from trainplan.costmodel.kernels import (
     ForwardBackward,
     Product,
     elementwise_seconds,
@@ -33,6 +32,7 @@ from trainplan.costmodel.machine.compute import (
     linear_seconds,
     unfused_attention_seconds,
 )
+from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.model.params import (
     core_dims,
     output_gate_columns,

@@ -12,8 +12,8 @@ import numpy as np
 from trainplan.costmodel.blocks.parts import Shapes, gathered_share
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import Collective, collective
+from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds, sum_columns
 from trainplan.costmodel.layouts import BoolColumn, FloatColumn
-from trainplan.costmodel.machine.compute import ForwardBackward, elementwise_seconds, sum_columns
 from trainplan.costmodel.model.params import grouped_columns, query_columns, value_columns
 from trainplan.costmodel.spec import ModelSpec
 

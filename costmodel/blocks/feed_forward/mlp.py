@@ -14,8 +14,7 @@ from trainplan.costmodel.blocks.parts import (
 )
 from trainplan.costmodel.blocks.saved import activation_tensors
 from trainplan.costmodel.blocks.tiles import added_bytes, mlp_tiles
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import (
+from trainplan.costmodel.kernels import (
     ForwardBackward,
     Product,
     elementwise_seconds,
@@ -23,6 +22,7 @@ from trainplan.costmodel.machine.compute import (
     linear_seconds,
     product_seconds,
 )
+from trainplan.costmodel.layouts import FloatColumn
 
 
 def activation_bytes(shapes: Shapes, width: int) -> FloatColumn:

@@ -19,8 +19,7 @@ from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import activation_tensors, router_bytes_kept, with_output_gate
 from trainplan.costmodel.comm import bus_factor, collective_seconds, group
 from trainplan.costmodel.comm.collectives import fit_column
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import (
+from trainplan.costmodel.kernels import (
     ForwardBackward,
     Product,
     elementwise_seconds,
@@ -30,7 +29,8 @@ from trainplan.costmodel.machine.compute import (
     product_seconds,
     sum_columns,
 )
-from trainplan.costmodel.machine.hardware import OPERATIONS, GemmRate
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.machine import OPERATIONS, GemmRate
 from trainplan.costmodel.model.params import expert_hidden
 from trainplan.costmodel.spec import MoeSpec
 

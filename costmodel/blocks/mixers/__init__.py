@@ -20,7 +20,7 @@ from trainplan.costmodel.blocks.residual import (
     residual_bytes,
     residual_columns,
 )
-from trainplan.costmodel.machine.compute import elementwise_seconds
+from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.spec.layers import Mixer
 
 

@@ -15,15 +15,15 @@ from trainplan.costmodel.blocks.residual import (
     residual_columns,
 )
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.machine.compute import (
+from trainplan.costmodel.kernels import (
     ForwardBackward,
     Product,
     elementwise_seconds,
     linear_seconds,
     streaming_bytes_per_second,
 )
+from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.model.mixer_products import CoreProduct
 
 CHUNK_PRODUCTS_SPEED = 0.45

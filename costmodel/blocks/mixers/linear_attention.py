@@ -7,7 +7,7 @@ from dataclasses import replace
 from trainplan.costmodel.blocks.mixers.carried import Carried, carried_part
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.machine.compute import elementwise_seconds
+from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.model.mixer_params import linear_input_columns
 from trainplan.costmodel.model.mixer_products import core_products, linear_of
 from trainplan.costmodel.spec import ModelSpec

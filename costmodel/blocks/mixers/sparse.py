@@ -8,8 +8,8 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.attention.core import attention_part
 from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
+from trainplan.costmodel.kernels import Product, elementwise_seconds, linear_seconds
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.compute import Product, elementwise_seconds, linear_seconds
 from trainplan.costmodel.model.mixer_products import indexer_flop
 from trainplan.costmodel.model.spans import attention_span
 from trainplan.costmodel.spec.mixers import IndexerSpec

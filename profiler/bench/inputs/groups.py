@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.machine.hardware import SHAPES
+from trainplan.costmodel.machine import SHAPES
 from trainplan.profiler.bench.inputs.tensors import device_of
 from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import dist, torch

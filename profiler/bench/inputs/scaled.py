@@ -64,7 +64,7 @@ def ways(shape: Shape, precision: Precision, parts: frozenset[Pass]) -> Iterator
     """Those in which the passes that have this product run it, none where its sizes do not fit.
 
     With scales of rows both gradients run a kernel without scales.
-    Source: `costmodel.machine.scaling`.
+    Source: `costmodel.kernels.products`.
     """
     if precision not in LOW_PRECISION:
         yield SPLIT

@@ -101,7 +101,7 @@ class Shape:
 def three_passes(forward: Shape) -> tuple[Shape, Shape, Shape]:
     """A product and its input and weight gradients.
 
-    Source: `costmodel.machine.compute.linear_seconds`.
+    Source: `costmodel.kernels.linear_seconds`.
     """
     m, n, k, groups = forward.m, forward.n, forward.k, forward.groups
     return (
@@ -217,7 +217,7 @@ def candidates(device: Device) -> Iterator[Shape]:
 
 
 def places(shapes: Sequence[Shape]) -> FloatColumn:
-    """Octaves of rows, columns and inner size. Source: as `costmodel.machine.residuals`."""
+    """Octaves of rows, columns and inner size. Source: as `costmodel.residuals`."""
     sizes = [(shape.m * shape.groups, shape.n, shape.k) for shape in shapes]
     return np.log2(np.array(sizes, dtype=np.float64).reshape(-1, 3))
 

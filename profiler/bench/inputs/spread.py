@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.machine.residuals import NUGGET, covariance
+from trainplan.costmodel.residuals import NUGGET, covariance
 
 SPREAD_OCTAVES = 8.0
 """Distance over which products say something about each other before a curve goes through them.

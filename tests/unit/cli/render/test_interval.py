@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.cli.render.parts.interval import interval_lines
 from trainplan.costmodel import catalog
-from trainplan.costmodel.machine.uncertainty import Interval
+from trainplan.costmodel.uncertainty.intervals import Interval
 
 
 def says(job, regime):

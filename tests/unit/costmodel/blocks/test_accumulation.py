@@ -6,9 +6,9 @@ import pytest
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.accumulation import added_bytes, layer_weights
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.compute import streaming_bytes_per_second
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of

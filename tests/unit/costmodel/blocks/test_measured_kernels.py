@@ -9,9 +9,9 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.mixers.carried import CONVOLUTION_RATE, chunk_rate
 from trainplan.costmodel.blocks.mixers.mamba import mamba_sizes
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.kernels.streams import elementwise_seconds
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.model.mixer_products import linear_attention_products
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
 from trainplan.costmodel.spec.cluster import parse_cluster

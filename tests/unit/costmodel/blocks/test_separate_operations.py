@@ -4,8 +4,8 @@ import pytest
 
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine.compute import streaming_bytes_per_second
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.spec.model import RopeScaling

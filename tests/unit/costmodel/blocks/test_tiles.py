@@ -7,8 +7,8 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.tiles import mlp_tiles
+from trainplan.costmodel.kernels.streams import elementwise_seconds
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 from trainplan.costmodel.spec import Layout, RuntimeOptions

@@ -5,14 +5,10 @@ import pytest
 
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.kernels.attention import unfused_attention_seconds
+from trainplan.costmodel.kernels.products import Product, product_seconds
+from trainplan.costmodel.kernels.streams import elementwise_seconds, streaming_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine.compute import (
-    Product,
-    elementwise_seconds,
-    product_seconds,
-    streaming_bytes_per_second,
-    unfused_attention_seconds,
-)
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Layout, RuntimeOptions

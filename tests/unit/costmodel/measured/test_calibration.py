@@ -10,7 +10,6 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.uncertainty import seen
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.calibration import (
     calibrated,
@@ -26,6 +25,7 @@ from trainplan.costmodel.spec.cluster import NicSpec
 from trainplan.costmodel.spec.evidence.calibration import Calibration, Scalars
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.uncertainty.intervals import seen
 from trainplan.planner.questions.search import estimate, notes, search
 
 ONE_NODE = "1x8:h100-sxm"

@@ -8,8 +8,8 @@ import pytest
 from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import cluster_of, profile_of
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine.compute import streaming_bytes_per_second
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.on_cpu import precision_note, usual_precision
 from trainplan.costmodel.measured.profile import measured_machine

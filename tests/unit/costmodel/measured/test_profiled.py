@@ -10,17 +10,13 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.kernels.products import Product, linear_seconds, product_seconds
+from trainplan.costmodel.kernels.streams import optimizer_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine.compute import (
-    Product,
-    linear_seconds,
-    optimizer_bytes_per_second,
-    product_seconds,
-)
-from trainplan.costmodel.machine.residuals import NUGGET
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.host import cpu_adam_params_per_second
 from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
+from trainplan.costmodel.residuals.kriging import NUGGET
 from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import Layout, TrainingSpec
 from trainplan.costmodel.spec.base import Sourced

@@ -9,12 +9,12 @@ from trainplan.cli.render.parts.interval import interval_lines
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.measured_layers import library_of
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.shares import IN_PLACE, STATED, TAIL, Share, share
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.counted import doubt_of, shares_note
 from trainplan.costmodel.measured.curve_residuals import single_products
 from trainplan.costmodel.measured.profile import measured_machine
+from trainplan.costmodel.residuals.shares import IN_PLACE, STATED, TAIL, Share, share
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.evidence.profile import (
     LayerPoint,

@@ -7,9 +7,9 @@ import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.kernels.streams import optimizer_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.compute import optimizer_bytes_per_second
 from trainplan.costmodel.memory.states import (
     RankParams,
     expert_shard_ranks,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.kernels.streams import elementwise_seconds
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.compute import elementwise_seconds
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.model.params import num_parameters

@@ -3,9 +3,9 @@
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.compute import streaming_bytes_per_second
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.schedules.program import Op, Shape

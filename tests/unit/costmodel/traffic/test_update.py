@@ -7,13 +7,10 @@ import pytest
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.kernels.products import Product, product_seconds
+from trainplan.costmodel.kernels.streams import optimizer_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.compute import (
-    Product,
-    optimizer_bytes_per_second,
-    product_seconds,
-)
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.runtimes import runtime_with, traits_of

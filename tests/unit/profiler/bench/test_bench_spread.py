@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.machine.residuals import NUGGET, covariance
+from trainplan.costmodel.residuals.kriging import NUGGET, covariance
 from trainplan.profiler.bench.inputs.shapes import candidates, caps, places, spread_shapes
 from trainplan.profiler.bench.inputs.spread import SPREAD_OCTAVES, most_telling
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.machine.uncertainty import NORMAL_33, NORMAL_80
 from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.uncertainty.intervals import NORMAL_33, NORMAL_80
 
 SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch_size")
 """Numbers of which every factor of two counts one; data parallelism follows from them."""

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainplan.costmodel.machine.residuals import NUGGET, Residuals, residuals
+from trainplan.costmodel.residuals.kriging import NUGGET, Residuals, residuals
 
 SIZES = np.array([1e3, 8e3, 64e3, 512e3])
 RATIOS = np.array([1.4, 1.0, 0.8, 0.9])

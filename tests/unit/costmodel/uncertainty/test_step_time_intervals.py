@@ -7,8 +7,11 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import Evidence
-from trainplan.costmodel.machine import machine_of, uncertainty
-from trainplan.costmodel.machine.uncertainty import (
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.spec.evidence.constants import IntervalEnds, Intervals, IntervalWidth
+from trainplan.costmodel.uncertainty import intervals as uncertainty
+from trainplan.costmodel.uncertainty.intervals import (
     UNMEASURED,
     kind_of_run,
     names_of_runs,
@@ -16,8 +19,6 @@ from trainplan.costmodel.machine.uncertainty import (
     seen,
     step_time_interval,
 )
-from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec.evidence.constants import IntervalEnds, Intervals, IntervalWidth
 
 ENDS = {
     "h100-sxm bf16 megatron-lm dense": (-0.05, 0.2),

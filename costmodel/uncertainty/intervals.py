@@ -15,8 +15,7 @@ from typing import Literal
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import evidence_of
-from trainplan.costmodel.machine.constants import Machine
-from trainplan.costmodel.machine.hardware import PRODUCTS
+from trainplan.costmodel.machine import PRODUCTS, Machine
 from trainplan.costmodel.spec import Job
 from trainplan.costmodel.spec.cluster import NodeGroup
 from trainplan.costmodel.spec.job import Graph, Precision

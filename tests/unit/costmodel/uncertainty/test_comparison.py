@@ -6,7 +6,8 @@ from statistics import NormalDist
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.machine.comparison import (
+from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.uncertainty.comparison import (
     MOST,
     comparison_spread,
     is_near_tie,
@@ -15,7 +16,6 @@ from trainplan.costmodel.machine.comparison import (
     unlikeness,
     width_factor,
 )
-from trainplan.costmodel.spec import Layout
 
 BASE = Layout(tp=2, pp=4, dp=8)
 FURTHER = (

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.machine.compute import fused_attention_seconds, unfused_attention_seconds
-from trainplan.costmodel.machine.head_widths import (
+from trainplan.costmodel.kernels.attention import (
+    fused_attention_seconds,
     fused_slowness,
     kernel_head_dim,
     unaligned_factor,
+    unfused_attention_seconds,
 )
+from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.spec.cluster import parse_cluster
 
 MACHINES = {
