@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import wraps
+from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.trained import Method
 from trainplan.costmodel.step.money import run_steps
 
+Others = ParamSpec("Others")
+Written = TypeVar("Written")
 PLACEHOLDER_STEPS = 1000
 """Optimizer steps where the job names no number of tokens."""
 
@@ -184,6 +189,18 @@ def assigned(group: Group, key: str, value: str) -> Argument:
 
 def _text(value: Value | float) -> Value:
     return repr(value) if isinstance(value, (int, float)) else value
+
+
+def with_traits(
+    write: Callable[Concatenate[Job, RuntimeTraits, Others], Written],
+) -> Callable[Concatenate[Job, Others], Written]:
+    """What writes a job, handed the traits of its runtime, which are resolved here alone."""
+
+    @wraps(write)
+    def written(job: Job, /, *args: Others.args, **kwargs: Others.kwargs) -> Written:
+        return write(job, traits_of(job), *args, **kwargs)
+
+    return written
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 import yaml
 
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.runtimes.config import (
     Argument,
@@ -28,6 +28,7 @@ from trainplan.planner.runtimes.config import (
     option,
     summary,
     switch,
+    with_traits,
 )
 from trainplan.planner.runtimes.training_script.trained import trained_file, trained_notes
 from trainplan.planner.runtimes.training_script.write import (
@@ -89,14 +90,15 @@ LENGTH = "--block_size"
 SWITCHES = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_PARALLELISM_CONFIG")
 
 
-def export_accelerate(job: Job, layout: Layout) -> LaunchConfig:
+@with_traits
+def export_accelerate(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchConfig:
     """The YAML of one layout.
 
     Raises:
         UnsupportedError: The layout or an option has no key.
     """
-    refuse(job, layout, WRITTEN)
-    module = trained_file(job, layout)
+    refuse(job, layout, WRITTEN, traits)
+    module = trained_file(job, layout, traits)
     config = _config(job, layout)
     keys = tuple(flat(config))
     return LaunchConfig(
@@ -107,8 +109,8 @@ def export_accelerate(job: Job, layout: Layout) -> LaunchConfig:
         environment=tuple(_environment(keys, sharded=layout.zero_stage > 0)),
         required_environment=(SCRIPT,),
         entry_point=ENTRY,
-        arguments=tuple(_arguments(job, layout)),
-        notes=(*notes(job, layout), *_notes(job, layout), *trained_notes(job, layout)),
+        arguments=tuple(_arguments(job, layout, traits)),
+        notes=(*notes(job, layout), *_notes(job, layout), *trained_notes(job, layout, traits)),
         files=(ConfigFile(FILE, _text(job, layout, config)), *((module,) if module else ())),
         keys=keys,
         read_back=module is None,
@@ -188,14 +190,12 @@ def _environment(
             yield EnvironmentVariable(VARIABLES[key], value, f"{key} of {FILE}")
 
 
-def _arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+def _arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     yield option("layout", MICRO, layout.micro_batch_size)
     yield option("layout", ACCUMULATED, accumulated(job, layout))
     yield option("data", LENGTH, job.training.seq_length)
     if job.training.optimizer.name != "adamw":
-        yield option(
-            "optimizer", OPTIM, dict(traits_of(job).optimizers)[job.training.optimizer.name]
-        )
+        yield option("optimizer", OPTIM, dict(traits.optimizers)[job.training.optimizer.name])
     if layout.recompute == "full":
         yield switch("recompute", CHECKPOINTING)
 

@@ -17,6 +17,7 @@ import yaml
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING as TRAITS
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.runtimes.config import (
     ConfigFile,
@@ -29,6 +30,7 @@ from trainplan.planner.runtimes.config import (
     option,
     steps_of,
     summary,
+    with_traits,
 )
 from trainplan.planner.runtimes.deepspeed.write import (
     DEEPSPEED,
@@ -59,7 +61,8 @@ FILLED_IN = (("name_or_path", UserVariable(MODEL)), ("data_files", UserVariable(
 PROGRAM = ModuleEntry("arctic_training", "arctic_training_run")
 
 
-def export_arctic_training(job: Job, layout: Layout) -> LaunchConfig:
+@with_traits
+def export_arctic_training(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchConfig:
     """The YAML of one layout.
 
     Raises:
@@ -67,7 +70,7 @@ def export_arctic_training(job: Job, layout: Layout) -> LaunchConfig:
     """
     if feature := TRAITS.refuses(job.model):
         raise UnsupportedError(f"arctic-training does not train {feature}: use another runtime")
-    refuse(job, layout, {**WRITTEN, "liger": ("0.6",)})
+    refuse(job, layout, {**WRITTEN, "liger": ("0.6",)}, traits)
     refuse_types(job, layout)
     if job.training.precision == "tf32":
         raise UnsupportedError("arctic-training: tf32 is no dtype of its models: use bf16 or fp16")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.runtimes.config import (
     ConfigFile,
@@ -20,6 +20,7 @@ from trainplan.planner.runtimes.config import (
     LaunchConfig,
     option,
     summary,
+    with_traits,
 )
 from trainplan.planner.runtimes.deepspeed.write_offload import (
     SWITCH,
@@ -78,16 +79,17 @@ OPTIMIZER_PARAMS: Mapping[str, Mapping[str, object]] = MappingProxyType(
 constructors that it calls."""
 
 
-def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
+@with_traits
+def export_deepspeed(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchConfig:
     """The JSON of one layout.
 
     Raises:
         UnsupportedError: The layout or an option has no key.
     """
-    refuse(job, layout, WRITTEN)
-    module = trained_file(job, layout)
+    refuse(job, layout, WRITTEN, traits)
+    module = trained_file(job, layout, traits)
     refuse_types(job, layout)
-    config = _config(job, layout)
+    config = _config(job, layout, traits)
     file = ConfigFile(FILE, json.dumps(config, indent=2) + "\n", filled_in(layout))
     return LaunchConfig(
         runtime="deepspeed",
@@ -107,7 +109,7 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
             *_notes(layout),
             *offload_notes(layout),
             *tile_notes(layout),
-            *trained_notes(job, layout),
+            *trained_notes(job, layout, traits),
         ),
         files=(file, *filter(None, [module]), *checkpoint_file(layout), *tile_file(job, layout)),
         read_back=module is None,
@@ -115,11 +117,11 @@ def export_deepspeed(job: Job, layout: Layout) -> LaunchConfig:
     )
 
 
-def _config(job: Job, layout: Layout) -> dict[str, object]:
+def _config(job: Job, layout: Layout, traits: RuntimeTraits) -> dict[str, object]:
     return {
         **_batch(job, layout),
         "gradient_clipping": 1.0,
-        **_optimizer(job),
+        **_optimizer(job, traits),
         **_precision(job),
         "zero_optimization": zero_section(job, layout),
         **_ranks(job, layout),
@@ -127,13 +129,13 @@ def _config(job: Job, layout: Layout) -> dict[str, object]:
     }
 
 
-def _optimizer(job: Job) -> dict[str, object]:
+def _optimizer(job: Job, traits: RuntimeTraits) -> dict[str, object]:
     """Type and values; those of torch.optim shard as others only where the file says so.
 
     Source: runtime/engine.py, _do_optimizer_sanity_check, zero_allow_untested_optimizer.
     """
     name = job.training.optimizer.name
-    word = dict(traits_of(job).optimizers)[name]
+    word = dict(traits.optimizers)[name]
     told: dict[str, object] = {"optimizer": {"type": word, "params": dict(OPTIMIZER_PARAMS[name])}}
     if name == "sgd":
         told["zero_allow_untested_optimizer"] = True

@@ -16,7 +16,6 @@ from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions, Tra
 from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.spec.job import LOW_PRECISION
 from trainplan.planner.runtimes.compare import recorded_flags
-from trainplan.planner.runtimes.config import Argument
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
 from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes
@@ -24,9 +23,7 @@ from trainplan.planner.runtimes.megatron_bridge.write import COMMIT
 from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
-from trainplan.planner.runtimes.megatron_lm.write.attention import attention_arguments
-from trainplan.planner.runtimes.megatron_lm.write.model import model_arguments
-from trainplan.planner.runtimes.megatron_lm.write.moe import moe_arguments
+from trainplan.planner.runtimes.megatron_lm.write import written_model
 from trainplan.planner.runtimes.reading import Asked, Field, Reader, Reading
 from trainplan.planner.shell import Launch, Place, Problem, Word
 
@@ -207,12 +204,9 @@ def _shape(model: ModelSpec) -> dict[str, list[Word]]:
     """Options that say the model of a recipe."""
     training = TrainingSpec(seq_length=1, global_batch_size=1)
     job = Job(model=model, training=training, cluster=parse_cluster("1x8:h100-sxm"))
-    arguments: Iterator[Argument] = (
-        argument
-        for part in (model_arguments(job), attention_arguments(model), moe_arguments(job))
-        for argument in part
-    )
-    return {one.flag: [_word(v) for v in one.values if isinstance(v, str)] for one in arguments}
+    return {
+        one.flag: [_word(v) for v in one.values if isinstance(v, str)] for one in written_model(job)
+    }
 
 
 def _completed(given: Mapping[str, list[Word]], model: ModelSpec | None) -> dict[str, list[Word]]:

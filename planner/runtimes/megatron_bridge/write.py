@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.planner.runtimes.config import (
@@ -20,6 +20,7 @@ from trainplan.planner.runtimes.config import (
     ModuleEntry,
     option,
     switch,
+    with_traits,
 )
 from trainplan.planner.runtimes.key_tables import key_table, translated
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, PRETRAINED, recipe_file
@@ -34,18 +35,22 @@ CHECKED = (
 LAYER_FREQUENCY = "--moe-layer-freq"
 
 
-def export_megatron_bridge(job: Job, layout: Layout) -> LaunchConfig:
+@with_traits
+def export_megatron_bridge(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchConfig:
     """Recipe and keys of one layout.
 
     Raises:
         UnsupportedError: The model or the layout has something no key expresses.
     """
     _refuse(job, layout)
-    base = export_megatron_lm(_without_own_defaults(job, layout), layout)
+    base = export_megatron_lm(_without_own_defaults(job, layout, traits), layout)
     flags = (
-        *(_spelled_out(argument, job) for argument in _by_layer(base.arguments, job, layout)),
+        *(
+            _spelled_out(argument, job)
+            for argument in _by_layer(base.arguments, job, layout, traits)
+        ),
         *_virtual_stages(layout),
-        *_own_defaults(job),
+        *_own_defaults(job, traits),
     )
     recipe = recipe_file(job.model, COMMIT, CHECKED)
     adapters = job.model.trained is not None
@@ -85,13 +90,12 @@ NOTES = (
 )
 
 
-def _without_own_defaults(job: Job, layout: Layout) -> Job:
+def _without_own_defaults(job: Job, layout: Layout, traits: RuntimeTraits) -> Job:
     """The job in terms of Megatron-LM's defaults, where those of the runtime differ.
 
     Source: `costmodel.runtimes.megatron_bridge`. The loss is written apart: Megatron-LM refuses the
     kernel of Transformer Engine.
     """
-    traits = traits_of(job)
     narrow = traits.gradients.message_bytes == 2 and job.training.precision != "fp16"
     options: dict[str, object] = {
         "gradient_dtype": "bf16" if narrow else None,
@@ -125,9 +129,9 @@ def _stash() -> Iterator[Argument]:
     yield switch("model", "--use-transformer-engine-op-fuser")
 
 
-def _own_defaults(job: Job) -> Iterator[Argument]:
+def _own_defaults(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     """What Megatron-LM does only where asked, or not at all."""
-    head = traits_of(job).kernels.head_bytes_per_logit
+    head = traits.kernels.head_bytes_per_logit
     if head != HEAD_BYTES["unfused"]:
         yield switch("model", "--cross-entropy-loss-fusion")
         kernel = "te" if head == HEAD_BYTES["fused"] else "native"
@@ -156,7 +160,9 @@ def _spelled_out(argument: Argument, job: Job) -> Argument:
     return option(argument.group, LAYER_FREQUENCY, *kinds)
 
 
-def _by_layer(arguments: tuple[Argument, ...], job: Job, layout: Layout) -> Iterator[Argument]:
+def _by_layer(
+    arguments: tuple[Argument, ...], job: Job, layout: Layout, traits: RuntimeTraits
+) -> Iterator[Argument]:
     """Sharding by whole matrices is a name of its own here, and not beside the usual sharding.
 
     Source: `training/optim.py`, layer_wise_distributed_optimizer, and
@@ -166,7 +172,7 @@ def _by_layer(arguments: tuple[Argument, ...], job: Job, layout: Layout) -> Iter
     if name in USUAL or layout.zero_stage == 0:
         yield from arguments
         return
-    word = dict(traits_of(job).optimizers)[name]
+    word = dict(traits.optimizers)[name]
     for argument in arguments:
         if argument.flag == "--optimizer":
             yield option("optimizer", argument.flag, f"dist_{word.removeprefix('dist_')}")

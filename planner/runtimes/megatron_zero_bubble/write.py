@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layouts import layers_per_stage
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.planner.runtimes.config import (
     Argument,
@@ -25,6 +25,7 @@ from trainplan.planner.runtimes.config import (
     UserVariable,
     option,
     switch,
+    with_traits,
 )
 from trainplan.planner.runtimes.megatron_lm.write import REQUIRED, export_megatron_lm
 from trainplan.planner.runtimes.recorded import recorded
@@ -53,13 +54,14 @@ OF_PIPELINE = frozenset(
 """Options of Megatron-LM that are written another way."""
 
 
-def export_zero_bubble(job: Job, layout: Layout) -> LaunchConfig:
+@with_traits
+def export_zero_bubble(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchConfig:
     """Arguments and environment of the fork's `pretrain_gpt.py`.
 
     Raises:
         UnsupportedError: The model or the layout has something no option of the fork expresses.
     """
-    _refuse(job, layout)
+    _refuse(job, layout, traits)
     base = export_megatron_lm(_plain(job), _one_stage_a_rank(layout))
     split = layout.schedule in (*V_SHAPED, *PENDING)
     arguments = (
@@ -67,7 +69,7 @@ def export_zero_bubble(job: Job, layout: Layout) -> LaunchConfig:
         *_pipeline(job, layout),
         *_schedule(layout),
         *((switch("optimizer", POST_VALIDATION),) if split and _validates(job) else ()),
-        *_implementation(job),
+        *_implementation(job, traits),
     )
     _known(arguments)
     return replace(
@@ -92,7 +94,7 @@ CHECKOUT = RequiredVariable(
 POST_VALIDATION = "--enable-optimizer-post-validation"
 
 
-def _refuse(job: Job, layout: Layout) -> None:
+def _refuse(job: Job, layout: Layout, traits: RuntimeTraits) -> None:
     """What the fork does not have, or has without an option."""
     model, options = job.model, job.options
     reasons = {
@@ -113,7 +115,7 @@ def _refuse(job: Job, layout: Layout) -> None:
             layout.recompute == "selective" and layout.recompute_modules != ("core_attn",)
         ),
         "split backward passes beside overlapped reductions of gradients (Z)": (
-            layout.schedule in (*V_SHAPED, *PENDING) and traits_of(job).sharding.overlaps_gradients
+            layout.schedule in (*V_SHAPED, *PENDING) and traits.sharding.overlaps_gradients
         ),
     }
     found = next((reason for reason, applies in reasons.items() if applies), None)
@@ -199,10 +201,10 @@ def _validates(job: Job) -> bool:
     return job.training.precision == "fp16"
 
 
-def _implementation(job: Job) -> Iterator[Argument]:
+def _implementation(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     yield switch("model", "--use-legacy-models")
     yield option("model", "--transformer-impl", "local")
-    if traits_of(job).kernels.attention != "unfused":
+    if traits.kernels.attention != "unfused":
         yield switch("model", "--use-flash-attn")
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.adapters import plain_replicas
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.costmodel.spec.trained import Projection, Trained, adapted
 from trainplan.planner.runtimes.config import ConfigFile
@@ -105,7 +105,7 @@ ALPHA_OVER_RANK = 2
 TYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
-def trained_file(job: Job, layout: Layout) -> ConfigFile | None:
+def trained_file(job: Job, layout: Layout, traits: RuntimeTraits) -> ConfigFile | None:
     """The module that says what is trained, and on which tokens; null: everything, on all.
 
     Raises:
@@ -135,7 +135,7 @@ def trained_file(job: Job, layout: Layout) -> ConfigFile | None:
     elif trained:
         steps += _frozen(trained)
     parts.append((COUNTED if counted else "") + TRAINED.format(steps=_lines(steps)))
-    if _own_optimizer(job, layout):
+    if _own_optimizer(job, layout, traits):
         imports.add("optimizer")
         parts.append(OPTIMIZER)
     return ConfigFile(FILE, _module(job, imports, parts))
@@ -154,9 +154,9 @@ def _lines(steps: list[str]) -> str:
     return "".join(f"    {step}\n" for step in steps)
 
 
-def _own_optimizer(job: Job, layout: Layout) -> bool:
+def _own_optimizer(job: Job, layout: Layout, traits: RuntimeTraits) -> bool:
     """Are adapters replicated in 16 bits, whose moments no common optimizer keeps in fp32?"""
-    return bool(plain_replicas(job, traits_of(job), LayoutTable.of([layout]))[0])
+    return bool(plain_replicas(job, traits, LayoutTable.of([layout]))[0])
 
 
 def _reasons(job: Job) -> Iterator[str]:
@@ -190,7 +190,7 @@ def _frozen(trained: Trained) -> Iterator[str]:
         yield "model.get_input_embeddings().requires_grad_(False)"
 
 
-def trained_notes(job: Job, layout: Layout) -> Iterator[str]:
+def trained_notes(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[str]:
     """What the training script has to do with the module."""
     trained = job.model.trained
     if trained is None and job.training.loss_tokens == 1:
@@ -198,5 +198,5 @@ def trained_notes(job: Job, layout: Layout) -> Iterator[str]:
     quantised = trained is not None and trained.quantised
     load = " with quantization_config=trained.QUANTISATION" if quantised else ""
     yield f"train.py loads the model in 16 bits{load}, and trains trained.trained(model)"
-    if _own_optimizer(job, layout):
+    if _own_optimizer(job, layout, traits):
         yield "train.py takes its optimizer from trained.optimizer: no fp32 copy of the adapters"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.tower import TowerSpec
@@ -33,13 +33,14 @@ PRECISIONS = ("bf16", "fp16", "tf32")
 CHECKPOINTING = "--gradient_checkpointing"
 
 
-def refuse(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]) -> None:
+def refuse(
+    job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]], traits: RuntimeTraits
+) -> None:
     """Check that a runtime runs a layout; `written` holds options with the values it can be told.
 
     Raises:
         UnsupportedError: It does not run; the message says what to change.
     """
-    traits = traits_of(job)
     refuse_broken((*traits.rules, *executed(traits)), job, layout)
     for reason in _reasons(job, layout, written):
         raise UnsupportedError(f"{job.runtime}: {reason}")

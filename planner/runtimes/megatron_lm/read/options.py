@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions
 from trainplan.costmodel.spec.job import (
@@ -17,6 +18,7 @@ from trainplan.costmodel.spec.job import (
     StateType,
 )
 from trainplan.costmodel.spec.optimizer import OptimizerSpec
+from trainplan.planner.runtimes.config import with_traits
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.layout import degree, zero_stage
 from trainplan.planner.runtimes.megatron_lm.write.layout import context_exchange
@@ -174,9 +176,12 @@ def with_exchange(arguments: Arguments, job: Job, layout: Layout) -> Job:
     return job.model_copy(update={"options": options})
 
 
-def context_exchange_or_none(job: Job, layout: Layout) -> ContextExchange | None:
+@with_traits
+def context_exchange_or_none(
+    job: Job, traits: RuntimeTraits, layout: Layout
+) -> ContextExchange | None:
     """What the exporter would write; null: it refuses the layout."""
     groups = job.model.num_key_value_heads
     if job.model.attention_sinks and groups % (layout.tp * layout.cp):
         return None
-    return context_exchange(job, layout)
+    return context_exchange(job, layout, traits)

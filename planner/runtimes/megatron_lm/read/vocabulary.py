@@ -10,9 +10,7 @@ from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.planner.runtimes.config import Argument
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
-from trainplan.planner.runtimes.megatron_lm.write.attention import attention_arguments
-from trainplan.planner.runtimes.megatron_lm.write.model import model_arguments
-from trainplan.planner.runtimes.megatron_lm.write.moe import moe_arguments
+from trainplan.planner.runtimes.megatron_lm.write import written_model
 
 TOKENIZERS = {"GPT2BPETokenizer": 50_257, "Llama2Tokenizer": 32_000}
 """Entries of tokenizers that are one file. Source: gpt2 and Llama 2 (arXiv:2307.09288, 2.2)."""
@@ -76,8 +74,7 @@ def named(job: Job, asked: ModelSpec | None) -> Job:
 def _words(job: Job) -> tuple[Argument, ...]:
     """What the exporter writes of a model; nothing where it refuses."""
     try:
-        model = (*model_arguments(job), *attention_arguments(job.model))
-        return (*model, *moe_arguments(job))
+        return tuple(written_model(job))
     except PlanError:
         return ()
 

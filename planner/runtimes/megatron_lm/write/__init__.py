@@ -6,15 +6,20 @@ Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.runtimes.config import (
+    Argument,
     EntryPoint,
     Exporter,
     LaunchConfig,
     RequiredVariable,
     UserVariable,
     summary,
+    with_traits,
 )
 from trainplan.planner.runtimes.megatron_lm.write.attention import attention_arguments
 from trainplan.planner.runtimes.megatron_lm.write.environment import environment
@@ -54,22 +59,21 @@ REQUIRED = (
 )
 
 
-def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
+@with_traits
+def export_megatron_lm(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchConfig:
     """Arguments and environment of `pretrain_gpt.py` (or `pretrain_hybrid.py`) for one layout.
 
     Raises:
         UnsupportedError: The model or the layout has something no option expresses.
     """
     arguments = (
-        *model_arguments(job),
-        *attention_arguments(job.model),
-        *moe_arguments(job),
-        *layout_arguments(job, layout),
+        *_written_model(job, traits),
+        *layout_arguments(job, layout, traits),
         *recompute_arguments(layout),
-        *optimizer_arguments(job, layout),
-        *training_arguments(job, layout),
+        *optimizer_arguments(job, layout, traits),
+        *training_arguments(job, layout, traits),
         *precision_arguments(job.training),
-        *option_arguments(job, layout),
+        *option_arguments(job, layout, traits),
         *data_arguments(job.training),
     )
     script = "pretrain_hybrid.py" if is_hybrid(job.model) else "pretrain_gpt.py"
@@ -82,9 +86,23 @@ def export_megatron_lm(job: Job, layout: Layout) -> LaunchConfig:
         required_environment=REQUIRED,
         entry_point=EntryPoint(UserVariable("MEGATRON_PATH"), script),
         arguments=arguments,
-        notes=notes(job, layout),
+        notes=notes(job, layout, traits),
     )
 
+
+def _written_model(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
+    """Options that say the model.
+
+    Raises:
+        UnsupportedError: It has something no option expresses.
+    """
+    yield from model_arguments(job, traits)
+    yield from attention_arguments(job.model)
+    yield from moe_arguments(job, traits)
+
+
+written_model = with_traits(_written_model)
+"""For readers, who compare a model with what would be written of another."""
 
 MEGATRON_LM = Exporter(
     runtime="megatron-lm",

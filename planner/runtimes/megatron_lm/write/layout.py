@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.blocks.attention.context import context_ways, heads_to_cut
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.job import ContextExchange
 from trainplan.planner.runtimes.config import Argument, option, switch
 from trainplan.planner.runtimes.megatron_lm.write.pipeline import pipeline_arguments
 
 
-def layout_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+def layout_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     """Degrees of every axis; data parallelism is what is left of the world."""
     model = job.model
     yield option("layout", "--tensor-model-parallel-size", layout.tp)
@@ -27,7 +27,7 @@ def layout_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
         yield option("layout", "--cp-comm-type", "a2a+p2p")
         yield option("layout", "--hierarchical-context-parallel-sizes", *sizes)
     elif layout.cp > 1:
-        yield option("layout", "--cp-comm-type", context_exchange(job, layout))
+        yield option("layout", "--cp-comm-type", context_exchange(job, layout, traits))
     if model.moe:
         # Said even where it is 1: the runtime would otherwise cut experts like dense layers.
         yield option("layout", "--expert-model-parallel-size", layout.ep)
@@ -40,7 +40,7 @@ def layout_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     yield option("layout", "--micro-batch-size", layout.micro_batch_size)
 
 
-def context_exchange(job: Job, layout: Layout) -> ContextExchange:
+def context_exchange(job: Job, layout: Layout, traits: RuntimeTraits) -> ContextExchange:
     """How the pieces of a sequence meet: as the cost model prices it.
 
     Source: `costmodel.blocks.attention.context.context_ways`.
@@ -55,7 +55,7 @@ def context_exchange(job: Job, layout: Layout) -> ContextExchange:
             "Transformer Engine runs attention sinks with cp > 1 only if tp * cp divides the "
             f"key-value heads; {groups} heads and tp * cp = {layout.tp * layout.cp}: lower cp"
         )
-    exchange = traits_of(job).communication.context_exchange
+    exchange = traits.communication.context_exchange
     heads, gathered = context_ways(model, exchange, LayoutTable.of([layout]))
     return "a2a" if heads.any() else "all_gather" if gathered.any() else "p2p"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.megatron.features import all_linear_biased, unsupported_feature
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts
 from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
@@ -18,10 +18,10 @@ VOCAB_MULTIPLE = 128
 """The embedding is padded to a multiple of this times tp (the runtime's default)."""
 
 
-def model_arguments(job: Job) -> Iterator[Argument]:
+def model_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     """Depth, widths, norms, activation, biases, embedding and head."""
     model, training = job.model, job.training
-    _refuse(job)
+    _refuse(job, traits)
     if is_hybrid(model):
         yield option("model", "--spec", *SPEC)
     else:
@@ -41,7 +41,7 @@ def model_arguments(job: Job) -> Iterator[Argument]:
         yield switch("model", "--untie-embeddings-and-output-weights")
     if model.num_nextn_predict_layers and not is_hybrid(model):
         yield option("model", "--mtp-num-layers", model.num_nextn_predict_layers)
-    dropout = DROPOUT if traits_of(job).kernels.dropout else 0.0
+    dropout = DROPOUT if traits.kernels.dropout else 0.0
     yield option("model", "--hidden-dropout", dropout)
     yield option("model", "--attention-dropout", dropout)
 
@@ -87,9 +87,8 @@ def _max_positions(model: ModelSpec, training: TrainingSpec) -> int:
     return model.max_position_embeddings
 
 
-def _refuse(job: Job) -> None:
+def _refuse(job: Job, traits: RuntimeTraits) -> None:
     """Features without an option, in the runtime that the options are for."""
-    traits = traits_of(job)
     missing = sorted(uncommon_parts(job.model) - traits.layers)
     feature = missing[0] if missing else unsupported_feature(job.model)
     if feature:

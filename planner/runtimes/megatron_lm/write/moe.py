@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.spec import Job, MoeSpec, RuntimeOptions
 from trainplan.costmodel.spec.job import Dispatcher
 from trainplan.planner.runtimes.config import Argument, option, switch
 
 
-def moe_arguments(job: Job) -> Iterator[Argument]:
+def moe_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     """Experts, router and dispatch; nothing for a dense model."""
     model, moe = job.model, job.model.moe
     if moe is None:
@@ -29,7 +29,7 @@ def moe_arguments(job: Job) -> Iterator[Argument]:
     if moe.expert_bias:
         # The grouped experts add their own biases and refuse the fused kernel that would.
         yield switch("model", "--no-bias-dropout-fusion")
-    yield from _dispatcher(traits_of(job).experts.dispatcher)
+    yield from _dispatcher(traits.experts.dispatcher)
     yield from _capacity(job.options)
     yield switch("model", "--moe-grouped-gemm")
     yield switch("model", "--moe-permute-fusion")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.planner.runtimes.config import PLACEHOLDER_STEPS
 from trainplan.planner.runtimes.megatron_lm.write.layout import context_exchange
@@ -12,9 +12,9 @@ from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY
 from trainplan.planner.runtimes.megatron_lm.write.rope import rope_notes
 
 
-def notes(job: Job, layout: Layout) -> tuple[str, ...]:
+def notes(job: Job, layout: Layout, traits: RuntimeTraits) -> tuple[str, ...]:
     """One sentence each."""
-    return (*_training_notes(job), *_model_notes(job.model), *_layout_notes(job, layout))
+    return (*_training_notes(job), *_model_notes(job.model), *_layout_notes(job, layout, traits))
 
 
 def _training_notes(job: Job) -> Iterator[str]:
@@ -42,7 +42,7 @@ def _model_notes(model: ModelSpec) -> Iterator[str]:
         yield "the weight of the multi-token-prediction loss is the runtime's default"
 
 
-def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
+def _layout_notes(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[str]:
     yield from _group_notes(job, layout)
     if layout.zero_stage in FSDP_STRATEGY:
         yield (
@@ -54,7 +54,7 @@ def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
         yield "CUDA_DEVICE_MAX_CONNECTIONS is not needed on Blackwell and later GPUs"
     if (
         layout.cp > 1
-        and context_exchange(job, layout) != traits_of(job).communication.context_exchange
+        and context_exchange(job, layout, traits) != traits.communication.context_exchange
     ):
         yield "windows or sinks: context parallelism exchanges heads or gathers, instead of a ring"
     if layout.sequence_parallel and layout.tp == 1:
@@ -71,7 +71,7 @@ def _layout_notes(job: Job, layout: Layout) -> Iterator[str]:
             "run says how well their copies hide: compare some steps with and without them"
         )
     if job.training.precision not in {"bf16", "fp16"}:
-        primary = traits_of(job).footprint.low_precision == "primary"
+        primary = traits.footprint.low_precision == "primary"
         kept = "in that format alone" if primary else "and gathered in 16 bits"
         yield (
             f"{job.training.precision} is used in the matrix products of the layers; weights are "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.runtimes.config import Argument, option, switch
 
@@ -13,9 +13,8 @@ FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
 """Sharding strategy of Megatron-FSDP for each ZeRO stage beyond the distributed optimizer's."""
 
 
-def optimizer_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+def optimizer_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     """Sharding over data parallelism, offload and overlap of its communication."""
-    traits = traits_of(job)
     if layout.zero_stage >= 1:
         yield switch("optimizer", "--use-distributed-optimizer")
     if layout.zero_stage in FSDP_STRATEGY:

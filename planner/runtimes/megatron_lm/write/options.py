@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.spec.job import LOW_PRECISION
 from trainplan.planner.runtimes.config import Argument, option, switch
 
 
-def option_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+def option_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     """Settings of the job that have options of their own.
 
     Raises:
@@ -29,7 +29,7 @@ def option_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     if options.cross_entropy == "jit":
         yield switch("model", "--cross-entropy-loss-fusion")
         yield option("model", "--cross-entropy-fusion-impl", "native")
-    yield from _graph(job)
+    yield from _graph(job, traits)
     if options.overlap_tp_comm and layout.tp > 1:
         yield switch("layout", "--tp-comm-overlap")
     if options.overlap_moe_a2a and job.model.moe:
@@ -37,10 +37,10 @@ def option_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
     if options.offload_activation_layers:
         layers = options.offload_activation_layers
         yield option("optimizer", "--cpu-offloading-num-layers", layers)
-    yield from _formats(job, layout)
+    yield from _formats(job, layout, traits)
 
 
-def _graph(job: Job) -> Iterator[Argument]:
+def _graph(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     """A graph of the step needs its loss unchecked (A:1235); one of each layer, its modules."""
     graph = job.options.cuda_graph
     if graph == "full_iteration":
@@ -48,19 +48,19 @@ def _graph(job: Job) -> Iterator[Argument]:
         yield switch("model", "--no-check-for-nan-in-loss-and-grad")
     elif graph == "partial":
         modules: tuple[str, ...] = ("attn", "moe_router") if job.model.moe else ("attn",)
-        if job.model.moe and traits_of(job).experts.dispatcher == "alltoall":
+        if job.model.moe and traits.experts.dispatcher == "alltoall":
             modules += ("moe_preprocess",)  # else the norm before it is not recomputed (TL:480)
         yield option("model", "--cuda-graph-impl", "transformer_engine")
         yield option("model", "--cuda-graph-modules", *modules)
 
 
-def _few_bits_alone(job: Job) -> bool:
+def _few_bits_alone(job: Job, traits: RuntimeTraits) -> bool:
     """Do the layers have no weights of 16 bits?"""
-    low = traits_of(job).footprint.low_precision == "primary"
+    low = traits.footprint.low_precision == "primary"
     return low and job.training.precision in LOW_PRECISION
 
 
-def _formats(job: Job, layout: Layout) -> Iterator[Argument]:
+def _formats(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     options, precision = job.options, job.training.precision
     if options.gradient_dtype == "bf16":
         yield switch("precision", "--grad-reduce-in-bf16")
@@ -68,7 +68,7 @@ def _formats(job: Job, layout: Layout) -> Iterator[Argument]:
         yield switch("precision", "--use-precision-aware-optimizer")
         yield option("precision", "--exp-avg-dtype", options.moment_dtype)
         yield option("precision", "--exp-avg-sq-dtype", options.moment_dtype)
-    if _few_bits_alone(job):
+    if _few_bits_alone(job, traits):
         _refuse_few_bits(job, layout)
         yield switch("precision", f"--{'fp4' if precision == 'nvfp4' else 'fp8'}-param-gather")
         if precision == "mxfp8":

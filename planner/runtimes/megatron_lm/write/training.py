@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.job import Precision
 from trainplan.planner.runtimes.config import Argument, UserVariable, option, steps_of, switch
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY
 
 
-def training_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
+def training_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     """Batch size, steps, learning rate and optimizer."""
     steps = steps_of(job)
     yield option("optimizer", "--global-batch-size", job.training.global_batch_size)
     yield option("optimizer", "--train-iters", steps)
-    word = dict(traits_of(job).optimizers)[job.training.optimizer.name]
+    word = dict(traits.optimizers)[job.training.optimizer.name]
     yield option("optimizer", "--optimizer", word)
     yield option("optimizer", "--lr", 0.0003)
     yield option("optimizer", "--min-lr", 0.00003)
