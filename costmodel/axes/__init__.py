@@ -28,21 +28,6 @@ from trainplan.costmodel.axes.tiles import TILED_LOSS, TILED_MLP
 from trainplan.costmodel.axes.tp import SEQUENCE_PARALLEL, TP
 from trainplan.costmodel.layouts import Rule
 
-__all__ = [
-    "AXES",
-    "AXIS_OF_COLUMN",
-    "AXIS_OF_OPTION",
-    "AXIS_OF_SHORT",
-    "RULED",
-    "RULES",
-    "Apart",
-    "Axis",
-    "Held",
-    "Least",
-    "Memory",
-    "Tried",
-]
-
 AXES: tuple[Axis, ...] = (
     TP,
     CP,
@@ -72,6 +57,20 @@ AXES: tuple[Axis, ...] = (
     CP_HEADS,
 )
 """Every choice of a layout, as the certificate of a search lists them."""
+NODE_AXES = (TP, CP, PP, DP, EP, ETP, CP_HEADS, SEQUENCE_PARALLEL, MICRO_BATCH_SIZE)
+"""Of the first level of a search: its bound, `node_bound_seconds`, holds for all other choices."""
+POLICY_AXES = (RECOMPUTED, MODULES, METHOD, NUM_LAYERS, ACTIVATIONS)
+"""Of the last level: chosen together, by what layers recompute and what they offload."""
+_FIRST_STAGED = (VPP, SCHEDULE, ZERO_STAGE, DP_REPLICATE, TILED_LOSS, TILED_MLP)
+STAGED_AXES: tuple[Axis, ...] = (
+    *_FIRST_STAGED,
+    *(
+        axis
+        for axis in AXES
+        if isinstance(axis.search, Tried) and axis not in (*NODE_AXES, *_FIRST_STAGED, *POLICY_AXES)
+    ),
+)
+"""Of the level between them, all others that are tried; the last varies fastest."""
 AXIS_OF_COLUMN = MappingProxyType({axis.column: axis for axis in AXES})
 AXIS_OF_OPTION = MappingProxyType({axis.option: axis for axis in AXES})
 AXIS_OF_SHORT = MappingProxyType({axis.short: axis for axis in AXES if axis.short})

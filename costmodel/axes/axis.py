@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.layouts.table import FIELDS
@@ -16,10 +16,14 @@ from trainplan.costmodel.spec.codecs import Codec
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The search tries every one of some values; each is in a level of its tree."""
+    """The search tries every one of some values: the axis is a column of a level of its tree."""
 
     values: Callable[[Job, RuntimeTraits], tuple[object, ...]]
     """As a layout has them; documents leave null out."""
+    under: Callable[[Job, RuntimeTraits, Mapping[str, Any]], tuple[object, ...]] | None = None
+    """Of these, what goes with the columns before it in a skeleton, and pp; None: all."""
+    costs_time: bool = False
+    """Is the first value never slower? The others are tried where a layout lacks memory."""
 
 
 @dataclass(frozen=True, slots=True)

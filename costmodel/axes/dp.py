@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
-from trainplan.costmodel.axes.grid import degrees, micro_batch_sizes, replicas
+from trainplan.costmodel.axes.grid import (
+    degrees,
+    micro_batch_sizes,
+    replicas,
+    replicas_under,
+    zero_stages_under,
+)
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.spec import Job
 
@@ -77,7 +83,7 @@ DP_REPLICATE = Axis(
     name="dp_replicate",
     short="rep",
     off=1,
-    search=Tried(replicas),
+    search=Tried(replicas, replicas_under),
     memory=Memory("rises", ("weights", "optimizer"), "states are sharded over fewer ranks"),
     rules=(replicas_divide_dp, replicas_divide_expert_dp, replicas_need_sharding),
 )
@@ -85,7 +91,7 @@ ZERO_STAGE = Axis(
     name="zero_stage",
     short="zero",
     off=0,
-    search=Tried(lambda job, traits: traits.sharding.zero_stages),
+    search=Tried(lambda job, traits: traits.sharding.zero_stages, zero_stages_under),
     memory=Memory("falls", ("weights", "optimizer"), "more of the states is sharded over dp"),
 )
 MICRO_BATCH_SIZE = Axis(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from trainplan.costmodel.blocks.attention.context import heads_to_cut
 from trainplan.costmodel.catalog import host_of
 from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
+from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job, ModelSpec
 
 LARGEST_MICRO_BATCH = 64
@@ -65,15 +69,29 @@ def replicas(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
     return degrees(job, traits) if traits.sharding.in_groups else (1,)
 
 
-def replicas_under(job: Job, traits: RuntimeTraits, pp: int, zero_stage: int) -> tuple[int, ...]:
+def zero_stages_under(job: Job, traits: RuntimeTraits, known: Mapping[str, Any]) -> tuple[int, ...]:
+    """Values of zero_stage; where ZeRO-2 and 3 are ZeRO-1 under a pipeline, not the same again."""
+    whole = known["pp"] > 1 and traits.sharding.whole_under_pipeline
+    return tuple(stage for stage in traits.sharding.zero_stages if not (whole and stage >= 2))
+
+
+def replicas_under(job: Job, traits: RuntimeTraits, known: Mapping[str, Any]) -> tuple[int, ...]:
     """Values of dp_replicate.
 
     Under ZeRO-1, where every weight is sent once a step, only where the job asks: of 15 jobs one
     became faster by more than 0.1 % (by 0.3 %), and searches took up to 2.2 times as long.
     """
-    if zero_stage >= 2 or (zero_stage == 1 and job.may_replicate_shards):
-        return tuple(n for n in replicas(job, traits) if job.cluster.num_gpus // pp % n == 0)
+    stage, stages = known["zero_stage"], job.cluster.num_gpus // known["pp"]
+    if stage >= 2 or (stage == 1 and job.may_replicate_shards):
+        return tuple(n for n in replicas(job, traits) if stages % n == 0)
     return (1,)
+
+
+def schedules_under(job: Job, traits: RuntimeTraits, known: Mapping[str, Any]) -> tuple[str, ...]:
+    """Values of schedule: those that run vpp. One rank has nothing to schedule: it runs 1F1B."""
+    names = traits.pipeline.schedules if known["pp"] > 1 else ("1f1b",)
+    runs = {name: (SCHEDULES[name].least_vpp, SCHEDULES[name].most_vpp) for name in names}
+    return tuple(name for name in names if runs[name][0] <= known["vpp"] <= runs[name][1])
 
 
 def virtual_stages(job: Job, pp: int) -> tuple[int, ...]:
@@ -97,14 +115,9 @@ def all_virtual_stages(job: Job, traits: RuntimeTraits) -> tuple[int, ...]:
     return tuple(sorted({vpp for pp in _pipelines(job, traits) for vpp in virtual_stages(job, pp)}))
 
 
-def largest_stage(job: Job, pp: int, vpp: int) -> int:
-    """Layers of the largest virtual stage: the most that block recomputation can take."""
-    return -(-job.model.num_hidden_layers // (pp * vpp))
-
-
 def recomputed_layers(job: Job, traits: RuntimeTraits) -> tuple[int | None, ...]:
     """Values of recompute_num_layers with any pp and vpp."""
-    largest = max(largest_stage(job, pp, 1) for pp in _pipelines(job, traits))
+    largest = max(-(-job.model.num_hidden_layers // pp) for pp in _pipelines(job, traits))
     return (None, *range(1, largest + 1))
 
 
@@ -128,19 +141,13 @@ def tiled_mlps(job: Job, traits: RuntimeTraits) -> tuple[bool, ...]:
     return (False, True) if traits.tiling.mlp else (False,)
 
 
-def tilings(job: Job, traits: RuntimeTraits) -> tuple[tuple[bool, bool], ...]:
-    """Values of tiled_loss and tiled_mlp that are tried: nothing, the loss, the MLPs as well.
+def tiled_mlps_under(job: Job, traits: RuntimeTraits, known: Mapping[str, Any]) -> tuple[bool, ...]:
+    """Values of tiled_mlp: nothing is tiled, the loss, the MLPs as well.
 
     A tiled loss costs little time, tiled MLPs a pass more: who lacks memory takes them in this
     order.
     """
-    return tuple(
-        dict.fromkeys(
-            (loss, loss and mlp)
-            for loss in tiled_losses(job, traits)
-            for mlp in tiled_mlps(job, traits)
-        )
-    )
+    return tiled_mlps(job, traits) if known["tiled_loss"] else (False,)
 
 
 def offloads(job: Job, traits: RuntimeTraits) -> tuple[Offload, ...]:

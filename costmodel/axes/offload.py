@@ -60,25 +60,25 @@ ACTIVATIONS = Axis(
 TIER = Axis(
     name="offload.tier",
     off="cpu",
-    search=Tried(tiers),
+    search=Tried(tiers, costs_time=True),
     memory=Memory("neither", (), "the GPU holds as much; drives take what host memory would"),
     rules=(nodes_have_drives,),
 )
 PARAMETERS = Axis(
     name="offload.parameters",
     off=None,
-    search=Tried(moved_parameters),
+    search=Tried(moved_parameters, costs_time=True),
     memory=Memory("falls", ("weights", "used"), "weights are on the GPU while a layer runs"),
 )
 CHECKPOINTS = Axis(
     name="offload.checkpoints",
     off=0.0,
-    search=Tried(lambda job, traits: traits.offloading.checkpoints),
+    search=Tried(lambda job, traits: traits.offloading.checkpoints, costs_time=True),
     memory=Memory("falls", ("activations",), "what is kept is off the GPU until it is read"),
 )
 STRIDE = Axis(
     name="offload.stride",
     off=0,
-    search=Tried(lambda job, traits: traits.offloading.strides),
+    search=Tried(lambda job, traits: traits.offloading.strides, costs_time=True),
     memory=Memory("neither", (), "subgroups visit the GPU one by one"),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
-from trainplan.costmodel.axes.grid import all_virtual_stages, degrees
+from trainplan.costmodel.axes.grid import all_virtual_stages, degrees, schedules_under
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, num_microbatches, rule
 from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
 from trainplan.costmodel.layouts.table import stage_codes
@@ -141,6 +141,6 @@ VPP = Axis(
 SCHEDULE = Axis(
     name="schedule",
     off="1f1b",
-    search=Tried(lambda job, traits: traits.pipeline.schedules),
+    search=Tried(lambda job, traits: traits.pipeline.schedules, schedules_under),
     memory=Memory("neither", (), "each has its own number of passes in flight"),
 )

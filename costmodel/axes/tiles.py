@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
-from trainplan.costmodel.axes.grid import tiled_losses, tiled_mlps
+from trainplan.costmodel.axes.grid import tiled_losses, tiled_mlps, tiled_mlps_under
 from trainplan.costmodel.blocks.tiles import mlp_tiles
 from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
@@ -60,7 +60,7 @@ TILED_LOSS = Axis(
 TILED_MLP = Axis(
     name="tiled_mlp",
     off=False,
-    search=Tried(tiled_mlps),
+    search=Tried(tiled_mlps, tiled_mlps_under),
     memory=Memory("falls", ("activations",), "nothing inside an MLP is kept"),
     rules=(mlp_has_tiles, mlp_is_tiled_whole),
 )

@@ -1,60 +1,53 @@
 """The grid of candidates: every value of every axis, as a tree of three levels.
 
-    node      tp, cp, pp, dp, ep, etp, cp_heads, micro batch, sequence parallelism
-    skeleton  node with virtual stages, a schedule that runs them, ZeRO stage and its replicas,
-              and what is tiled
+    node      degrees, micro batch and what else `NODE_AXES` names
+    skeleton  node with virtual stages, a schedule that runs them, and all other axes that are tried
     layout    skeleton with a policy: what layers recompute and what is offloaded
 
-Rules are applied as soon as the columns they read are known; a row refused early counts for all
-layouts below it. The search expands nodes and skeletons only where they can still win.
+The columns of each level are those of the axes: one that is declared as tried is tried. Rules are
+applied as soon as the columns they read are known; a row refused early counts for all layouts below
+it. The search expands nodes and skeletons only where they can still win.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
-from typing import NamedTuple
+from math import prod
+from typing import cast
 
 import numpy as np
 
-from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis, Held, Least, Tried, grid
+from trainplan.costmodel.axes import (
+    AXES,
+    AXIS_OF_COLUMN,
+    NODE_AXES,
+    STAGED_AXES,
+    Axis,
+    Held,
+    Least,
+    Tried,
+    grid,
+)
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule, distinct
-from trainplan.costmodel.layouts.table import FIELDS
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
-from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
 from trainplan.planner.space.choices import Choice
-from trainplan.planner.space.policies import POLICY_COLUMNS, num_memory_policies, policy_columns
+from trainplan.planner.space.policies import POLICY_COLUMNS, policy_columns
 
 VARIANT_DEGREES = ("tp", "cp", "pp", "ep", "etp")
 """Layouts alike in these are variants of one answer: the table of alternatives lists the best."""
-
-
-class Staging(NamedTuple):
-    """What makes a skeleton of a node, by the columns of a table."""
-
-    vpp: int
-    schedule: int
-    """Its place in `SCHEDULE_NAMES`."""
-    zero_stage: int
-    dp_replicate: int
-    tiled_loss: int
-    tiled_mlp: int
-    placement: tuple[float, ...]
-    """Columns `PLACEMENT_COLUMNS`."""
-
-
-PLACEMENT_COLUMNS = (
-    "offload_tier",
-    "offload_parameters",
-    "offload_checkpoints",
-    "offload_stride",
+NUM_DEGREES = 4
+"""tp, cp, pp and dp, the first `NODE_AXES`: their product is the world size."""
+NODE_COLUMNS = tuple(axis.column for axis in NODE_AXES)
+STAGING_COLUMNS = tuple(axis.column for axis in STAGED_AXES)
+SKELETON_COLUMNS = (*NODE_COLUMNS, *STAGING_COLUMNS)
+MOVED_AXES = tuple(
+    axis for axis in STAGED_AXES if isinstance(axis.search, Tried) and axis.search.costs_time
 )
 """What lies where, besides how much of the optimizer; each is off in most runtimes."""
 
@@ -66,26 +59,16 @@ class Space:
     job: Job
     any_vpp: bool = False
     """Are numbers of virtual stages tried that do not divide a rank's layers?"""
+    _stagings: dict[int, LayoutTable] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def traits(self) -> RuntimeTraits:
         """The runtime the plan is for."""
         return traits_of(self.job)
 
-    @cached_property
-    def degrees(self) -> tuple[int, ...]:
-        """Divisors of the world size."""
-        return grid.degrees(self.job, self.traits)
-
-    @cached_property
-    def expert_degrees(self) -> tuple[int, ...]:
-        """Values of ep and etp; 1 for a dense model."""
-        return grid.expert_degrees(self.job, self.traits)
-
-    @cached_property
-    def ring_heads(self) -> tuple[int, ...]:
-        """Values of cp_heads."""
-        return grid.ring_heads(self.job, self.traits)
+    def values(self, axis: Axis) -> tuple[object, ...]:
+        """Those of an axis that are tried with any of the others."""
+        return axis.tried(self.job, self.traits)
 
     @cached_property
     def micro_batches(self) -> tuple[int, ...]:
@@ -102,52 +85,47 @@ class Space:
         """Values of offload_modules besides none, with what is recomputed beside them."""
         return grid.offloads(self.job, self.traits)
 
-    @cached_property
-    def placements(self) -> tuple[tuple[float, ...], ...]:
-        """Columns `PLACEMENT_COLUMNS` of all that the runtime can move, nothing moved first."""
-        axes = [AXIS_OF_COLUMN[name] for name in PLACEMENT_COLUMNS]
-        return tuple(product(*(map(a.number, a.tried(self.job, self.traits)) for a in axes)))
+    @property
+    def moves_nothing(self) -> bool:
+        """Is there one value alone of `MOVED_AXES`?"""
+        return all(len(self.values(axis)) == 1 for axis in MOVED_AXES)
 
     def virtual_stages(self, pp: int) -> tuple[int, ...]:
         """Values of vpp."""
         values = grid.any_virtual_stages if self.any_vpp else grid.virtual_stages
         return values(self.job, pp)
 
-    def stagings(self, pp: int) -> tuple[Staging, ...]:
-        """Every vpp with every schedule that runs it, and every ZeRO stage with its replicas.
+    def stagings(self, pp: int) -> LayoutTable:
+        """Columns `STAGING_COLUMNS` of every skeleton of a node with so many stages."""
+        if pp not in self._stagings:
+            known: list[dict[str, object]] = [{"pp": pp}]
+            for axis in STAGED_AXES:
+                known = [
+                    {**one, axis.column: value} for one in known for value in self._under(axis, one)
+                ]
+            columns = {"pp": np.full(len(known), pp)}
+            for axis in STAGED_AXES:
+                codes = [axis.number(one[axis.column]) for one in known]
+                columns[axis.column] = np.array(codes, axis.codec.dtype)
+            self._stagings[pp] = LayoutTable.of_columns(len(known), columns)
+        return self._stagings[pp]
 
-        One rank has nothing to schedule: it runs 1F1B. Where the runtime makes ZeRO-2 and 3 to
-        ZeRO-1 under a pipeline, they would be the same layouts again.
-        """
-        names: tuple[Schedule, ...] = self.traits.pipeline.schedules if pp > 1 else ("1f1b",)
-        same = pp > 1 and self.traits.sharding.whole_under_pipeline
-        sharded = [
-            (zero_stage, replicas)
-            for zero_stage in self.traits.sharding.zero_stages
-            if not (same and zero_stage >= 2)
-            for replicas in grid.replicas_under(self.job, self.traits, pp, zero_stage)
-        ]
-        return tuple(
-            Staging(vpp, SCHEDULE_NAMES.index(name), zero_stage, replicas, *tiled, placement)
-            for vpp in self.virtual_stages(pp)
-            for name in names
-            if SCHEDULES[name].least_vpp <= vpp <= SCHEDULES[name].most_vpp
-            for zero_stage, replicas in sharded
-            for tiled in grid.tilings(self.job, self.traits)
-            for placement in self.placements
-        )
+    def _under(self, axis: Axis, known: Mapping[str, object]) -> tuple[object, ...]:
+        """Values of an axis beside those of the columns before it."""
+        if axis.column == "vpp":
+            return self.virtual_stages(cast("int", known["pp"]))
+        assert isinstance(axis.search, Tried)
+        if axis.search.under is None:
+            return self.values(axis)
+        return axis.search.under(self.job, self.traits, known)
 
-    def largest_stage(self, pp: int, vpp: int) -> int:
-        """Layers of the largest virtual stage: the most that block recomputation can take."""
-        return grid.largest_stage(self.job, pp, vpp)
-
-    def num_memory_policies(self, pp: int, vpp: int) -> int:
-        """Combinations of recomputation and offload of one skeleton.
+    def num_memory_policies(self, table: LayoutTable) -> IntColumn:
+        """Combinations of recomputation and offload of each skeleton.
 
         The fraction of the optimizer that is offloaded is solved for, and counts as one.
         """
-        largest = self.largest_stage(pp, vpp)
-        return num_memory_policies(self.recompute_subsets, self.offloads, largest)
+        kinds = 1 + len(self.recompute_subsets) + len(self.offloads)
+        return kinds + 2 * largest_stages(self.job, table)
 
     def memory_policies(self, largest: int) -> IntColumn:
         """Columns `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
@@ -156,11 +134,15 @@ class Space:
     @cached_property
     def degree_table(self) -> LayoutTable:
         """Every ordered split of the world size into tp, cp, pp, dp."""
-        world = self.job.cluster.num_gpus
-        every = np.array(np.meshgrid(*[self.degrees] * 3, indexing="ij")).reshape(3, -1)
+        world, sizes = self.job.cluster.num_gpus, self._degrees
+        every = np.array(np.meshgrid(*[sizes] * 3, indexing="ij")).reshape(3, -1)
         tp, cp, pp = every[:, world % np.prod(every, axis=0) == 0]
         columns = {"tp": tp, "cp": cp, "pp": pp, "dp": world // (tp * cp * pp)}
         return LayoutTable.of_columns(len(tp), columns)
+
+    @cached_property
+    def _degrees(self) -> tuple[int, ...]:
+        return grid.degrees(self.job, self.traits)
 
     @cached_property
     def size(self) -> int:
@@ -170,21 +152,18 @@ class Space:
     @property
     def node_choices(self) -> int:
         """Nodes below one choice of tp, cp, pp, dp."""
-        return len(self.expert_degrees) ** 2 * len(self.ring_heads) * len(self.micro_batches) * 2
+        return prod(len(self.values(axis)) for axis in NODE_AXES[NUM_DEGREES:])
 
     def layouts_below(self, pp: IntColumn) -> IntColumn:
         """Layouts below a node, by its pp."""
-        values = {
-            p: sum(self.num_memory_policies(p, staging.vpp) for staging in self.stagings(p))
-            for p in set(pp.tolist())
-        }
+        values = {p: self.num_memory_policies(self.stagings(p)).sum() for p in set(pp.tolist())}
         return np.array([values[p] for p in pp.tolist()], dtype=np.int64)
 
     def variants(self, table: LayoutTable) -> IntColumn:
         """A number for each row, equal for variants of one answer: those with equal degrees."""
         code = np.zeros(len(table), dtype=np.int64)
         for name in VARIANT_DEGREES:
-            code = code * len(self.degrees) + np.searchsorted(self.degrees, getattr(table, name))
+            code = code * len(self._degrees) + np.searchsorted(self._degrees, getattr(table, name))
         return code
 
     def axis_values(self) -> dict[str, list[int | float | str]]:
@@ -201,20 +180,11 @@ class Space:
         return [axis.codec.listed(value) for value in values if value is not None]
 
 
-NODE_COLUMNS = (
-    *("tp", "cp", "pp", "dp", "ep", "etp"),
-    *("cp_heads", "sequence_parallel", "micro_batch_size"),
-)
-STAGING_COLUMNS = (
-    "vpp",
-    "schedule",
-    "zero_stage",
-    "dp_replicate",
-    "tiled_loss",
-    "tiled_mlp",
-    *PLACEMENT_COLUMNS,
-)
-SKELETON_COLUMNS = (*NODE_COLUMNS, *STAGING_COLUMNS)
+def largest_stages(job: Job, table: LayoutTable) -> IntColumn:
+    """Layers of the largest virtual stage of each row: the most that it can recompute."""
+    return -(-job.model.num_hidden_layers // (table.pp * table.vpp))
+
+
 FIRST_KNOWN = frozenset(axis.column for axis in AXES if isinstance(axis.search, Held))
 """Columns that no level adds: a rule may read them with those of any level."""
 
@@ -262,11 +232,11 @@ def nodes(space: Space, rule_filter: RuleFilter) -> Rows:
     """Legal nodes of the whole grid."""
     table = space.degree_table
     rows = Rows(table, space.layouts_below(table.pp) * space.node_choices)
-    known, experts = 4, np.array(np.meshgrid(space.expert_degrees, space.expert_degrees))
-    rows = rule_filter(rows, (), NODE_COLUMNS[:known])
-    others = space.ring_heads, (0, 1), space.micro_batches
-    for values in (experts.reshape(2, -1), *(np.array([one]) for one in others)):
-        before, after = NODE_COLUMNS[:known], NODE_COLUMNS[: known + len(values)]
+    rows, known = rule_filter(rows, (), NODE_COLUMNS[:NUM_DEGREES]), NUM_DEGREES
+    for count in (2, *[1] * (len(NODE_COLUMNS) - NUM_DEGREES - 2)):  # ep and etp together
+        before, after = NODE_COLUMNS[:known], NODE_COLUMNS[: known + count]
+        codes = [[a.number(v) for v in space.values(a)] for a in NODE_AXES[known : known + count]]
+        values = np.array(np.meshgrid(*codes)).reshape(count, -1)
         rows, known = rule_filter(_cross(rows, after[known:], values), before, after), len(after)
     return rows
 
@@ -274,22 +244,14 @@ def nodes(space: Space, rule_filter: RuleFilter) -> Rows:
 def skeletons(space: Space, rule_filter: RuleFilter, parents: LayoutTable) -> Rows:
     """Legal skeletons of some nodes: every node with every staging of its pp."""
     degrees, number = np.unique(parents.pp, return_inverse=True)
-    values = [space.stagings(pp) for pp in degrees.tolist()]
-    each = np.array([len(stagings) for stagings in values], dtype=np.int64)
+    every = [space.stagings(pp) for pp in degrees.tolist()] or [parents]
+    each = np.array([len(stagings) for stagings in every], dtype=np.int64)
     counts, starts = each[number], (np.cumsum(each) - each)[number]
     rows = np.repeat(np.arange(len(parents)), counts)
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts - starts, counts)
-    every = [
-        (*staging[:-1], *staging.placement, space.num_memory_policies(pp, staging.vpp))
-        for pp, stagings in zip(degrees.tolist(), values, strict=True)
-        for staging in stagings
-    ]
-    *columns, weight = np.array(every, dtype=np.float64).reshape(-1, len(STAGING_COLUMNS) + 1).T
-    staged = {
-        name: column[place].astype(FIELDS[name].codec.dtype)
-        for name, column in zip(STAGING_COLUMNS, columns, strict=True)
-    }
-    found = Rows(parents.take(rows).replaced(**staged), weight[place].astype(np.int64))
+    staged = LayoutTable.concat(every).take(place)
+    columns = {name: getattr(staged, name) for name in STAGING_COLUMNS}
+    found = Rows(parents.take(rows).replaced(**columns), space.num_memory_policies(staged))
     return rule_filter(found, NODE_COLUMNS, SKELETON_COLUMNS)
 
 
@@ -298,9 +260,10 @@ def stagings_of(space: Space, skeletons: LayoutTable) -> tuple[IntColumn, BoolCo
 
     And which of them move nothing, or the least that the runtime can.
     """
-    same = [name for name in SKELETON_COLUMNS if name not in PLACEMENT_COLUMNS]
+    moved = [axis.column for axis in MOVED_AXES]
+    same = [name for name in SKELETON_COLUMNS if name not in moved]
     _, staging = distinct(*(getattr(skeletons, name) for name in same))
-    first = zip(PLACEMENT_COLUMNS, space.placements[0], strict=True)
+    first = ((one.column, one.number(space.values(one)[0])) for one in MOVED_AXES)
     unmoved = [getattr(skeletons, name) == value for name, value in first]
     return staging, np.asarray(np.all(unmoved, axis=0))
 
@@ -308,7 +271,7 @@ def stagings_of(space: Space, skeletons: LayoutTable) -> tuple[IntColumn, BoolCo
 def memory_policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
     """Every policy of every skeleton without optimizer offload, and each row's skeleton."""
     parts, owners = [], []
-    largest = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
+    largest = largest_stages(space.job, skeletons)
     for layers in np.unique(largest).tolist():
         rows = np.flatnonzero(largest == layers)
         columns = space.memory_policies(layers)

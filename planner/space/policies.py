@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trainplan.costmodel.axes import POLICY_AXES
 from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
 from trainplan.costmodel.layouts.table import (
     BLOCK,
@@ -25,20 +26,7 @@ from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
 
 Modules = tuple[str, ...]
 
-POLICY_COLUMNS = (
-    "recompute",
-    "recompute_modules",
-    "recompute_method",
-    "recompute_num_layers",
-    "offload_modules",
-)
-
-
-def num_memory_policies(
-    recompute: Sequence[Modules], offload: Sequence[Offload], largest: int
-) -> int:
-    """Columns of `policy_columns`."""
-    return 1 + len(recompute) + len(offload) + 2 * largest
+POLICY_COLUMNS = tuple(axis.column for axis in POLICY_AXES)
 
 
 def policy_columns(

@@ -319,7 +319,7 @@ class Search:
         Of a group it may still not fit under some member, so all are.
         """
         rows = skeletons(self.space, self.rule_filter, batch.table)
-        if len(self.space.placements) == 1 or self.members:
+        if self.space.moves_nothing or self.members:
             self._price_skeletons(rows)
             return
         staging, unmoved = stagings_of(self.space, rows.table)

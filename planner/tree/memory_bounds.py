@@ -48,6 +48,7 @@ from trainplan.planner.space.grid import (
     SKELETON_COLUMNS,
     Rows,
     RuleFilter,
+    largest_stages,
     memory_policies,
 )
 from trainplan.planner.space.offload import (
@@ -191,7 +192,7 @@ def class_extremes(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, L
     Of the first class nothing is recomputed by the one, and by the other every module that may be.
     Seconds of the one and bytes of the other bound every policy between, so both have to win.
     """
-    layers = -(-space.job.model.num_hidden_layers // (skeletons.pp * skeletons.vpp))
+    layers = largest_stages(space.job, skeletons)
     every = module_bits(module for subset in space.recompute_subsets for module in subset)
     min_memory = [_recomputed(skeletons, SELECTIVE, modules=every)]
     for kind, method in POLICY_CLASSES[1:]:
@@ -247,7 +248,7 @@ def classes_with_policies(
     asked = [one for one in rules if not one.columns.isdisjoint(POLICY_COLUMNS)]
     asked = [one for one in asked if "offload_optimizer" not in one.columns]
     read = frozenset(POLICY_COLUMNS).union(*(one.columns for one in asked)) - {"stages"}
-    layers = -(-space.job.model.num_hidden_layers // (min_memory.pp * min_memory.vpp))
+    layers = largest_stages(space.job, min_memory)
     first, kind = distinct(*(getattr(min_memory, name) for name in sorted(read)), layers)
     table, owner = policies_of(space, min_memory.take(first))
     legal = allowed(table)

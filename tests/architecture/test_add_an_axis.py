@@ -1,5 +1,6 @@
 """The page on a new axis is followed to the letter, then with one of its edits left out."""
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,14 @@ BLOCK = re.compile(r"^```diff\n\+\+\+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTA
 EDITS = BLOCK.findall(PAGE.read_text("utf-8"))
 FILES = tuple(dict.fromkeys(file for file, _ in EDITS))
 NAME = "sync_period"
+AXIS = "costmodel/axes/sync_period.py"
+TRIED = re.search(r"`(search=Tried\(.*?,)`", PAGE.read_text("utf-8"))[1]
+SEARCH = (
+    *(sys.executable, "-c", "from trainplan.cli.main import main; main()", "search"),
+    *("--model", "gpt2", "--cluster", "1x4:h100-sxm", "--runtime", "torchtitan"),
+    *("--global-batch-size", "4", "--seq-length", "1024", "--json", "--workers", "1"),
+    *("--fix", f"{NAME}=8"),
+)
 
 
 def edited(text, block):
@@ -80,6 +89,29 @@ def test_an_axis_is_added_as_the_page_says(copy):
     assert re.search(r"(\d+) passed", done.stdout)
 
 
+def searched(folder):
+    """An answer in a copy of the tree, with the axis at one of its values."""
+    env = os.environ | {"PYTHONPATH": str(folder / ".editable")}
+    done = subprocess.run(SEARCH, capture_output=True, text=True, cwd=folder, env=env, check=False)
+    return json.loads(done.stdout)
+
+
+def test_an_axis_that_is_tried_is_searched(copy):
+    """The one word of the page makes it a column of the search, with no other edit."""
+    path = copy / AXIS
+    held = path.read_text("utf-8")
+    tried = re.sub(r"^    search=Held\(\n.*?^    \),\n", f"    {TRIED}\n", held, flags=re.M | re.S)
+    assert searched(copy)["schema"].startswith("trainplan/infeasible/")
+    try:
+        path.write_text(tried.replace("Held", "Tried"), "utf-8")
+        assert consistency(copy).returncode == 0
+        answer = searched(copy)
+    finally:
+        path.write_text(held, "utf-8")
+    assert answer["best"]["layout"][NAME] == 8
+    assert answer["certificate"]["space"][NAME] == [1, 8]
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_an_edit_that_is_left_out_is_told(copy, file):
     path = copy / file
@@ -96,6 +128,6 @@ def test_an_edit_that_is_left_out_is_told(copy, file):
     assert done.returncode != 0
     named = {
         "costmodel/traffic/data_parallel.py": f"no formula and no rule reads {NAME}",
-        "costmodel/axes/sync_period.py": "No module named 'trainplan.costmodel.axes.sync_period'",
+        AXIS: "No module named 'trainplan.costmodel.axes.sync_period'",
     }
     assert named.get(file, file) in done.stdout, done.stdout

@@ -203,8 +203,7 @@ def test_the_search_varies_an_axis_or_holds_it():
     for axis in AXES:
         tried = isinstance(axis.search, Tried | Least)
         assert tried == (axis.column in levels), (
-            f"planner/space/grid.py varies {axis.column}: {axis.column in levels}, "
-            f"its axis says {tried}"
+            f"the search varies {axis.column}: {axis.column in levels}, its axis says {tried}"
         )
         assert isinstance(axis.search, Held) <= (axis.column in FIRST_KNOWN)
 

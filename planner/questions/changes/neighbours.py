@@ -7,7 +7,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from pydantic import ValidationError
 
-from trainplan.costmodel.axes.grid import divisors, micro_batch_sizes, tilings
+from trainplan.costmodel.axes.grid import (
+    divisors,
+    micro_batch_sizes,
+    tiled_losses,
+    tiled_mlps_under,
+)
 from trainplan.costmodel.blocks.candidates import Context, context_of
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
@@ -128,8 +133,9 @@ def _policies(job: Job, layout: Layout) -> Iterator[Values]:
     yield {**whole, "recompute_method": "uniform", "recompute_num_layers": 1}
     for layers in range(1, job.model.num_hidden_layers // (layout.pp * layout.vpp) + 1):
         yield {**whole, "recompute_method": "block", "recompute_num_layers": layers}
-    for loss, mlp in tilings(job, traits):
-        yield {"tiled_loss": loss, "tiled_mlp": mlp}
+    for loss in tiled_losses(job, traits):
+        for mlp in tiled_mlps_under(job, traits, {"tiled_loss": loss}):
+            yield {"tiled_loss": loss, "tiled_mlp": mlp}
     yield {"offload": {"optimizer": 0.0}}
     for one in (Offload(()), *traits.offloading.choices(job.model)):
         yield {"offload_modules": one.modules}
