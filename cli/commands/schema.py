@@ -10,7 +10,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.screen import Words, grid
-    from trainplan.cli.schemas.documents import DOCUMENTS, document_schema
+    from trainplan.cli.documents.registry import DOCUMENTS, document_schema
     from trainplan.cli.terminal.output import show, show_json
     from trainplan.costmodel.base import unknown_name
 

@@ -28,10 +28,10 @@ from trainplan.cli.blocks.tables import (
     share_cell,
     table,
 )
+from trainplan.cli.documents.plans import Objective
 from trainplan.cli.render.pareto import spread
 from trainplan.cli.render.parts.objective import amount
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
-from trainplan.cli.schemas.plans import Objective
 from trainplan.cli.words import layout_line, plural
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.runtimes import RUNTIMES

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from trainplan.cli.blocks.blocks import Page
 from trainplan.cli.blocks.html import html
+from trainplan.cli.documents.measurements import ValidateDocument
 from trainplan.cli.render.compare import SCHEMA as COMPARE
 from trainplan.cli.render.infeasible import SCHEMA as INFEASIBLE
 from trainplan.cli.render.sweep import SCHEMA as SWEEP
@@ -25,7 +26,6 @@ from trainplan.cli.report.sweep_curves import Swept
 from trainplan.cli.report.tune import tuned_page
 from trainplan.cli.report.tune_trials import TunedPlan
 from trainplan.cli.report.validate import validate_page
-from trainplan.cli.schemas.measurements import ValidateDocument
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec.evidence.profile import SCHEMA as PROFILE

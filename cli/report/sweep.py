@@ -15,6 +15,7 @@ from trainplan.cli.blocks.blocks import (
     Section,
 )
 from trainplan.cli.blocks.tables import Columns, Row, cell, number, seconds_cell, share_cell, table
+from trainplan.cli.documents.plans import SweepPoint
 from trainplan.cli.report.sweep_curves import (
     Swept,
     curve_charts,
@@ -22,7 +23,6 @@ from trainplan.cli.report.sweep_curves import (
     is_numeric,
     per_gpu,
 )
-from trainplan.cli.schemas.plans import SweepPoint
 from trainplan.cli.words import layout_line, no_plan_text
 
 

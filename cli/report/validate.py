@@ -27,6 +27,7 @@ from trainplan.cli.blocks.tables import (
     series,
     table,
 )
+from trainplan.cli.documents.measurements import ValidateDocument
 from trainplan.cli.render.validate import EXPLAINED, SKIPPED, signed
 from trainplan.cli.report.validate_groups import (
     Scored,
@@ -35,7 +36,6 @@ from trainplan.cli.report.validate_groups import (
     groups_table,
     scored,
 )
-from trainplan.cli.schemas.measurements import ValidateDocument
 from trainplan.cli.words import percent, plural, seconds_like
 
 WORST = 25

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 
 from page_parts import Lines, table
 
-from trainplan.cli.schemas.schema import documented
+from trainplan.cli.documents.schema import documented
 from trainplan.costmodel import catalog
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits

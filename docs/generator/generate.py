@@ -23,8 +23,8 @@ from page_parts import QUESTIONS, Lines, table
 from profile_pages import profile_page, schema_text
 from schedule_pages import schedules_page
 
+from trainplan.cli.documents.schema import documented, keys
 from trainplan.cli.main import plan
-from trainplan.cli.schemas.schema import documented, keys
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import (
@@ -290,7 +290,7 @@ def _fields(owner: type) -> Iterator[tuple[str, str]]:
     """Fields of a class with their meaning."""
     for name, docstring in documented(owner):
         text = docstring or UNDOCUMENTED.get(f"{owner.__name__}.{name}", "")
-        assert text, f"say what {owner.__name__}.{name} means in cli/schemas/keys.json"
+        assert text, f"say what {owner.__name__}.{name} means in cli/documents/keys.json"
         yield f"`{name}`", text
 
 

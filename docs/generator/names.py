@@ -12,8 +12,8 @@ from typing import get_args
 
 from annotated_types import Le
 
+from trainplan.cli.documents.registry import DOCUMENTS
 from trainplan.cli.options.stated import listed
-from trainplan.cli.schemas.documents import DOCUMENTS
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.axes.axis import Axis
 from trainplan.costmodel.catalog import gpu_names, hosts

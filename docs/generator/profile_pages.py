@@ -8,8 +8,8 @@ from typing import get_args
 
 from page_parts import Lines, table
 
-from trainplan.cli.schemas.documents import document_schema
-from trainplan.cli.schemas.schema import documented
+from trainplan.cli.documents.registry import document_schema
+from trainplan.cli.documents.schema import documented
 from trainplan.costmodel.spec.evidence import profile
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.importers import IMPORTERS

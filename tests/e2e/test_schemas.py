@@ -10,9 +10,9 @@ import yaml
 from tests.e2e.command import TINY, plan, refused, with_value
 from tests.e2e.measured_runs import sample
 from tests.plugged import simumax_profile
+from trainplan.cli.documents.registry import DOCUMENTS, document_schema
+from trainplan.cli.documents.schema import documented, keys
 from trainplan.cli.render.verify import ended_event, ran_event, started_event
-from trainplan.cli.schemas.documents import DOCUMENTS, document_schema
-from trainplan.cli.schemas.schema import documented, keys
 from trainplan.costmodel.spec import Layout
 from trainplan.planner.questions.verify.combinations import combinations
 from trainplan.planner.questions.verify.compare import Compared

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
-from trainplan.cli.schemas import catalog, measurements, plans, questions
-from trainplan.cli.schemas.schema import Mode, schema_of
+from trainplan.cli.documents import catalog, measurements, plans, questions
+from trainplan.cli.documents.schema import Mode, schema_of
 from trainplan.costmodel.spec import ClusterSpec, ModelSpec
 from trainplan.costmodel.spec.evidence import calibration, profile
 from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.cli.schemas.parts import Document, WrittenLayout
+from trainplan.cli.documents.parts import Document, WrittenLayout
 from trainplan.costmodel.step.results import Terms
 from trainplan.costmodel.validate.intervals import Coverage
 from trainplan.costmodel.validate.one_step import OneSteps

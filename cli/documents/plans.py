@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.cli.schemas.parts import Document, Notes, OfJob, Priced, Remedy, WrittenLayout
+from trainplan.cli.documents.parts import Document, Notes, OfJob, Priced, Remedy, WrittenLayout
 from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.links import Placement
 from trainplan.costmodel.step import Estimate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainplan.cli.schemas.parts import Document, WrittenModel, written
+from trainplan.cli.documents.parts import Document, WrittenModel, written
 from trainplan.costmodel.catalog import SourcedHost
 from trainplan.costmodel.catalog.clusters import Machine
 from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from trainplan.cli.schemas.parts import BASES, Document
+from trainplan.cli.documents.parts import BASES, Document
 
 Mode = Literal["validation", "serialization"]
 KEYS = "keys.json"
@@ -97,7 +97,7 @@ def _under(prefix: str) -> dict[str, str]:
 def keys() -> Mapping[str, str]:
     """Meanings of keys that no docstring beside a field explains, as `Class.field`."""
     found: Mapping[str, str] = json.loads(
-        files("trainplan.cli.schemas").joinpath(KEYS).read_text("utf-8")
+        files("trainplan.cli.documents").joinpath(KEYS).read_text("utf-8")
     )
     return found
 
