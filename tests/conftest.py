@@ -9,16 +9,17 @@ from hypothesis import settings
 
 from tests.fractions import QUARTER, steps_of
 from tests.grids import Asked, sampled
+from trainplan.costmodel.architecture.layers import MlaSpec
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture.tower import LinearSpec, ProjectorSpec, TowerSpec
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.layouts.table import FULL, SELECTIVE, module_bits
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.layouts.table import FULL, SELECTIVE, LayoutTable, module_bits
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layers import MlaSpec
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
-from trainplan.costmodel.spec.tower import LinearSpec, ProjectorSpec, TowerSpec
 
 # Continuous integration draws the same examples every time; at a desk each run draws new ones.
 settings.register_profile("trainplan", deadline=None, derandomize="CI" in os.environ)

@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
 
 QUARTER = 0.25

@@ -1,9 +1,11 @@
 """Models and their exports to Megatron-LM, for the tests of what is written."""
 
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layers import MlaSpec
-from trainplan.costmodel.spec.model import RopeScaling
+from trainplan.costmodel.architecture.layers import MlaSpec
+from trainplan.costmodel.architecture.model import ModelSpec, RopeScaling
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.runtimes import EXPORTERS, LaunchConfig
 
 DENSE = ModelSpec(

@@ -7,8 +7,8 @@ from pathlib import Path
 from unittest import mock
 
 from trainplan.cli.files.profiles import profile_text
-from trainplan.costmodel.base import plugins
 from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.plugins import plugins
 from trainplan.profiler.fit.points import fitted
 from trainplan.profiler.importers import IMPORTERS, ImportRequest, import_profile
 

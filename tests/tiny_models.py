@@ -1,7 +1,6 @@
 """Models so small that any device trains their layers in no time."""
 
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.model import MoeSpec
+from trainplan.costmodel.architecture.model import ModelSpec, MoeSpec
 
 DENSE = ModelSpec(
     name="tiny",

@@ -1,7 +1,9 @@
 """A tiny decoder and requests to train it on torch alone."""
 
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.profiler.train.request import TrainingRequest
 
 TINY = ModelSpec(

@@ -12,9 +12,13 @@ from types import MappingProxyType
 
 from trainplan.cli.documents import catalog, measurements, plans, questions
 from trainplan.cli.documents.schema import Mode, schema_of
-from trainplan.costmodel.spec import ClusterSpec, ModelSpec
-from trainplan.costmodel.spec.evidence import calibration, profile
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.documents.calibration import SCHEMA as CALIBRATION
+from trainplan.costmodel.documents.calibration import Calibration
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.profiles.profile import SCHEMA as PROFILE
+from trainplan.costmodel.profiles.profile import Profile
 from trainplan.planner.tuning import simulated
 from trainplan.planner.tuning.events import Event
 
@@ -54,16 +58,16 @@ DOCUMENTS: Mapping[str, Entry] = MappingProxyType(
         "simulate": Entry(measurements.SimulateDocument, "plan simulate --json"),
         "catalog": Entry(catalog.CatalogDocument, "plan catalog ... --json, by kind"),
         "calibration": Entry(
-            calibration.Calibration,
+            Calibration,
             "plan calibrate --json and --output; read as --profile",
             READ,
-            calibration.SCHEMA,
+            CALIBRATION,
         ),
         "profile": Entry(
-            profile.Profile,
+            Profile,
             "plan profile and plan import; read as --profile and --cluster",
             READ,
-            profile.SCHEMA,
+            PROFILE,
         ),
         "cluster": Entry(ClusterSpec, "a file for --cluster, YAML or JSON", READ),
         "model": Entry(ModelSpec, "a file for --model, YAML", READ),

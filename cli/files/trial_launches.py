@@ -11,13 +11,14 @@ from typing import ClassVar, Protocol
 
 from trainplan.cli.files.disk import NewFile, write_folder
 from trainplan.cli.files.documents import Document, read_document
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.documents.trial import Outcome, Trial
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.launchers.trials import FOLDER
 from trainplan.planner.questions.verify.asked import of_torch

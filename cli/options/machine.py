@@ -12,12 +12,11 @@ import click
 from trainplan.cli.files.profiles import machines_of
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.similar import shortened
 from trainplan.costmodel.catalog.clusters import gpu_meant, machine_named
+from trainplan.costmodel.hardware.cluster import MOST_GPUS_PER_NODE, ClusterSpec, NicSpec, NodeGroup
 from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.cluster import MOST_GPUS_PER_NODE, NicSpec, NodeGroup
 from trainplan.profiler.host.visible import visible_gpus
 
 NO_GPU = "no GPU is visible here"

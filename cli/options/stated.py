@@ -21,18 +21,25 @@ from trainplan.cli.options.machine import machines_stated
 from trainplan.cli.options.tower import with_tower
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
-from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.base.errors import SpecError, unknown_name
 from trainplan.costmodel.base.similar import shortened
-from trainplan.costmodel.base.validation_errors import first_complaint
+from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.job.job import (
+    DEFAULT_RUNTIME,
+    Job,
+    Precision,
+    RuntimeOptions,
+    StatePrecision,
+    TrainingSpec,
+)
+from trainplan.costmodel.job.lengths import Packing
+from trainplan.costmodel.job.optimizer import parse_optimizer
+from trainplan.costmodel.job.routing import FORMS, RoutingSpec, is_routing
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.on_cpu import precision_note, usual_precision
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
-from trainplan.costmodel.spec import ClusterSpec, Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.job import DEFAULT_RUNTIME, Precision, StatePrecision
-from trainplan.costmodel.spec.lengths import Packing
-from trainplan.costmodel.spec.optimizer import parse_optimizer
-from trainplan.costmodel.spec.routing import FORMS, RoutingSpec, is_routing
+from trainplan.costmodel.spec.validation_errors import first_complaint
 from trainplan.costmodel.step.footprint import WORLD_KG_CO2_PER_KWH
 from trainplan.planner.questions.search import no_cpu
 

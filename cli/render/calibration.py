@@ -15,14 +15,14 @@ from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
-from trainplan.costmodel.measured.calibration import refusal
-from trainplan.costmodel.spec.evidence.calibration import (
+from trainplan.costmodel.documents.calibration import (
     Calibration,
     CalibrationRun,
     FittedFactor,
     FittedScalar,
     SharedSpeed,
 )
+from trainplan.costmodel.measured.calibration import refusal
 from trainplan.costmodel.uncertainty import kind_was_seen
 from trainplan.profiler.logs.observe import LogObservation
 

@@ -16,8 +16,8 @@ from trainplan.cli.render.profile_host import host_parts
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import percent, plural, seconds
-from trainplan.costmodel.base import GB
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.base.units import GB
+from trainplan.costmodel.profiles.profile import (
     Flag,
     OffloadedStepPoint,
     Profile,

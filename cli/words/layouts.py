@@ -7,10 +7,10 @@ from itertools import groupby
 
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words.numbers import NEVER, exact_share, share
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.spec import Layout, ModelSpec
-from trainplan.costmodel.spec.codecs import stages_text
-from trainplan.costmodel.spec.layout import StageSpec
+from trainplan.costmodel.layout.codecs import stages_text
+from trainplan.costmodel.layout.layout import Layout, StageSpec
 
 SHORT_MODULES = {
     "core_attn": "attn",

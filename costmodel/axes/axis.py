@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
-from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.codecs import Codec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.layouts.table import FIELDS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.codecs import Codec
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,10 @@ from trainplan.costmodel.axes.grid import (
     replicas_under,
     zero_stages_under,
 )
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.spec import Job
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 
 
 @rule(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.attention.context import heads_to_cut
 from trainplan.costmodel.catalog import host_of
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job, ModelSpec
 
 LARGEST_MICRO_BATCH = 64
 

@@ -6,10 +6,11 @@ import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Least, Memory, Tried
 from trainplan.costmodel.axes.grid import has_drives, moved_parameters, offloaded, tiers
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.layouts.table import ON_DRIVE
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import ON_DRIVE, LayoutTable
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.spec import Job
 
 
 @rule(

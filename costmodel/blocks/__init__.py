@@ -14,6 +14,9 @@ from operator import add
 
 import numpy as np
 
+from trainplan.costmodel.architecture.layers import ATTENTIONS
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.trained import trains_embedding, trains_head
 from trainplan.costmodel.blocks.accumulation import (
     adds_whole,
     always_added_bytes,
@@ -60,10 +63,7 @@ from trainplan.costmodel.blocks.trained import (
     frozen_passes,
     with_frozen_weights,
 )
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.layers import ATTENTIONS
-from trainplan.costmodel.spec.trained import trains_embedding, trains_head
+from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
 
 KEY = (
     *("tp", "cp", "ep", "etp", "sequence_parallel", "micro_batch_size"),

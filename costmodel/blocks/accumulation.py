@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.units import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.feed_forward.rank_params import (
     dense_mlp_params,
     experts_params,
     shared_experts_params,
 )
-from trainplan.costmodel.layouts import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    LayoutTable,
-    num_microbatches,
-)
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.model.params import MIXER_COUNTS, latent_params, router_params, side_params
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job, ModelSpec
 
 
 def product_bytes(job: Job, traits: RuntimeTraits) -> int:

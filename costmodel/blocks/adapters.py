@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.architecture.trained import MLP_PROJECTIONS
 from trainplan.costmodel.blocks.attention.kept import reorders_output
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels import (
     ForwardBackward,
@@ -22,9 +24,7 @@ from trainplan.costmodel.kernels import (
     elementwise_seconds,
     linear_seconds,
 )
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.model.adapters import Matrix, adapted_matrices, adapter_params
-from trainplan.costmodel.spec.trained import MLP_PROJECTIONS
 
 OUTPUT_PASSES, OUTPUT_PASSES_BACKWARD, INPUT_PASSES_BACKWARD = 5, 2, 3
 """Elements moved per output of the matrix: the adapter's is scaled (read, written) and added (two

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import Module, PassSeconds, pass_seconds
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 
 
 @dataclass(frozen=True, slots=True)

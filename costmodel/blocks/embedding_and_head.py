@@ -7,16 +7,17 @@ import numpy as np
 from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import MASK_BYTES
 from trainplan.costmodel.blocks.tiles import added_bytes
+from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.kernels import (
     Product,
     elementwise_seconds,
     linear_seconds,
     streaming_bytes_per_second,
 )
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
-from trainplan.costmodel.spec import Job
 
 LOSS_PASSES = 5
 """Elements moved per logit by a fused vocabulary-parallel cross entropy, forward and backward.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import Shapes
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 
 
 @dataclass(frozen=True, slots=True)

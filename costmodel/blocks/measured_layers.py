@@ -14,14 +14,17 @@ from typing import TypeVar
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.blocks.parts import Module, PassSeconds
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.profiles.profile import EndPoint, LayerPoint, Timing
 from trainplan.costmodel.residuals import IN_PLACE, Residuals, Share, noise_of, residuals, share
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job, Layout, ModelSpec
-from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint, Timing
 
 PointT = TypeVar("PointT", LayerPoint, EndPoint)
 KeyT = TypeVar("KeyT", bound=Hashable)

@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.layouts.table import FIELDS, Column
+from trainplan.costmodel.columns import Column
+from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
 
 T = TypeVar("T")
 P = ParamSpec("P")

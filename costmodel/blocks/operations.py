@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.units import BYTES_FP32
 from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.kernels import elementwise_seconds
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.model.params import expert_hidden, query_columns
-from trainplan.costmodel.spec import ModelSpec
 
 BIAS_KERNELS, BIAS_KERNELS_BACKWARD = 2, 6
 """Kernels of the biases of one local expert. Forward: bias times routing weight, sum. Backward: for

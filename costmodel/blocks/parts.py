@@ -14,9 +14,9 @@ from trainplan.costmodel.blocks.accumulation import added_bytes, product_bytes, 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.casts import CAST_BYTES
 from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels import elementwise_seconds
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import Machine
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from trainplan.costmodel.blocks.casts import CAST_BYTES
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.blocks.saved import layer_norms_extra_bytes
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import halves
 
 RESIDUAL_PASSES = 10

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.units import BYTES_FP32
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.model.params import halves, norms_per_layer
 from trainplan.costmodel.runtimes.traits.footprint import Autograd
-from trainplan.costmodel.spec import ModelSpec
 
 
 def norm_extra_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:

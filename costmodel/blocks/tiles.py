@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
-from trainplan.costmodel.spec import Job
 
 GRADIENT_TENSORS_ADDED = 3
 """Elements moved to add the gradient of one weight to that of the tiles before: both are read, the

@@ -7,12 +7,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.tower import TowerSpec
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import IntColumn, LayoutTable
+from trainplan.costmodel.columns import IntColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.model.tower import spans
-from trainplan.costmodel.spec import Job, ModelSpec
-from trainplan.costmodel.spec.tower import TowerSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16
+from trainplan.costmodel.base.units import BYTES_BF16
 from trainplan.costmodel.blocks.adapters import adapters_part
 from trainplan.costmodel.blocks.attention.kept import reorders_output
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import gathered_rows
 from trainplan.costmodel.blocks.saved import activation_tensors
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.model.adapters import quantised_bytes, quantised_params
 from trainplan.costmodel.model.params import expert_hidden, value_columns
 

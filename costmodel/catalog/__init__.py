@@ -14,17 +14,16 @@ from importlib import resources
 
 from pydantic import TypeAdapter
 
-from trainplan.costmodel.base import unknown_name
-from trainplan.costmodel.base.errors import CatalogError
-from trainplan.costmodel.base.plugins import Added, Installed, added
+from trainplan.costmodel.base.errors import CatalogError, unknown_name
 from trainplan.costmodel.catalog.plugged import entry, table
+from trainplan.costmodel.documents.constants import Constants, Intervals
+from trainplan.costmodel.documents.spreads import Spreads
+from trainplan.costmodel.hardware.cluster import NodeGroup
+from trainplan.costmodel.hardware.gpu import FittedConstants, GpuSpec
+from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.job.job import LOW_PRECISION
+from trainplan.costmodel.plugins.plugins import Added, Installed, added
 from trainplan.costmodel.spec.base import Sourced, Spec
-from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.evidence.constants import Constants, Intervals
-from trainplan.costmodel.spec.evidence.spreads import Spreads
-from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
-from trainplan.costmodel.spec.host import DriveSpec, HostSpec
-from trainplan.costmodel.spec.job import LOW_PRECISION
 
 
 class FittedConstant(Sourced):

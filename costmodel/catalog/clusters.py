@@ -16,11 +16,9 @@ from importlib import resources
 from pydantic import PositiveInt
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import SpecError, unknown_name
-from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.base.errors import CatalogError, SpecError, unknown_name
 from trainplan.costmodel.base.similar import shortened
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.cluster import (
+from trainplan.costmodel.hardware.cluster import (
     DIGITS,
     MOST_GPUS,
     MOST_GPUS_PER_NODE,
@@ -29,7 +27,8 @@ from trainplan.costmodel.spec.cluster import (
     NicSpec,
     NodeGroup,
 )
-from trainplan.costmodel.spec.host import HostSpec
+from trainplan.costmodel.hardware.host import HostSpec
+from trainplan.costmodel.spec.base import Spec
 
 FORMS = (
     "write NODESxGPUS:GPU such as 8x8:h100, a count of GPUs such as 64xh100, a machine such as "

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.comm.topology import Group
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.documents.constants import Constants
 from trainplan.costmodel.machine import GROUP_SIZES, OPERATIONS, Machine, stride_column
 from trainplan.costmodel.residuals import Residuals
-from trainplan.costmodel.spec.evidence.constants import Constants
 
 RINGS = ("all_gather", "reduce_scatter")
 """Collectives that go round a ring of all ranks; the others go up and down a tree of the nodes.

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts import IntColumn
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.columns import IntColumn
+from trainplan.costmodel.layout.layout import Layout
 
 Pairs = NDArray[np.int64]
 """Shape (pair, 2): places whose nodes exchange messages, the smaller first."""

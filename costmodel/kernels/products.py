@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.job import Float8Recipe
 from trainplan.costmodel.kernels.streams import (
     elementwise_seconds,
     streaming_bytes_per_second,
     sum_columns,
 )
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import GemmRate, Machine
-from trainplan.costmodel.spec.job import Float8Recipe
 
 
 @dataclass(frozen=True, slots=True)

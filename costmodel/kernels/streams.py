@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.machine import Machine
 
 ADAM_SHARD_BYTES = 42

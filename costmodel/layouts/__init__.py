@@ -5,15 +5,10 @@ axes by an alias of `table`. A `Rule` says which rows are illegal and which colu
 search can apply it early. `even_split` is how runtimes spread layers by themselves.
 """
 
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts.even_split import layers_per_stage, stage_layers
 from trainplan.costmodel.layouts.rules import Rule, num_microbatches, rule
-from trainplan.costmodel.layouts.table import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    LayoutTable,
-    distinct,
-)
+from trainplan.costmodel.layouts.table import LayoutTable
 
 __all__ = [
     "BoolColumn",

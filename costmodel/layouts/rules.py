@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import overload
 
-from trainplan.costmodel.layouts.table import BoolColumn, IntColumn, LayoutTable
-from trainplan.costmodel.spec import Job, Layout
+from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 
 Predicate = Callable[[Job, LayoutTable], BoolColumn]
 """True where a row breaks the rule."""

@@ -12,10 +12,24 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.spec import Layout, StageSpec
-from trainplan.costmodel.spec.codecs import Codec, Count, Flag, Modules, Names, Share, Stages, bits
-from trainplan.costmodel.spec.layout import (
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    Column,
+    FloatColumn,
+    IntColumn,
+    ObjectColumn,
+)
+from trainplan.costmodel.layout.codecs import (
+    Codec,
+    Count,
+    Flag,
+    Modules,
+    Names,
+    Share,
+    Stages,
+    bits,
+)
+from trainplan.costmodel.layout.layout import (
     OFFLOAD_MODULES,
     PARAMETER_TIERS,
     RECOMPUTE,
@@ -23,48 +37,10 @@ from trainplan.costmodel.spec.layout import (
     RECOMPUTE_MODULES,
     SCHEDULE_NAMES,
     TIERS,
+    Layout,
+    StageSpec,
 )
-
-IntColumn = NDArray[np.int64]
-FloatColumn = NDArray[np.float64]
-BoolColumn = NDArray[np.bool_]
-ObjectColumn = NDArray[np.object_]
-Column = IntColumn | FloatColumn | ObjectColumn
-
-# Matrices by their axes, in the order of their names. A row is a candidate, a class some ranks that
-# are alike, a group a node group, a kind one of blocks, a boundary lies between two stages.
-Rows = FloatColumn  # (row,)
-ClassRows = FloatColumn  # (class, row)
-RankRows = FloatColumn  # (rank, row)
-IntRankRows = IntColumn  # (rank, row)
-StageRows = FloatColumn  # (stage, row)
-PathRows = FloatColumn  # (path, row)
-PathStageRows = FloatColumn  # (path, stage, row)
-KindRankRows = FloatColumn  # (kind, rank, row)
-GroupKindRows = FloatColumn  # (group, kind, row)
-RowStages = FloatColumn  # (row, stage)
-IntRowStages = IntColumn  # (row, stage)
-RowBoundaries = FloatColumn  # (row, boundary)
-RowRanks = FloatColumn  # (row, rank)
-RowPaths = FloatColumn  # (row, path)
-PathStages = FloatColumn  # (path, stage)
-IntPathStages = IntColumn  # (path, stage)
-IntPathBoundaries = IntColumn  # (path, boundary)
-PathStageKinds = FloatColumn  # (path, stage, kind)
-RankChunks = FloatColumn  # (rank, chunk)
-IntRankChunks = IntColumn  # (rank, chunk)
-RankKinds = FloatColumn  # (rank, kind)
-RankLayers = FloatColumn  # (rank, layers)
-StageKinds = FloatColumn  # (stage, kind)
-IntStageKinds = IntColumn  # (stage, kind)
-IntLayerKinds = IntColumn  # (layer, kind)
-SplitRanks = FloatColumn  # (split, rank)
-SplitStages = FloatColumn  # (split, stage)
-IntSplitRanks = IntColumn  # (split, rank)
-IntSplitStages = IntColumn  # (split, stage)
-SplitRankKinds = FloatColumn  # (split, rank, kind)
-SplitStageKinds = FloatColumn  # (split, stage, kind)
-OpStagePasses = FloatColumn  # (op, stage, k)
+from trainplan.costmodel.layouts.even_split import layers_per_stage
 
 NONE, SELECTIVE, FULL = range(3)
 """Codes of the column `recompute`."""
@@ -225,14 +201,6 @@ def place(values: dict[str, object], path: str, value: object) -> None:
     beside[inner] = value
 
 
-def objects(values: Iterable[tuple[StageSpec, ...] | None]) -> ObjectColumn:
-    """A column of tuples or None."""
-    listed = list(values)
-    column = np.empty(len(listed), dtype=object)
-    column[:] = listed
-    return column
-
-
 def stage_codes(table: LayoutTable) -> tuple[IntColumn, list[tuple[StageSpec, ...] | None]]:
     """A number for every distinct `stages` of a table, and what it stands for; 0 for None."""
     if (table.stages == None).all():  # noqa: E711 - elementwise
@@ -277,32 +245,3 @@ def moves_states(table: LayoutTable) -> BoolColumn:
     """Rows that keep states or what passes keep off the GPU, apart from `offload_modules`."""
     states = (table.offload_optimizer > 0) | (table.offload_parameters > 0)
     return np.asarray(states | (table.offload_checkpoints > 0))
-
-
-def distinct(*columns: IntColumn | FloatColumn) -> tuple[IntColumn, IntColumn]:
-    """One row of every distinct combination of values, and for each row its combination.
-
-    A formula of few columns is priced once for each combination and gathered by row. Values are
-    counts or codes, neither negative nor large: looking them up is faster than sorting. Shares are
-    sorted.
-    """
-    code, size = np.zeros(len(columns[0]), dtype=np.int64), 1
-    if len(code) == 1:
-        return code, code
-    for column in columns:
-        place, count = _places(column)
-        code, size = _places(code * count + place)
-    row = np.zeros(size, dtype=np.int64)
-    row[code] = np.arange(len(code))
-    return row, code
-
-
-def _places(values: IntColumn | FloatColumn) -> tuple[IntColumn, int]:
-    """Place of each value among the distinct values in ascending order, and their number."""
-    if values.dtype != np.int64:  # shares
-        found, places = np.unique(values, return_inverse=True)
-        return places, len(found)
-    present = np.zeros(int(values.max(initial=-1)) + 1, dtype=bool)
-    present[values] = True
-    place = np.cumsum(present) - 1
-    return place[values], int(present.sum())

@@ -7,9 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.job.job import TrainingSpec
 from trainplan.costmodel.lengths.distribution import Floats, Ints, lengths_of, sampled
 from trainplan.costmodel.lengths.packing import first_fit, least_work_first
-from trainplan.costmodel.spec.job import TrainingSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,10 @@ from typing import Literal
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.residuals import Residuals
-from trainplan.costmodel.spec.base import Sourced
-from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.evidence.profile import Profile
-from trainplan.costmodel.spec.gpu import (
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
+from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.hardware.cluster import NodeGroup
+from trainplan.costmodel.hardware.gpu import (
     AttentionFit,
     CollectiveFit,
     Fit,
@@ -23,7 +20,10 @@ from trainplan.costmodel.spec.gpu import (
     GemmFit,
     GpuSpec,
 )
-from trainplan.costmodel.spec.job import FULL_WIDTH, LOW_PRECISION, Float8Recipe
+from trainplan.costmodel.job.job import FULL_WIDTH, LOW_PRECISION, Float8Recipe
+from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.residuals import Residuals
+from trainplan.costmodel.spec.base import Sourced
 
 SourceKind = Literal["measured", "fitted", "datasheet", "assumed"]
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import GB, GIB, TERA
+from trainplan.costmodel.base.units import GB, GIB, TERA
+from trainplan.costmodel.hardware.cluster import NodeGroup
+from trainplan.costmodel.hardware.host import DriveSpec
 from trainplan.costmodel.machine.hardware import Provenance
 from trainplan.costmodel.machine.machine import Drives, Machine
-from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.host import DriveSpec
 
 HOST_EFFICIENCY = 0.8
 """Share of the nominal bandwidth of its link that a long copy from or to pinned memory reaches.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.documents.constants import Constants
+from trainplan.costmodel.hardware.cluster import FabricTier
 from trainplan.costmodel.machine.hardware import (
     GemmRate,
     Provenance,
 )
+from trainplan.costmodel.profiles.profile import EndPoint, LayerPoint
 from trainplan.costmodel.residuals import ALONE, Residuals, Shares
-from trainplan.costmodel.spec.cluster import FabricTier
-from trainplan.costmodel.spec.evidence.constants import Constants
-from trainplan.costmodel.spec.evidence.profile import EndPoint, LayerPoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,22 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.documents.calibration import (
+    LARGEST_FACTOR,
+    LEAST_FACTOR,
+    Calibration,
+    CalibrationRun,
+    FittedFactor,
+    FittedScalar,
+    Scalars,
+    SharedSpeed,
+)
+from trainplan.costmodel.job.job import Job, Precision
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
 from trainplan.costmodel.measured.choice import choice_of
@@ -32,19 +45,7 @@ from trainplan.costmodel.measured.scalars import (
     fit_of,
 )
 from trainplan.costmodel.model.flops import model_flop_per_step
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.evidence.calibration import (
-    LARGEST_FACTOR,
-    LEAST_FACTOR,
-    Calibration,
-    CalibrationRun,
-    FittedFactor,
-    FittedScalar,
-    Scalars,
-    SharedSpeed,
-)
-from trainplan.costmodel.spec.evidence.profile import Profile
-from trainplan.costmodel.spec.job import Precision
+from trainplan.costmodel.profiles.profile import Profile
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.uncertainty import NORMAL_80
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.measured.scalars import SPEED_ALONE, Steps, fit_of, identified_by
 
 LEAST_LAYOUTS = 3

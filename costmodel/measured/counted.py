@@ -18,10 +18,12 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import GB, MICROSECOND
+from trainplan.costmodel.base.units import GB, MICROSECOND
 from trainplan.costmodel.catalog.evidence import evidence_of
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.hardware.gpu import CollectiveFit, Fit
+from trainplan.costmodel.job.job import Precision
 from trainplan.costmodel.kernels import streaming_bytes_per_second
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import OPERATIONS, SHAPES, STRIDES, GemmRate, Machine
 from trainplan.costmodel.measured.curve_residuals import (
     collective_seconds_on,
@@ -30,8 +32,7 @@ from trainplan.costmodel.measured.curve_residuals import (
     on_curve,
     single_products,
 )
-from trainplan.costmodel.residuals import MAD_OF_NORMAL, Share, noise_of, share, stated_spread
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     AttentionPoint,
     CollectivePoint,
     OptimizerPoint,
@@ -40,8 +41,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.costmodel.spec.gpu import CollectiveFit, Fit
-from trainplan.costmodel.spec.job import Precision
+from trainplan.costmodel.residuals import MAD_OF_NORMAL, Share, noise_of, share, stated_spread
 
 ALL = 0.995
 """Share from which on nothing is said of the rest: it would be printed as 0 %."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32, GB, MICROSECOND
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import bus_factor
+from trainplan.costmodel.hardware.gpu import CollectiveFit
+from trainplan.costmodel.job.job import FULL_WIDTH, Precision
 from trainplan.costmodel.kernels import Product, fused_attention_seconds, roofline_seconds
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import (
     OPERATIONS,
     SHAPES,
@@ -19,15 +21,13 @@ from trainplan.costmodel.machine import (
     curve_name,
     nearest_stride,
 )
-from trainplan.costmodel.residuals import Residuals, residuals
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     AttentionPoint,
     CollectivePoint,
     Point,
     ProductPoint,
 )
-from trainplan.costmodel.spec.gpu import CollectiveFit
-from trainplan.costmodel.spec.job import FULL_WIDTH, Precision
+from trainplan.costmodel.residuals import Residuals, residuals
 
 LEAST_POINTS = 3
 """Fewer points say nothing about the shape of what a curve leaves.

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import GB, TERA
+from trainplan.costmodel.base.units import GB, TERA
+from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup
+from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine import Drives, Machine, Provenance
-from trainplan.costmodel.spec import ClusterSpec, Layout
-from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     HOST_COPIES,
     CopyPoint,
     Direction,
@@ -22,7 +23,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     Point,
     Profile,
 )
-from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 
 DRIVE_WAYS: tuple[Direction, ...] = ("nvme_read", "nvme_write")
 NOT_OF_A_NODE = frozenset(

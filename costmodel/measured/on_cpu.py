@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.hardware.gpu import GpuSpec
+from trainplan.costmodel.job.job import Precision
 from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.job import Precision
 
 USUAL: Precision = "bf16"
 WIDE: Precision = "fp32"

@@ -13,7 +13,12 @@ from typing import TypeVar
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.documents.constants import Constants
+from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.hardware.gpu import FittedConstants
+from trainplan.costmodel.job.job import LOW_PRECISION, Job, Precision
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.kernels import ADAM_STEP_BYTES
 from trainplan.costmodel.machine import GemmRate, Machine, machine_of
 from trainplan.costmodel.measured.counted import SHARED_LINK, shares_note
@@ -28,9 +33,7 @@ from trainplan.costmodel.measured.host import measured_host
 from trainplan.costmodel.measured.shrink import shrunk
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.optimizers.adamw import ADAMW
-from trainplan.costmodel.spec import ClusterSpec, Job
-from trainplan.costmodel.spec.evidence.constants import Constants
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     LOSSES,
     PERMUTES,
     AttentionPoint,
@@ -44,9 +47,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     StreamPoint,
 )
-from trainplan.costmodel.spec.gpu import FittedConstants
-from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
 from trainplan.costmodel.traffic.update import step_seconds
 
 PointT = TypeVar("PointT")

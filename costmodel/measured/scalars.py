@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
+from trainplan.costmodel.documents.calibration import Scalars
 from trainplan.costmodel.measured.effects import Effects, Shared, effects_of
 from trainplan.costmodel.residuals import MAD_OF_NORMAL, TAIL
-from trainplan.costmodel.spec.evidence.calibration import Scalars
 
 INTER_NODE_SPREAD = 0.3
 """Standard deviation in log units.

@@ -11,8 +11,9 @@ from typing import TypedDict
 
 import numpy as np
 
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.job import LOW_PRECISION, Precision
 from trainplan.costmodel.kernels import streaming_bytes_per_second
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import (
     OPERATIONS,
     SHAPES,
@@ -31,9 +32,8 @@ from trainplan.costmodel.measured.counted import (
     share_of_streams,
 )
 from trainplan.costmodel.measured.curve_residuals import beside_linear
+from trainplan.costmodel.profiles.profile import Profile
 from trainplan.costmodel.residuals import Residuals, Share, Shares
-from trainplan.costmodel.spec.evidence.profile import Profile
-from trainplan.costmodel.spec.job import LOW_PRECISION, Precision
 
 CONSTANTS = {
     "attention": ("attention_fixed_seconds", "attention_backward_efficiency"),

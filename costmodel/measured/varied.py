@@ -12,8 +12,8 @@ from math import exp
 from types import MappingProxyType
 from typing import Literal, get_args
 
+from trainplan.costmodel.documents.constants import Constants
 from trainplan.costmodel.machine import GemmRate, Machine
-from trainplan.costmodel.spec.evidence.constants import Constants
 
 ScalarName = Literal[
     "speed",

@@ -11,9 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from trainplan.costmodel.architecture.layers import ATTENTIONS
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.kernels import sum_columns
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.states import (
     MTP_NORMS,
     BlockParams,
@@ -29,8 +34,6 @@ from trainplan.costmodel.model.params import (
 )
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.optimizers.base import Ranks, Role
-from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec
-from trainplan.costmodel.spec.layers import ATTENTIONS
 
 
 def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn]) -> BlockParams:

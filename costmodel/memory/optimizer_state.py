@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.memory.matrices import largest_in_layers, of_blocks
 from trainplan.costmodel.memory.states import (
     BlockParams,

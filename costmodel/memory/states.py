@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.casts import cast_weight_bytes
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
@@ -16,15 +17,12 @@ from trainplan.costmodel.blocks.feed_forward.rank_params import (
     shared_experts_params,
 )
 from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, IntColumn, Rows
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.kernels import sum_columns
-from trainplan.costmodel.layouts import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    LayoutTable,
-    num_microbatches,
-)
-from trainplan.costmodel.layouts.table import ClassRows, Rows
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model.params import (
     MIXER_COUNTS,
@@ -39,8 +37,6 @@ from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.adapters import plain_replicas
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job, ModelSpec
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 MTP_NORMS = 3
 """Of a multi-token-prediction module, beside its layer's: of the embedding, of the hidden states,

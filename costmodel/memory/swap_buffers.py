@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.columns import FloatColumn
 
 SUBGROUP_PARAMS = 1_000_000_000
 """Parameters that are read from a drive and updated at once.

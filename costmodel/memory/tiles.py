@@ -9,7 +9,7 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.saved import activation_tensors
 from trainplan.costmodel.blocks.tiles import mlp_share
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import query_columns, value_columns
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
 

@@ -7,7 +7,7 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.blocks.tower_layers import tower_layers, tower_rows
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.layouts.table import FULL
 from trainplan.costmodel.memory.states import shard_ranks
 from trainplan.costmodel.memory.tower_params import TowerParams

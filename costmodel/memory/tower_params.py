@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.architecture.tower import TowerSpec
 from trainplan.costmodel.blocks.tower_layers import tower_ranks
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.layouts.table import Rows
+from trainplan.costmodel.columns import FloatColumn, IntColumn, Rows
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.model.tower import (
     encoder_outside_params,
     layer_weights,
     projector_params,
     tower_layer_params,
 )
-from trainplan.costmodel.spec.tower import TowerSpec
 
 
 @dataclass(frozen=True, slots=True)

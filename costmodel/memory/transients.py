@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.trained import trains_embedding, trains_head
+from trainplan.costmodel.base.units import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab, projected_share
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
 from trainplan.costmodel.blocks.tiles import loss_share
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatches
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.tiles import (
     hidden_gradient_columns,
     tile_bytes_per_logit,
@@ -24,9 +30,6 @@ from trainplan.costmodel.model.mixer_params import projected_columns
 from trainplan.costmodel.model.params import expert_hidden, query_columns
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job, ModelSpec
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
-from trainplan.costmodel.spec.trained import trains_embedding, trains_head
 
 FORWARD_FIRST = np.array([SCHEDULES[name].forward_first for name in SCHEDULE_NAMES])
 """Schedules by number: does every forward pass come before the first backward pass?"""

@@ -6,8 +6,9 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.memo import remembered
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.columns import ClassRows, FloatColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.optimizer_state import largest_block_gradients, uneven_share_bytes
 from trainplan.costmodel.memory.states import (
     BlockParams,
@@ -18,7 +19,6 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 
 GATHERED_UNITS = 2
 """Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trainplan.costmodel.model.params import query_columns, value_columns
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.trained import (
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.trained import (
     MLP_PROJECTIONS,
     Projection,
     adapted,
     projections,
 )
+from trainplan.costmodel.model.params import query_columns, value_columns
 
 JOINED: tuple[tuple[Projection, ...], ...] = (("q", "k", "v"), ("gate", "up"))
 """Projections of one input that a runtime may have as one matrix."""

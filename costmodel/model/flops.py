@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from trainplan.costmodel.architecture.layers import ATTENTIONS
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.trained import trains_head
+from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.lengths import real_tokens_per_step, span_share
 from trainplan.costmodel.model.params import (
     MIXER_COUNTS,
@@ -16,9 +20,6 @@ from trainplan.costmodel.model.params import (
     side_params,
 )
 from trainplan.costmodel.model.tower import tower_flop_per_step
-from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.layers import ATTENTIONS
-from trainplan.costmodel.spec.trained import trains_head
 
 
 def layer_matrix_params_per_token(model: ModelSpec) -> float:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from trainplan.costmodel.architecture.mixers import LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.model.mixer_products import (
     convolution_of,
     indexer_flop,
@@ -19,8 +21,6 @@ from trainplan.costmodel.model.mixer_products import (
     products_flop,
     ssm_of,
 )
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.mixers import LinearAttentionSpec, SsmSpec
 
 Counted = Callable[[ModelSpec], int]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.mixers import ConvolutionSpec, LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.mixers import ConvolutionSpec, LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 
 
 @dataclass(frozen=True, slots=True)

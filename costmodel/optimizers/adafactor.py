@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.optimizers.base import Matrix, Optimizer
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
 
 
 @dataclass(frozen=True, slots=True)

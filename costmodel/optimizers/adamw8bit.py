@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.base.units import BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.optimizers.base import Matrix, Optimizer
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
 
 BLOCK = 256
 """Elements with one scale in fp32. Source: bitsandbytes 0.50.2 `optim/optimizer.py`, init_state."""

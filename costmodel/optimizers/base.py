@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
+from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 
 Ranks = FloatColumn | IntColumn | float
 """Numbers of ranks, or of tensors."""

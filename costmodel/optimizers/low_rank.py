@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.optimizers.adamw8bit import quantized_bytes
 from trainplan.costmodel.optimizers.base import Matrix, Multiplied, Optimizer, adam_bytes
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
 
 PROJECTION_PERIOD = 200
 """Steps between two projections. Source: Zhao et al., GaLore, arXiv:2403.03507, section 5, T = 200;

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.optimizers.base import Matrix, Multiplied, Optimizer, adam_bytes
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
 
 NEWTON_SCHULZ_STEPS = 5
 """Source: Jordan et al., "Muon: An optimizer for hidden layers", 2024; Megatron-LM

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.optimizers.base import Matrix, Multiplied, Optimizer, adam_bytes
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
 
 ROOT_PERIOD = 50
 """Steps between two inverse roots of Shampoo. Source: Shi et al., Distributed Shampoo,

@@ -11,19 +11,19 @@ from operator import attrgetter
 
 import numpy as np
 
+from trainplan.costmodel.architecture.trained import trains_embedding
 from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, Rows
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable
-from trainplan.costmodel.layouts.table import Rows
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
-from trainplan.costmodel.spec.trained import trains_embedding
 
 
 @dataclass(frozen=True, slots=True)

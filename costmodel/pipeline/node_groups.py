@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
-from trainplan.costmodel.layouts.table import stage_codes
+from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.layouts.table import LayoutTable, stage_codes
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.spec import ClusterSpec, Job, StageSpec
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 
 def is_heterogeneous(cluster: ClusterSpec) -> bool:

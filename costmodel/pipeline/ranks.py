@@ -7,18 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import (
-    FloatColumn,
-    IntColumn,
-    LayoutTable,
-    distinct,
-    num_microbatches,
-)
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, ClassRows, stage_codes
+from trainplan.costmodel.columns import ClassRows, FloatColumn, IntColumn, distinct
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable, stage_codes
 from trainplan.costmodel.pipeline.stages import RankClasses, decoder_of, rank_classes
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 
 
 @dataclass(frozen=True, slots=True)

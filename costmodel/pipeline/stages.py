@@ -13,19 +13,22 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, layers_per_stage
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.columns import (
+    FloatColumn,
+    IntColumn,
     IntLayerKinds,
     IntRowStages,
     IntStageKinds,
 )
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import StageSpec
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.memory import nondominated
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.spec import Job, ModelSpec, StageSpec
 
 ENDS = 3
 """Kinds of block that are no layers: embedding, head, MTP module."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 
 REACH_OCTAVES = 2.0
 """Distance over which neighbours resemble each other. Source: `measured`, median errors at 2, 4, 8

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import unknown_name
 from trainplan.costmodel.base.identical import Identical
-from trainplan.costmodel.base.plugins import Registry
+from trainplan.costmodel.job.job import DEFAULT_RUNTIME, Job, TrainingSpec
 from trainplan.costmodel.optimizers import optimizer_of
+from trainplan.costmodel.plugins.plugins import Registry
 from trainplan.costmodel.runtimes.accelerate import ACCELERATE
 from trainplan.costmodel.runtimes.adapters import refuse_training
 from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING
@@ -32,8 +34,6 @@ from trainplan.costmodel.runtimes.stored_states import with_states
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.runtimes.traits.footprint import PRIMARY_MESSAGE_BYTES
-from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
 
 RUNTIMES: Mapping[str, RuntimeTraits] = Registry(
     "runtimes",

@@ -11,13 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_replicated
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.hugging_face import ADAPTING, AUTOGRAD, KERNELS, RECOMPUTE, RULES
 from trainplan.costmodel.runtimes.megatron.settings import context_exchange_needs_ranks
 from trainplan.costmodel.runtimes.traits import Communication, Setting
-from trainplan.costmodel.spec import Job
 
 
 @rule(

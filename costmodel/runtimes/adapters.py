@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.architecture.trained import MLP_PROJECTIONS, adapted
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.trained import MLP_PROJECTIONS, adapted
 
 
 def refuse_training(job: Job, traits: RuntimeTraits, methods: dict[str, tuple[str, ...]]) -> None:

@@ -9,13 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.lanes.placed import Habits, Place
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
 from trainplan.costmodel.runtimes.deepspeed import habits as deepspeed_habits
 from trainplan.costmodel.runtimes.traits import Adapting
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
-from trainplan.costmodel.spec import Job, ModelSpec
 
 
 @rule(

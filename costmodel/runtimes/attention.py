@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.runtimes.traits import AttentionKernel, attention_with
-from trainplan.costmodel.spec import Job
 
 CPU = "cpu"
 """Architecture of a device that is none of a GPU."""

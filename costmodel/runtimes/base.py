@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.job.job import Float8Recipe, RuntimeOptions, StatePrecision
+from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.runtimes.traits import (
     Adapting,
     Communication,
@@ -24,8 +26,6 @@ from trainplan.costmodel.runtimes.traits import (
 )
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
 from trainplan.costmodel.runtimes.traits.tiling import UNTILED
-from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
-from trainplan.costmodel.spec.job import Float8Recipe, StatePrecision
 
 
 def nothing(model: ModelSpec) -> str | None:

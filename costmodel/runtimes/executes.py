@@ -6,14 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
-from trainplan.costmodel.layouts.table import BLOCK, evenly, module_bits, stage_codes
+from trainplan.costmodel.architecture.layers import ATTENTIONS
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import BLOCK, LayoutTable, evenly, module_bits, stage_codes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.offloads import offloads_modules, offloads_states
 from trainplan.costmodel.runtimes.traits.layers import GATED_DELTA, uncommon_parts
-from trainplan.costmodel.spec import Job, ModelSpec
-from trainplan.costmodel.spec.layers import ATTENTIONS
-from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES
 
 
 def executed(traits: RuntimeTraits) -> tuple[Rule, ...]:

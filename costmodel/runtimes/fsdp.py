@@ -11,7 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
     Gradients,
@@ -23,7 +26,6 @@ from trainplan.costmodel.runtimes.traits import (
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
-from trainplan.costmodel.spec import Job
 
 
 @rule(

@@ -9,13 +9,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import HEAD_BYTES
 from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature as not_llama
 from trainplan.costmodel.runtimes.traits import Communication
-from trainplan.costmodel.spec import Job, ModelSpec
 
 
 def unsupported_feature(model: ModelSpec) -> str | None:

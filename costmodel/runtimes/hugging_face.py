@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.adapters import adapters_are_whole
 from trainplan.costmodel.runtimes.traits import Adapting, Kernels, Recompute
 from trainplan.costmodel.runtimes.traits.footprint import Autograd
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
-from trainplan.costmodel.spec import Job
 
 KERNELS = Kernels(
     attention="flash2",

@@ -8,6 +8,7 @@ exponentials is kept beside logits in 16 bits, then beside their gradient).
 
 from __future__ import annotations
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE, data_parallel_only
 from trainplan.costmodel.runtimes.traits import (
@@ -19,7 +20,6 @@ from trainplan.costmodel.runtimes.traits import (
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
-from trainplan.costmodel.spec import ModelSpec
 
 
 def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.dispatchers import deepep_leaves_racks_out
 from trainplan.costmodel.runtimes.megatron.settings import BRIDGE_SETTINGS, BRIDGE_STATED
 from trainplan.costmodel.runtimes.traits import Adapting, Experts
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
-from trainplan.costmodel.spec.trained import Trained
 
 MEGATRON_BRIDGE = replace(
     MEGATRON_CORE,

@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base import GIB
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
-from trainplan.costmodel.layouts.table import BLOCK
+from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import BLOCK, LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
     Communication,
@@ -34,7 +36,6 @@ from trainplan.costmodel.runtimes.traits import (
 from trainplan.costmodel.runtimes.traits.footprint import Autograd, Footprint
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 from trainplan.costmodel.runtimes.traits.sharding import Fetches
-from trainplan.costmodel.spec import Job
 
 
 @rule(

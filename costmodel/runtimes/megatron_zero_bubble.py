@@ -10,15 +10,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Schedule
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.attention import attention_of
 from trainplan.costmodel.runtimes.megatron.core import interleaved_needs_whole_groups
 from trainplan.costmodel.runtimes.megatron.options import sgd_is_whole
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from trainplan.costmodel.runtimes.traits import Gradients, Recipe, Setting, Sharding, Stated
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
 
 SPLIT: tuple[Schedule, ...] = ("zb-1p", "zb-2p", "zb-v", "v-half", "v-min")
 """Schedules with split backward passes."""

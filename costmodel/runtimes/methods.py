@@ -11,12 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.methods import METHODS
 from trainplan.costmodel.lanes.methods.deep_optimizer_states import SUBGROUP_PARAMS
 from trainplan.costmodel.lanes.methods.zero_offload import HABITS
 from trainplan.costmodel.lanes.placed import Habits, Place
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import (
     DEEPSPEED,
@@ -24,7 +27,6 @@ from trainplan.costmodel.runtimes.deepspeed import (
     engine_moves_shards,
 )
 from trainplan.costmodel.runtimes.traits import Offloading
-from trainplan.costmodel.spec import Job
 
 STRIDES = (0, *range(2, 13))
 """Deep Optimizer States tries few: the CPUs are never more than some tens of times as slow."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.settings import NEMO_SETTINGS, NEMO_STATED
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.traits.layers import MAMBA_2, ONE_HALF
 from trainplan.costmodel.runtimes.traits.offloading import no_offloads
-from trainplan.costmodel.spec.trained import Trained
 
 NEMO = replace(
     MEGATRON_CORE,

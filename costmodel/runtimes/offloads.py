@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
-from trainplan.costmodel.layouts.table import FIELDS, module_bits, moves_states
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import OFFLOAD_MODULES
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import FIELDS, LayoutTable, module_bits, moves_states
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
 
 
 def offloads_modules(traits: RuntimeTraits) -> Rule:

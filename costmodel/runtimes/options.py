@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 
 CHOSEN: Mapping[str, Callable[[RuntimeTraits], object]] = MappingProxyType(
     {

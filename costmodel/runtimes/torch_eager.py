@@ -17,7 +17,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
     Adapting,
@@ -30,7 +34,6 @@ from trainplan.costmodel.runtimes.traits import (
 )
 from trainplan.costmodel.runtimes.traits.footprint import Autograd
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
-from trainplan.costmodel.spec import Job, ModelSpec
 
 
 def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.base import BYTES_BF16
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.units import BYTES_BF16
 from trainplan.costmodel.lanes.habits import fsdp2_habits
 from trainplan.costmodel.lanes.placed import Habits, Place
+from trainplan.costmodel.layout.layout import Schedule
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
 from trainplan.costmodel.runtimes.torchtitan_rules import RULES
@@ -25,8 +27,6 @@ from trainplan.costmodel.runtimes.traits import (
     Recompute,
 )
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.layout import Schedule
 
 SCHEDULES: tuple[Schedule, ...] = (
     "1f1b",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.runtimes.rare_parts import rare_parts, unwritten_layers
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 SCALINGS = ("llama3", "yarn")
 """Ways to stretch positions. Source: torchtitan/models/common/rope.py, RoPE.Config.scaling."""

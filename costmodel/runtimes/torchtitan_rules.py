@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, num_microbatches, rule
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Schedule
+from trainplan.costmodel.layouts.rules import num_microbatches, rule
+from trainplan.costmodel.layouts.table import LayoutTable
 
 FILLED: tuple[Schedule, ...] = ("1f1b", "gpipe")
 """Schedules that torch builds for as many micro batches as stages at least.

@@ -10,7 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.megatron.dispatchers import (
     deepep_groups,
     domain_gpus,
@@ -18,7 +21,6 @@ from trainplan.costmodel.runtimes.megatron.dispatchers import (
 )
 from trainplan.costmodel.runtimes.megatron.settings import BESIDE_PRODUCTS, DISPATCHERS
 from trainplan.costmodel.runtimes.traits import Setting
-from trainplan.costmodel.spec import Job
 
 DISPATCHED = tuple(one.value for one in DISPATCHERS)
 

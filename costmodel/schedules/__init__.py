@@ -1,14 +1,14 @@
 """Pipeline schedules by name. To add one: write its module, add one line to `SCHEDULES`.
 
-Names are those of `costmodel.spec.layout.SCHEDULE_NAMES`, in its order.
+Names are those of `costmodel.layout.SCHEDULE_NAMES`, in its order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainplan.costmodel.base.plugins import Registry
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.plugins.plugins import Registry
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs import (
     bidirectional,

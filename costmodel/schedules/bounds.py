@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, IntColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import IntRankChunks, RankChunks
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    IntRankChunks,
+    RankChunks,
+)
 from trainplan.costmodel.schedules.program import (
     EQUAL,
     IntMatrix,

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts import BoolColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, IntColumn
 
 IntMatrix = NDArray[np.int64]
 FloatMatrix = NDArray[np.float64]

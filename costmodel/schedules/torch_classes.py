@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import Schedule
+from trainplan.costmodel.layout.layout import Layout, Schedule
 
 NAMES: Mapping[Schedule, str] = MappingProxyType(
     {

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.columns import ClassRows, FloatColumn, IntColumn
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
 from trainplan.costmodel.memory.rank import rank_memory
 from trainplan.costmodel.memory.states import (
@@ -25,7 +25,6 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.pipeline.stages import ENDS
-from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import (
     rank_optimizer_seconds,

@@ -18,10 +18,11 @@ from trainplan.costmodel.blocks import Blocks
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.rows import Copies, RowBlocks, row_blocks
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import message_seconds
 from trainplan.costmodel.comm.topology import link_speed, pipeline_neighbour
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, num_microbatches
+from trainplan.costmodel.layouts.rules import num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
 from trainplan.costmodel.memory.states import BlockParams, RankParams, rank_params, updated_params

@@ -10,13 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import GB, MICROSECOND
+from trainplan.costmodel.base.units import GB, MICROSECOND
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.columns import FloatColumn, IntRowStages, RowBoundaries
 from trainplan.costmodel.comm import group as links_of
 from trainplan.costmodel.comm.collectives import message_seconds
 from trainplan.costmodel.comm.topology import link_speed
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.layouts.table import IntRowStages, RowBoundaries
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import FloatMatrix, placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds

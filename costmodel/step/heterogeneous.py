@@ -14,8 +14,17 @@ from functools import reduce
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
-from trainplan.costmodel.layouts.table import IntRankRows, RankRows, RowBoundaries
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    IntRankRows,
+    RankRows,
+    RowBoundaries,
+    distinct,
+)
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.host import OffDevice
 from trainplan.costmodel.memory.rank import MemoryTable
@@ -24,7 +33,6 @@ from trainplan.costmodel.pipeline.bound import pipeline_lower_bound
 from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups, stage_groups
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.timelines import SimulatedTable, rank_ends, virtual_stage_seconds

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
+from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.lengths import real_tokens_per_step
-from trainplan.costmodel.spec import ClusterSpec, Job
 
 
 def price_per_second(cluster: ClusterSpec) -> float:

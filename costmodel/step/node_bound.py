@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks import Blocks, block_counts, blocks, distinct_keys
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import FloatColumn, num_microbatches
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.layouts.rules import num_microbatches
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.step.estimate import p2p_seconds, with_overhead
 
 Each = Callable[[Callable[[Candidates], FloatColumn], Sequence[Candidates]], Iterable[FloatColumn]]

@@ -13,15 +13,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.base.units import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    KindRankRows,
+    distinct,
+)
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.offloaded_step import floor_of_step, seconds_of_step, step_work
 from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.timeline import binding
 from trainplan.costmodel.lanes.work import Work
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.layouts.table import KindRankRows, moves_states
+from trainplan.costmodel.layout.layout import TIERS
+from trainplan.costmodel.layouts.table import moves_states
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import (
     BlockParams,
@@ -32,7 +39,6 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.memory.swap_buffers import SUBGROUP_PARAMS
 from trainplan.costmodel.pipeline.ranks import Ranks
-from trainplan.costmodel.spec.layout import TIERS
 from trainplan.costmodel.step.results import LaneUse
 from trainplan.costmodel.traffic.offload import CPU_ADAM_PARAMS_PER_SECOND
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm.neighbours import Pairs
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.placement_costs import (
     FloatMatrix,

@@ -8,16 +8,16 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.base import TERA
 from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.base.units import TERA
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.pipeline.node_groups import in_groups
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import Priced, price, with_lanes_run, with_overhead
 from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,

@@ -9,8 +9,15 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.memo import remembered
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.layouts.table import RowRanks, stage_codes
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    RowRanks,
+    distinct,
+)
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.table import stage_codes
 from trainplan.costmodel.pipeline.stages import decoder_of, recomputed_layers, stage_layers
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds
@@ -20,7 +27,6 @@ from trainplan.costmodel.schedules.timeline.cycles import (
     relative_seconds,
     units_of,
 )
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import exposed_seconds
 

@@ -14,12 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.architecture.tower import TowerSpec
 from trainplan.costmodel.axes.tp import tp_divides_tower
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.blocks.tower import TowerBlock
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm.collectives import message_seconds
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
@@ -34,8 +38,6 @@ from trainplan.costmodel.memory.tower import frozen_bytes, moment_bytes
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.tower import TowerSpec
 from trainplan.costmodel.step.estimate import outside_bytes, with_overhead
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16
+from trainplan.costmodel.base.units import BYTES_BF16
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.casts import CAST_BYTES, needs_second_cast
+from trainplan.costmodel.columns import ClassRows
 from trainplan.costmodel.kernels import streaming_bytes_per_second
-from trainplan.costmodel.layouts.table import ClassRows
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import rank_params

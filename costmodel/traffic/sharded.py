@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.comm.collectives import Rate, only
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import LayerSeconds

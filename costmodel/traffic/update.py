@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.kernels import (
     ADAM_SHARD_BYTES,
     Product,
@@ -18,14 +20,12 @@ from trainplan.costmodel.kernels import (
     product_seconds,
     sum_columns,
 )
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import expert_shard_ranks, rank_params, shard_ranks
 from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of
 from trainplan.costmodel.pipeline.ranks import Ranks
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
 from trainplan.costmodel.traffic.casts import rank_cast_seconds
 
 FACTOR_FLOP_PER_SECOND = 0.8e12

@@ -15,10 +15,9 @@ from typing import Literal
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import evidence_of
+from trainplan.costmodel.hardware.cluster import NodeGroup
+from trainplan.costmodel.job.job import Graph, Job, Precision
 from trainplan.costmodel.machine import PRODUCTS, Machine
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.job import Graph, Precision
 
 LEVEL = 0.8
 """Share of measured steps that should fall inside the interval."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured.calibration_fit import Observation
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
 from trainplan.costmodel.validate.steps import has_comparable_step, measured_step_seconds

@@ -6,16 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from trainplan.costmodel.base import GIB, PlanError
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.measured import NOTHING, Measured
-from trainplan.costmodel.measured.calibration import calibrated
-from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.evidence.constants import Constants
-from trainplan.costmodel.spec.evidence.measured_run import (
+from trainplan.costmodel.documents.constants import Constants
+from trainplan.costmodel.documents.measured_run import (
     MeasuredRun,
     MemoryKind,
     MemoryRank,
@@ -24,6 +19,13 @@ from trainplan.costmodel.spec.evidence.measured_run import (
     RunModel,
     RunTraining,
 )
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.measured.calibration import calibrated
+from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.step import Estimate, explicit, price
 from trainplan.costmodel.step.results import RankMemory
 from trainplan.costmodel.step.simulate import rank_memories

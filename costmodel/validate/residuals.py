@@ -12,11 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.documents.constants import IntervalEnds
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.evidence.constants import IntervalEnds
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.uncertainty import LEVEL, Kind, kind_of_run, names_of_runs
 from trainplan.costmodel.validate.steps import SMALL_SOURCE, TimedRow
 

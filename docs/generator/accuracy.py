@@ -23,8 +23,8 @@ from evidence_table import FILE, evidence_text
 from trainplan.cli.files.runs import InvalidRun, read_runs
 from trainplan.cli.words import percent
 from trainplan.costmodel import catalog
-from trainplan.costmodel.spec.evidence.constants import Intervals
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.documents.constants import Intervals
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.validate.intervals import intervals
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from accuracy_profiles import Loop, closed_loops
 from accuracy_ranking import inside_of_others
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.residuals import Residual, left_out
 from trainplan.costmodel.validate.scores import Scores, scores

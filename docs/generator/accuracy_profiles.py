@@ -13,9 +13,9 @@ from accuracy_tables import table
 from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import profile_of
 from trainplan.cli.words import percent
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.evidence.profile import Profile
+from trainplan.costmodel.profiles.profile import Profile
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.steps import timed_rows
 from trainplan.profiler.fit.merge import spec_of

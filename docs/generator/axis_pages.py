@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from page_parts import Lines, table
 
 from trainplan.costmodel.axes import AXES, RULED, Apart, Axis, Held, Least
-from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.optimizers.rules import LEVEL_RULES, OPTIMIZER_RULES
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executed

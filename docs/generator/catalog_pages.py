@@ -9,12 +9,12 @@ from page_parts import Lines, table
 
 from trainplan.cli.documents.schema import documented
 from trainplan.costmodel import catalog
+from trainplan.costmodel.documents.constants import Constants
+from trainplan.costmodel.hardware.gpu import GpuSpec
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.options import UNSEARCHED
 from trainplan.costmodel.spec.base import Sourced
-from trainplan.costmodel.spec.evidence.constants import Constants
-from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.planner.runtimes import EXPORTERS
 
 NOT_SHOWN = ("name", "version", "rules", "footprint", "autograd", "settings", "stated")

@@ -25,20 +25,13 @@ from schedule_pages import schedules_page
 
 from trainplan.cli.documents.schema import documented, keys
 from trainplan.cli.main import plan
+from trainplan.costmodel.architecture import layers, model, tower
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
+from trainplan.costmodel.documents import calibration, trial
+from trainplan.costmodel.hardware import cluster, host, links
+from trainplan.costmodel.job import job, lengths
+from trainplan.costmodel.layout import layout
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec import (
-    cluster,
-    host,
-    job,
-    layers,
-    layout,
-    lengths,
-    links,
-    model,
-    tower,
-)
-from trainplan.costmodel.spec.evidence import calibration, trial
 from trainplan.costmodel.step import results
 from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.uncertainty import intervals as uncertainty

@@ -13,7 +13,7 @@ from headlines_scaling import megascale
 from headlines_torchtitan import torchtitan
 from headlines_zero_bubble import zero_bubble
 
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 
 PAGE = Path(__file__).parents[1] / "headlines.md"
 HEAD = "<!-- Written by docs/generator/accuracy.py (`make accuracy`): edit headlines*.py there. -->"

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.validate.predict import Prediction, predict
 from trainplan.planner.space import legality_rules, parse_choice

@@ -8,15 +8,19 @@ from dataclasses import replace
 import numpy as np
 from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, rules
 
-from trainplan.costmodel.base import GB
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.base.units import GB
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.runtimes.megatron.options import exchange_beside_compute
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step import Estimate, explicit
 
 QWEN2_57B = ModelSpec(

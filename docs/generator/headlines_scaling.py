@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from headlines_figure import Figure, Headline, Runs, estimates
 
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunOverlap
+from trainplan.costmodel.documents.measured_run import MeasuredRun, RunOverlap
 
 SIZES = {256: 768, 512: 768, 768: 768, 1024: 768, 3072: 6144, 6144: 6144, 8192: 6144, 12288: 6144}
 """GPUs, and sequences of the global batch."""

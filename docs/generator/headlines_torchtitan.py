@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from headlines_figure import Figure, Headline, Runs, estimates
 
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.validate.predict import peak_memory_gib
 
 SMALL = {

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from page_parts import Lines, table
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.model.families import READERS, SAME, read_config
 from trainplan.costmodel.model.params import num_parameters
 

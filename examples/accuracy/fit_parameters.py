@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fit_rows import Row, speed_key
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.spec.evidence.constants import Constants
+from trainplan.costmodel.documents.constants import Constants
 
 CLASS_SPREAD, ARCHITECTURE_SPREAD, GPU_SPREAD = 0.18, 0.08, 0.08
 ATTENTION_SPREAD = 0.12

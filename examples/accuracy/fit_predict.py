@@ -14,7 +14,7 @@ from fit_rows import FloatColumn, Row, speed_key
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine, hardware, machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds

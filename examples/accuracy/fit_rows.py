@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.cli.files.runs import read_runs
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.validate.cases.cases import Case, case_of
 from trainplan.costmodel.validate.residuals import layout_key
 from trainplan.costmodel.validate.steps import POOLED, SMALL_SOURCE

@@ -26,7 +26,7 @@ from answers import Clock
 from checkout import text_of
 from numpy.typing import NDArray
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.solvers.linear import Program
 
 FILE = "tests/pipeline_parallel/test_dynamic_programming.py"

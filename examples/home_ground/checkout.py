@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.entries import Entry, json_entry
+from trainplan.costmodel.base.errors import SpecError
 
 
 def text_of(checkout: Path, file: str) -> str:

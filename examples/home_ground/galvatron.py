@@ -37,7 +37,7 @@ from relaxed import Case, relaxed_value
 from trainplan.planner.solvers.layers.assignment import LayerAssignment
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.layouts import FloatColumn
+    from trainplan.costmodel.columns import FloatColumn
 
 BIG_GIB = 20
 CACHE_FRACTION = 0.2

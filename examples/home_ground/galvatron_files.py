@@ -13,8 +13,8 @@ import numpy as np
 from checkout import json_of, text_of
 from galvatron_costs import WORLD_SIZE, Ends, Line, Measured, Transfer
 
-from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.entries import Entry
+from trainplan.costmodel.base.errors import SpecError
 
 MODEL = "galvatron/models/gpt/configs"
 MACHINE = "galvatron/profile_hardware/hardware_configs"

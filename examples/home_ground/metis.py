@@ -30,11 +30,11 @@ import numpy as np
 from checkout import json_of, text_of
 from relaxed import Best, Case
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.layouts import FloatColumn
+    from trainplan.costmodel.columns import FloatColumn
 
 MEBIBYTE, MILLISECOND = 2**20, 1e-3
 

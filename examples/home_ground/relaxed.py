@@ -14,7 +14,7 @@ from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment,
 from trainplan.planner.work import Deadline
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.layouts import FloatColumn
+    from trainplan.costmodel.columns import FloatColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from answers import Process, Row, document, text
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 
 PEERS = {
     "galvatron": "Hetu-Galvatron",

@@ -32,12 +32,12 @@ import numpy as np
 from checkout import json_of
 from relaxed import Case
 
-from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.entries import Entry
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.layouts import FloatColumn
+    from trainplan.costmodel.columns import FloatColumn
 
 FOLDER = "sailor/Planner"
 GPU, ZONE, MODEL = "A100-40", "us-central1-a", "OPT-350"

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from checkout import text_of
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import Program, Shape

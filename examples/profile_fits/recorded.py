@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from score import Messages, Products
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.columns import FloatColumn
 
 DATA = Path("aic-core/src/aiconfigurator_core/systems/data")
 GPUS = {

@@ -18,7 +18,7 @@ from recorded import COLLECTIVES, GPUS, OPERATIONS, PRODUCTS, collectives, files
 from score import COUNTS, Messages, Score, score, told_by, told_in_turn
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.profiler.bench.collectives import SIZES
 
 ASKED = (0.06, 0.08)

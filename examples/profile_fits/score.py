@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.spec.evidence.profile import CollectivePoint, ProductPoint, Timing
-from trainplan.costmodel.spec.gpu import GpuSpec
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.hardware.gpu import GpuSpec
+from trainplan.costmodel.profiles.profile import CollectivePoint, ProductPoint, Timing
 from trainplan.profiler.bench.inputs.shapes import candidates, caps, places
 from trainplan.profiler.bench.inputs.spread import most_telling
 from trainplan.profiler.fit.curves import (

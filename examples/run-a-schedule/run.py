@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.base import PlanError, SpecError, unknown_name
+from trainplan.costmodel.base.errors import PlanError, SpecError, unknown_name
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import Program, Shape

@@ -18,12 +18,12 @@ import numpy as np
 from thumb_jobs import facts_of, jobs
 from thumb_rule import Reading, Step, ThumbRule, among, only, where
 
-from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
-from trainplan.costmodel.layouts.table import FULL
+from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
+from trainplan.costmodel.layouts.table import FULL, LayoutTable
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.planner import SearchOptions, estimates
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.space import Space

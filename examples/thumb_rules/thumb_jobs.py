@@ -9,9 +9,9 @@ from pathlib import Path
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.hardware.cluster import NicSpec, parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import Job, TrainingSpec
-from trainplan.costmodel.spec.cluster import NicSpec, parse_cluster
 
 JOBS = Path(__file__).parent / "jobs.toml"
 

@@ -9,9 +9,11 @@ from typing import Literal
 import numpy as np
 from thumb_jobs import Facts
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import Recompute
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Recompute
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 
 Step = tuple[Rule, ...]
 """A layout of the step breaks none of them."""

@@ -8,7 +8,8 @@ import numpy as np
 from thumb_jobs import Facts
 from thumb_rule import Reading, Step, ThumbRule, among, at_least, at_most, only, powers, where
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.layouts.table import LayoutTable
 
 LONG = 32768
 """Tokens of a sequence that these guides call long: they say no number; the longest of our jobs

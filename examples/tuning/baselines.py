@@ -12,11 +12,12 @@ from itertools import product
 import numpy as np
 from jobs import Question
 
-from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
+from trainplan.costmodel.documents.trial import Outcome
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.evidence.trial import Outcome
 from trainplan.planner import check, estimate
 from trainplan.planner.tuning.contenders import Contenders
 

@@ -18,12 +18,12 @@ from baselines import BASELINES, Known, Tuner
 from jobs import QUESTIONS
 from machines import machine
 
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.documents.trial import Outcome, Trial
+from trainplan.costmodel.job.job import Job, RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.measured.varied import varied
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
-from trainplan.costmodel.spec.job import RuntimeOptions
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import legality_rules
 from trainplan.planner.tree.branch_and_bound import Search

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, TrainingSpec
-from trainplan.costmodel.spec.cluster import NicSpec, parse_cluster
+from trainplan.costmodel.hardware.cluster import NicSpec, parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fit_predict import residuals
 from fit_rows import Row, strict_rows
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured.varied import SCALARS, ScalarName, varied
 from trainplan.costmodel.step.simulate import step_seconds

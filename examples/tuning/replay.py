@@ -20,11 +20,12 @@ from statistics import fmean
 import numpy as np
 
 from trainplan.cli.files.runs import read_runs
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.documents.trial import Outcome
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.evidence.trial import Outcome
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.ranking import job_of
 from trainplan.costmodel.validate.steps import TimedRow, timed_rows

@@ -28,8 +28,8 @@ from left_out import FloatColumn, Group, groups, left_out
 from run_spreads import run_spreads
 
 from trainplan.cli.files.runs import read_runs
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.measured.varied import SCALARS
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.validate.memory_scores import peak_rows
 from trainplan.costmodel.validate.predict import predict
 
@@ -112,7 +112,7 @@ def text(spreads: dict[str, float], peaks: tuple[float, float], runs: dict[str, 
     fitted = "spreads.py: published runs, each source left out of the fit"
     lines = [
         "# Written by examples/tuning/spreads.py, which tells how;",
-        "# costmodel/spec/evidence/spreads.py says what each is.",
+        "# costmodel/documents/spreads.py says what each is.",
         "[scalars]",
         _line(
             "speed",

@@ -16,7 +16,7 @@ from operator import attrgetter
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import CatalogError
-from trainplan.costmodel.spec.evidence.published_run import PublishedRun, Shape
+from trainplan.costmodel.documents.published_run import PublishedRun, Shape
 from trainplan.planner.evidence.shape import family_of
 
 SIZES = (

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.documents.published_run import Shape
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.layers import KNOWN
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.evidence.published_run import Shape
 
 
 def shape_of(job: Job, layout: Layout) -> Shape:

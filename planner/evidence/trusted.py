@@ -11,11 +11,12 @@ from math import prod
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
-from trainplan.costmodel.layouts.table import FULL, module_bits
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import FULL, LayoutTable, module_bits
 from trainplan.planner.evidence.envelope import (
     OF_LAYOUT,
     Envelope,

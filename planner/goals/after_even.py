@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EVEN_SPLIT
-from trainplan.costmodel.spec import Job
 from trainplan.planner.goals.cluster_sizes import longest_step, lower_bound_of
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.fastest import step_target

@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import legality_rules

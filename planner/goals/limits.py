@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import LARGEST_SIZE, Job
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.job import LARGEST_SIZE
 from trainplan.costmodel.step import price
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.axes import AXIS_OF_COLUMN, Least, Tried
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import LARGEST_SIZE, Job
+from trainplan.costmodel.layout.codecs import Flag
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.codecs import Flag
-from trainplan.costmodel.spec.job import LARGEST_SIZE
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import TIME_LIMIT, limit_of

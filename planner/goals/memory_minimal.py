@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import price
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.uneven import splits_within_memory

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import LayoutTable, Rule, layers_per_stage
-from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.columns import objects
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.plan import SearchOptions

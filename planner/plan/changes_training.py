@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.semantics import CHANGES, Change
-from trainplan.costmodel.spec import Job
 
 
 def changes_training(job: Job) -> tuple[Change, ...]:

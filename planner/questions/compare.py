@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.uncertainty import probability_faster
 from trainplan.planner.plan.layout_document import Json, layout_json

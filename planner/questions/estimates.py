@@ -10,24 +10,19 @@ from typing import overload
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.identical import Identical
 from trainplan.costmodel.blocks.candidates import Context, context_of
 from trainplan.costmodel.blocks.feed_forward.routing import check_routing
-from trainplan.costmodel.layouts import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    LayoutTable,
-    Rule,
-    num_microbatches,
-)
-from trainplan.costmodel.layouts.table import COLUMNS, FIELDS
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.rules import Rule, num_microbatches
+from trainplan.costmodel.layouts.table import COLUMNS, FIELDS, LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.options import option_without_price
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.simulate import Simulated, simulated
 from trainplan.planner.space.choices import legality_rules

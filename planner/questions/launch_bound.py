@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job
 
 GRAPHS = "cuda_graph=partial"
 

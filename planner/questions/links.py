@@ -8,9 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.attention.key_values import key_value_columns
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import bus_factor, group
 from trainplan.costmodel.comm.topology import Group, pipeline_neighbour
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable, num_microbatches
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.memory.states import rank_params
@@ -19,7 +23,6 @@ from trainplan.costmodel.model.params import query_columns, value_columns
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.traffic.data_parallel import gradient_message_bytes
 from trainplan.costmodel.traffic.sent import sent_bytes, stages_of
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import IntColumn, LayoutTable
-from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.columns import IntColumn, objects
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import simulated
 from trainplan.planner.plan import Plan, SearchOptions

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from math import ceil
 
 from trainplan.costmodel.axes.grid import has_drives
-from trainplan.costmodel.base import GIB, SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured.host import host_notes
+from trainplan.costmodel.profiles.profile import Profile
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.evidence.profile import Profile
 from trainplan.costmodel.step import Estimate
 
 HOW = "`host: {memory_gib: ...}` in a cluster file, or `@dgx-h100` behind a short form"

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import RUNTIMES, runtime, traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.goals.after_even import check_uneven

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.axes.grid import divisors
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.attention.packed import packed_rows, waits
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.job.lengths import LengthSpec, Packing
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.lengths import padding_fraction, real_tokens_per_step
 from trainplan.costmodel.lengths.distribution import Lengths, lengths_of
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.lengths import LengthSpec, Packing
 from trainplan.planner.questions.changes.variations import replaced
 from trainplan.planner.questions.estimates import estimate
 

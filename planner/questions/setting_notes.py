@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS
-from trainplan.costmodel.spec import Job, ModelSpec
 from trainplan.planner.questions.length_notes import length_notes
 
 OF_EXPERTS = (

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.lanes.timeline import Span, timeline
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import EQUAL, Shape
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.step.estimate import with_lanes_run
 from trainplan.costmodel.step.offloaded import row_work

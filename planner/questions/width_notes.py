@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.job.job import Job, Precision, storage_bytes
 from trainplan.costmodel.kernels import ALIGNED_BYTES, kernel_head_dim, unfused_attention_seconds
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.model.params import core_dims, query_columns
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout, ModelSpec
-from trainplan.costmodel.spec.job import Precision, storage_bytes
 from trainplan.costmodel.step import Estimate
 
 UNITS: dict[Precision, int] = {"fp8": 16, "mxfp8": 32, "nvfp4": 32}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
 from trainplan.planner.runtimes.reading import Asked, Field
 from trainplan.planner.shell import Launch, Problem, number
 

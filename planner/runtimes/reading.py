@@ -6,7 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.spec import ClusterSpec, Job, Layout, ModelSpec
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.shell import Launch, Place, Problem
 
 Origin = Literal["stated", "default", "derived", "assumed"]

@@ -6,12 +6,13 @@ import numpy as np
 
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable, num_microbatches
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout, Schedule
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import executed_by, traits_of
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, Schedule
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan.plan import OtherSchedule

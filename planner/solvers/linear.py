@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.layouts import FloatColumn
+    from trainplan.costmodel.columns import FloatColumn
     from trainplan.costmodel.schedules.program import FloatMatrix
 
 

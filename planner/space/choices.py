@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.axes import AXIS_OF_COLUMN, AXIS_OF_OPTION, AXIS_OF_SHORT, RULES
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.similar import did_you_mean, shortened
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
-from trainplan.costmodel.layouts.table import evenly
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable, evenly
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import executed
-from trainplan.costmodel.spec import Job
 
 MEMORY = "memory"
 """Name under which rows that do not fit are counted as refused."""

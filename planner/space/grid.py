@@ -31,11 +31,13 @@ from trainplan.costmodel.axes import (
     Tried,
     grid,
 )
-from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable, Rule, distinct
+from trainplan.costmodel.columns import BoolColumn, IntColumn, distinct
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
-from trainplan.costmodel.spec import Job
 from trainplan.planner.space.choices import Choice
 from trainplan.planner.space.policies import POLICY_COLUMNS, policy_columns
 

@@ -18,11 +18,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable, Rule
-from trainplan.costmodel.layouts.table import ClassRows
+from trainplan.costmodel.columns import ClassRows, FloatColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
 
 BoolMatrix = NDArray[np.bool_]
 NO_ROOM, HOST_FULL, DRIVES_FULL = -1.0, -2.0, -3.0

@@ -10,19 +10,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainplan.costmodel.axes import POLICY_AXES
-from trainplan.costmodel.layouts import BoolColumn, IntColumn, LayoutTable
+from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
 from trainplan.costmodel.layouts.table import (
     BLOCK,
     FULL,
     SELECTIVE,
     UNIFORM,
+    LayoutTable,
     module_bits,
     moves_states,
 )
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
 
 Modules = tuple[str, ...]
 

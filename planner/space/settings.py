@@ -14,10 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
-from trainplan.costmodel.spec import Job
 
 DEFAULT = "default"
 """Of lists of values: what a runtime does where nothing is stated."""

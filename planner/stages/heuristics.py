@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.layouts.table import ObjectColumn, objects
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.columns import FloatColumn, ObjectColumn, objects
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.planner.space.grid import VARIANT_DEGREES, memory_policies, skeletons
 from trainplan.planner.space.offload import least_offload, with_fraction
 from trainplan.planner.space.policies import POLICY_COLUMNS

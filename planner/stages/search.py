@@ -17,16 +17,11 @@ from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel.layouts import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    LayoutTable,
-    Rule,
-    distinct,
-)
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.spec import Job
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import RuleFilter, skeletons
 from trainplan.planner.space.offload import with_fraction, with_least_offload

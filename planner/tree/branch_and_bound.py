@@ -19,11 +19,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules.timeline.lower_bounds import settled
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space

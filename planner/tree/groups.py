@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import NODE_COLUMNS, RuleFilter, nodes

@@ -12,15 +12,18 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates, Context
-from trainplan.costmodel.layouts import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, PARAMETER_TIERS
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import (
+    BLOCK,
+    FULL,
+    SELECTIVE,
+    UNIFORM,
     LayoutTable,
-    Rule,
-    distinct,
+    module_bits,
 )
-from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, UNIFORM, module_bits
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.optimizer_state import block_state_bytes, optimizer_bytes
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
@@ -35,8 +38,6 @@ from trainplan.costmodel.memory.states import (
 from trainplan.costmodel.memory.trained import held_params, held_weight_bytes
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, PARAMETER_TIERS
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import layer_counts
 from trainplan.costmodel.step.estimate import as_executed

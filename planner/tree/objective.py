@@ -12,7 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.energy import Energy
 

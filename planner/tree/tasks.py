@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, MemoryTable
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.documents.spreads import LayoutSpreads
 from trainplan.costmodel.measured.varied import SCALARS
-from trainplan.costmodel.spec.evidence.spreads import LayoutSpreads
 from trainplan.planner.tuning.alike import alikeness
 from trainplan.planner.tuning.contenders import Contenders
 from trainplan.planner.tuning.pricing import Linear

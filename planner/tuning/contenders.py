@@ -15,11 +15,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.blocks.candidates import Context, context_of
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, Rule
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.job.job import Job, RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.plan import SearchOptions

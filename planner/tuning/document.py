@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.measured import NOTHING, Measured
-from trainplan.costmodel.spec import RuntimeOptions
 from trainplan.planner.plan.layout_document import Json, layout_json
 from trainplan.planner.plan.plan import chosen_from_json, estimate_json, job_json
 from trainplan.planner.questions.estimates import estimate

@@ -12,11 +12,11 @@ from math import log
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
+from trainplan.costmodel.documents.trial import Outcome, Trial
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.measured.host import processes_per_core
 from trainplan.costmodel.measured.varied import SCALARS
-from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner.tuning.belief import Belief, Measurements, Prior, prior_of, prior_spreads
 from trainplan.planner.tuning.contenders import Contenders
 from trainplan.planner.tuning.memory import MemoryBelief, memory_prior

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.documents.trial import Outcome, Trial
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import NOTHING, Measured
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
 from trainplan.planner.plan import Infeasible, Plan
 from trainplan.planner.questions.search import search
 from trainplan.planner.tuning import reports

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 
 POINTS = 161
 REACH = 8.0

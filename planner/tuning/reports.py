@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.documents.calibration import Calibration
+from trainplan.costmodel.documents.trial import Trial
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.scalars import LEAST_LEARNT
 from trainplan.costmodel.measured.varied import MEANINGS, SCALARS
-from trainplan.costmodel.spec.evidence.calibration import Calibration
-from trainplan.costmodel.spec.evidence.trial import Trial
 from trainplan.costmodel.uncertainty import NORMAL_80
 from trainplan.planner.tuning.events import (
     Best,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.planner.tuning.belief import Belief, samples
 
 DRAWS = 500

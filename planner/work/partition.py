@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import IntColumn, LayoutTable, distinct
+from trainplan.costmodel.columns import IntColumn, distinct
+from trainplan.costmodel.layouts.table import LayoutTable
 
 PRICED_AT_ONCE = 8_192
 """Rows priced at once: columns of this length stay in the processor's cache."""

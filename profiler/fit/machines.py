@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup
 from trainplan.costmodel.measured.links import measured_links
-from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.evidence.profile import Profile
+from trainplan.costmodel.profiles.profile import Profile
 
 
 def cluster_of(profile: Profile) -> ClusterSpec:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.base.errors import CatalogError, SpecError
+from trainplan.costmodel.hardware.gpu import GpuSpec
+from trainplan.costmodel.profiles.profile import Point, Profile, Timing
 from trainplan.costmodel.spec.base import Sourced
-from trainplan.costmodel.spec.evidence.profile import Point, Profile, Timing
-from trainplan.costmodel.spec.gpu import GpuSpec
 from trainplan.profiler.fit.points import fitted
 from trainplan.profiler.journal.attempts import DOUBTFUL
 

@@ -7,12 +7,17 @@ from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel.base import GB, MICROSECOND, TERA
+from trainplan.costmodel.base.units import GB, MICROSECOND, TERA
+from trainplan.costmodel.hardware.gpu import (
+    CPU,
+    AttentionFit,
+    FittedConstants,
+    GpuSpec,
+)
 from trainplan.costmodel.measured.curve_residuals import single_products
 from trainplan.costmodel.measured.profile import points_of
 from trainplan.costmodel.measured.shrink import CONSTANTS
-from trainplan.costmodel.spec.base import Sourced
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     LOSSES,
     PERMUTES,
     SHARDING,
@@ -23,12 +28,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     StreamPoint,
 )
-from trainplan.costmodel.spec.gpu import (
-    CPU,
-    AttentionFit,
-    FittedConstants,
-    GpuSpec,
-)
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.profiler.fit.curves import (
     LEAST_POINTS,
     backward_efficiency,

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.job.job import DEFAULT_RUNTIME
 from trainplan.costmodel.machine import MESSAGES, STRIDED, STRIDED_GROUPS, SourceKind
 from trainplan.costmodel.measured.host import DRIVE_WAYS
-from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.runtimes.attention import CPU
-from trainplan.costmodel.runtimes.traits import Kernels
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     HOST_COPIES,
     MEASURED_RUNTIME,
     CopyPoint,
@@ -22,7 +20,9 @@ from trainplan.costmodel.spec.evidence.profile import (
     OptimizerPoint,
     Profile,
 )
-from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.attention import CPU
+from trainplan.costmodel.runtimes.traits import Kernels
 
 Apart = Literal["torch-eager only", "other kernels only", "not used by estimates"]
 """Why an estimate takes no number from what was measured."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import comb, inf, isfinite
 from statistics import median, multimode
 
+from trainplan.costmodel.profiles.profile import Flag, Timing
 from trainplan.costmodel.residuals import MAD_OF_NORMAL
-from trainplan.costmodel.spec.evidence.profile import Flag, Timing
 from trainplan.profiler.errors import ProfilerError
 
 CONFIDENCE = 0.95

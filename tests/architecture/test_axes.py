@@ -11,16 +11,14 @@ from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.render.parts.differences import SAME, change_text
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.axes import AXES, Apart, Held, Least, Tried
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.layouts.table import FIELDS
+from trainplan.costmodel.layout.codecs import Count, Flag, Modules, Names, Share
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
+from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.codecs import Count, Flag, Modules, Names, Share
-from trainplan.costmodel.spec.layout import OffloadSpec, stage_specs
 from trainplan.costmodel.step import price
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.plan import Infeasible
@@ -183,7 +181,7 @@ def fields_of(spec, prefix=""):
 
 def test_field_column_and_axis_go_together():
     places = {
-        "Layout in costmodel/spec/layout.py": set(fields_of(Layout)),
+        "Layout in costmodel/layout/layout.py": set(fields_of(Layout)),
         "LayoutTable in costmodel/layouts/table.py": {field.path for field in FIELDS.values()},
         "AXES in costmodel/axes/__init__.py": {axis.name for axis in AXES},
     }

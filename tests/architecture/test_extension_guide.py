@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.base import PlanError, UnsupportedError
+from trainplan.costmodel.base.errors import PlanError, UnsupportedError
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.questions.search import check, estimate
 

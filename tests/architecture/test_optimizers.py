@@ -2,10 +2,10 @@
 
 import pytest
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Layout
 from trainplan.planner.runtimes import EXPORTERS
 
 LAYOUTS = {

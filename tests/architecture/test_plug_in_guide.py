@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from trainplan.costmodel.base.plugins import KINDS, Plugin
+from trainplan.costmodel.plugins.plugins import KINDS, Plugin
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "plug-in"

@@ -24,14 +24,14 @@ from tests.attack.layouts import Changes, compositions, with_other_settings
 from tests.attack.target import Target
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.columns import objects
+from trainplan.costmodel.hardware.cluster import ClusterSpec, FabricTier
+from trainplan.costmodel.hardware.host import HostSpec
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import stage_specs
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import ClusterSpec, Job
-from trainplan.costmodel.spec.cluster import FabricTier
-from trainplan.costmodel.spec.host import HostSpec
-from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs

@@ -11,12 +11,14 @@ from math import inf
 import numpy as np
 
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.plan import Plan
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import NODE_COLUMNS, STAGING_COLUMNS, RuleFilter, skeletons

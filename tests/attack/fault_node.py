@@ -16,7 +16,7 @@ HANG = "FAULT_HANG"
 if __name__ == "__main__" and os.environ.get(HANG) == os.environ.get("RANK", "none"):
     time.sleep(600)
 
-from trainplan.costmodel.spec.evidence.profile import CollectivePoint, StreamPoint  # noqa: E402
+from trainplan.costmodel.profiles.profile import CollectivePoint, StreamPoint  # noqa: E402
 from trainplan.profiler.task import Item, MeasurementTask  # noqa: E402
 
 

@@ -7,10 +7,10 @@ from random import Random
 
 from tests.conftest import MODELS
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Job, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.search import SearchOptions
 from trainplan.planner.space import parse_choice

@@ -11,10 +11,12 @@ from pydantic import ValidationError
 from tests.attack.declared import settings_of
 from trainplan.costmodel.axes import AXES, Held
 from trainplan.costmodel.axes.grid import degrees
-from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout, StageSpec
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job, Layout, StageSpec
 from trainplan.planner.space import Choice, Space, legality_rules
 
 DEGREES = ("tp", "cp", "pp", "dp")

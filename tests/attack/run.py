@@ -16,7 +16,7 @@ from tests.attack.declared import Tally
 from tests.attack.jobs import EXPERTS, KNOWN, LONG, OBJECTIVES, Case, random_case
 from tests.attack.target import Target
 from tests.budgets import Until
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.search import search

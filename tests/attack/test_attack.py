@@ -12,8 +12,8 @@ from tests.attack.run import target_of
 from tests.attack.target import Target
 from tests.budgets import Steps
 from tests.grids import number as draws
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.host import DriveSpec, HostSpec
+from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.search import estimate
 
 SEEDS = range(draws(2, by_night=3))

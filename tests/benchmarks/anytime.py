@@ -15,7 +15,7 @@ from multiprocessing import get_context
 
 from tests.attack.jobs import Case
 from tests.budgets import Until
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.questions.search import search
 
 CASES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from trainplan.costmodel.base import GB, GIB
+from trainplan.costmodel.base.units import GB, GIB
 
 Drawn = tuple[str, str | None, str, list[float]]
 """A chart, a trace of it by name (None: the first), a key of the trace, its values."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.base.plugins import Plugin
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.optimizers import OPTIMIZERS
+from trainplan.costmodel.plugins.plugins import Plugin
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
 from trainplan.planner.runtimes import EXPORTERS, READERS, LaunchConfig
 from trainplan.planner.shell import Launch
 from trainplan.profiler.importers import IMPORTERS

@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from trainplan.costmodel.spec.evidence.profile import CollectivePoint, StreamPoint
+from trainplan.costmodel.profiles.profile import CollectivePoint, StreamPoint
 from trainplan.profiler.journal import records
 from trainplan.profiler.launch.session import main
 from trainplan.profiler.task import Item, MeasurementTask

@@ -7,14 +7,15 @@ from types import MappingProxyType
 import pytest
 
 from tests.tiny_models import DENSE, EXPERTS, changed
+from trainplan.costmodel.architecture.layers import MlaSpec
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.evidence.profile import Timing
-from trainplan.costmodel.spec.layers import MlaSpec
+from trainplan.costmodel.profiles.profile import Timing
 from trainplan.profiler import torch_on_use
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.bench.layers.modules import Sharding

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
 from tests.e2e.measured_runs import own_run, sample, write_runs
 from trainplan.cli.files.profiles import calibration_json, load_measured
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 
 LAYOUT = ("--layout", "tp=2,sp=true")
 RUNS = Path(__file__).parents[2] / "examples" / "accuracy" / "runs.jsonl"

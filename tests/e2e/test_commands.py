@@ -24,7 +24,7 @@ from trainplan.cli.terminal.lazily import load, named
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.catalog import gpu_names
 from trainplan.costmodel.catalog.models import preset_names
-from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.hardware.cluster import ClusterSpec
 from trainplan.profiler.host.cores import usable_cores
 
 KEYS = Path(__file__).parent / "json_keys.json"

@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.command import plan, plan_process
 from tests.grids import number
-from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.profiler.bench.optimizer import running
 
 torch = pytest.importorskip("torch", reason="measuring needs torch: run `make oracles`")

@@ -50,7 +50,7 @@ torchrun --nnodes 1 --nproc_per_node 8 pretrain_lamb.py --num-layers 12 --hidden
 
 TAKES = """\
 import click
-from trainplan.costmodel.base.plugins import Plugin, PluginCommand
+from trainplan.costmodel.plugins.plugins import Plugin, PluginCommand
 @click.command()
 def breaks(): raise KeyError("what it lacks")
 PLUGIN = Plugin(

@@ -8,9 +8,9 @@ from time import monotonic
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.evidence.profile import Host
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.profiles.profile import Host
 from trainplan.profiler.bench.layers.megatron import is_installed
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software

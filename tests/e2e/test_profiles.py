@@ -11,7 +11,7 @@ from tests.e2e.measured_runs import published
 from tests.plugged import simumax_profile
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.cli.files.profiles import profile_of, profile_text
-from trainplan.costmodel.spec.evidence.profile import SCHEMA
+from trainplan.costmodel.profiles.profile import SCHEMA
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = sorted((ROOT / "examples" / "accuracy" / "profiles").glob("*.json"))

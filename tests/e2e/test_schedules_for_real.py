@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import Shape

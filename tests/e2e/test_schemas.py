@@ -13,7 +13,7 @@ from tests.plugged import simumax_profile
 from trainplan.cli.documents.registry import DOCUMENTS, document_schema
 from trainplan.cli.documents.schema import documented, keys
 from trainplan.cli.render.verify import ended_event, ran_event, started_event
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.verify.combinations import combinations
 from trainplan.planner.questions.verify.compare import Compared
 from trainplan.planner.questions.verify.verify import Ran

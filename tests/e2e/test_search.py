@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import LLAMA, SMALLER, TINY, Outcome, plan, plan_process, refused, with_value
-from trainplan.costmodel.spec import Job, RuntimeOptions
+from trainplan.costmodel.job.job import Job, RuntimeOptions
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions import search as answer

@@ -11,7 +11,7 @@ from tests.e2e.command import plan, refused
 from tests.e2e.measured_runs import own_run, published, sample, write_runs
 from trainplan.cli.files.disk import LARGEST_FILE_BYTES
 from trainplan.cli.render.validate import SKIPPED
-from trainplan.costmodel.spec.evidence.measured_run import unknown_names
+from trainplan.costmodel.documents.measured_run import unknown_names
 from trainplan.costmodel.validate.cases.cases import SkipReason
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "json.md"

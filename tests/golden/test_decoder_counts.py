@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.golden.decoder_counts import Recorded, recorded
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.model.families import READERS, SAME, model_from_config
 from trainplan.costmodel.model.families.reader import NOT_MODELLED
 from trainplan.costmodel.model.params import num_parameters

@@ -2,11 +2,12 @@
 
 import pytest
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
+from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import Job, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import ClusterSpec, parse_cluster
-from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space.choices import parse_choice

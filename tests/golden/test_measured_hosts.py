@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup, parse_cluster
 from trainplan.costmodel.kernels.streams import ADAM_SHARD_BYTES, optimizer_bytes_per_second
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.hosts import HOST_EFFICIENCY
 from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.spec import ClusterSpec, Layout
-from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
-from trainplan.costmodel.spec.evidence.profile import CopyPoint, OffloadedStepPoint, Profile
+from trainplan.costmodel.profiles.profile import CopyPoint, OffloadedStepPoint, Profile
 from trainplan.costmodel.traffic.offload import CPU_ADAM_PARAMS_PER_SECOND, offload_seconds
 
 REPLAY = Path(__file__).parents[1] / "replay"

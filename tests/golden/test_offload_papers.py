@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from trainplan.costmodel.base import GIB
+from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.methods import METHODS, harmony, pipeoffload, ssdtrain, zero_infinity
 from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds

@@ -4,13 +4,13 @@ import pytest
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.optimizer import parse_optimizer
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.optimizer import parse_optimizer
 from trainplan.costmodel.step import price
 
 

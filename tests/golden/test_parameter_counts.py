@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import pytest
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.model import params
-from trainplan.costmodel.spec import ModelSpec
 
 HUB = "https://huggingface.co/"
 

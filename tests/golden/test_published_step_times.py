@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import explicit
 
 TOLERANCE = 0.25

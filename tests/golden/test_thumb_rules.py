@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests import examples
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 
 examples.on_path("thumb_rules")
 

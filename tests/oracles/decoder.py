@@ -3,7 +3,7 @@
 import pytest
 
 from tests.oracles.kernels import efficient_attention, flash_attention, fused_rms_norm
-from trainplan.costmodel.spec import ModelSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 nn, functional = torch.nn, torch.nn.functional

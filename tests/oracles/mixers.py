@@ -2,14 +2,14 @@
 
 import pytest
 
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.layers import MlaSpec
-from trainplan.costmodel.spec.mixers import (
+from trainplan.costmodel.architecture.layers import MlaSpec
+from trainplan.costmodel.architecture.mixers import (
     ConvolutionSpec,
     IndexerSpec,
     LinearAttentionSpec,
     SsmSpec,
 )
+from trainplan.costmodel.architecture.model import ModelSpec
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 transformers = pytest.importorskip(

@@ -5,8 +5,9 @@ The formulas were derived on `SMALL` alone; every other shape was run once they 
 
 from typing import NamedTuple
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 SMALL = ModelSpec(
     name="small",

@@ -10,7 +10,7 @@ from tests.oracles.decoder_configs import (
     variants,
     written,
 )
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.model.families.known import TABLE, class_defaults
 from trainplan.costmodel.model.params import num_parameters

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.model import RopeScaling
+from trainplan.costmodel.architecture.model import ModelSpec, RopeScaling
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.runtimes import EXPORTERS
 
 torch = pytest.importorskip(

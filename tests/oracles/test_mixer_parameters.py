@@ -3,8 +3,8 @@
 import pytest
 
 from tests.oracles.mixers import MIXERS, built, module_of, spec_of
+from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.model.params import feed_forward_params, mixer_params
-from trainplan.costmodel.spec.moe import MoeSpec
 
 pytestmark = pytest.mark.oracle
 

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from tests.oracles.decoder import Decoder, torch
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.job.optimizer import parse_optimizer
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.optimizers import Matrix, optimizer_of
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.optimizer import parse_optimizer
 
 pytestmark = pytest.mark.oracle
 

@@ -2,11 +2,13 @@
 
 import pytest
 
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.model.adapters import nf4_bytes, quantised_bytes
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 pytestmark = pytest.mark.oracle

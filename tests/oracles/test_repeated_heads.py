@@ -10,11 +10,12 @@ from tests.oracles.shapes import SMALL, Case, changed
 from tests.oracles.test_selected import handed_bytes, layer_of
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._subclasses import FakeTensorMode  # noqa: E402

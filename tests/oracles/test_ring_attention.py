@@ -5,11 +5,12 @@ import pytest
 from tests.oracles.live_bytes import LiveBytes
 from tests.oracles.shapes import SMALL
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.memory.transients import ring_columns
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 ring = pytest.importorskip("torch.distributed.tensor.experimental._context_parallel._attention")

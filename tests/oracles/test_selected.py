@@ -10,10 +10,11 @@ from tests.oracles.shapes import DENSE, SMALL, Case, changed
 from tests.oracles.step import bf16_decoder
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402

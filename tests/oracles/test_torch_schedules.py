@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.actions import actions_makespan
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.schedules.program import Shape
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run

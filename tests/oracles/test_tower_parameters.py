@@ -15,13 +15,13 @@ from tests.oracles.towers import (
     torch,
     transformers,
 )
+from trainplan.costmodel.architecture.tower import TowerSpec
 from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.towers import TOWERS
 from trainplan.costmodel.model.families.towers.encoders import encoder_of
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.model.tower import tower_params
-from trainplan.costmodel.spec.tower import TowerSpec
 
 pytestmark = pytest.mark.oracle
 RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "towers.json").read_text())

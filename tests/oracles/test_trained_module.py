@@ -5,8 +5,10 @@ import types
 
 import pytest
 
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.runtimes import EXPORTERS
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")

@@ -7,15 +7,15 @@ from itertools import product
 import numpy as np
 
 from tests.fractions import every_fraction, with_every_fraction
+from trainplan.costmodel.architecture.layers import listed_kinds
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.columns import objects
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, stage_specs
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layers import listed_kinds
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, stage_specs
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space import Space, legality_rules

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.grids import examples
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.bound import (
     LayerSeconds,

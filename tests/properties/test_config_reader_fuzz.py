@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.golden.decoder_counts import recorded
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.model import params
 from trainplan.costmodel.model.families import READERS, model_from_config
 from trainplan.costmodel.model.families.decoder import DEFAULTS
-from trainplan.costmodel.spec import ModelSpec
 
 PRESETS = {name: dict(preset_config(name)) for name in preset_names()}
 RECORDED = {one.model_type: one.config for one in recorded()}

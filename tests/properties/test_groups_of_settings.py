@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from tests.conftest import SMALL_MOE, random_rows
 from tests.grids import examples
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.space import legality_rules

@@ -12,9 +12,9 @@ from tests.properties.test_bounds_nest import (
 )
 from tests.properties.test_search_is_exact import assert_best_of_all, every_legal_layout
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.job.job import TrainingSpec
+from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import TrainingSpec
-from trainplan.costmodel.spec.lengths import LengthSpec, Lognormal
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search

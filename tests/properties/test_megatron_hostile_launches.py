@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from tests.launches import launch
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.planner.runtimes import Asked
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.read.fields import READ

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from tests.conftest import MODELS
 from tests.grids import examples
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
-from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE
+from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.spec import Job, Layout, StageSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
-from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous
 from trainplan.costmodel.step.simulate import step_seconds

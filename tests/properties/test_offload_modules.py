@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from tests.grids import examples
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.layouts.table import FULL, module_bits
+from trainplan.costmodel.layout.layout import OFFLOAD_MODULES
+from trainplan.costmodel.layouts.table import FULL, LayoutTable, module_bits
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds

@@ -7,11 +7,10 @@ import pytest
 
 from tests.grids import number
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.host import DriveSpec, HostSpec
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import explicit
 from trainplan.planner.plan import Infeasible

@@ -12,10 +12,10 @@ from tests.grids import examples
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.blocks import blocks, distinct_keys
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.layout.codecs import Flag, Modules, Share
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, module_bits
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.codecs import Flag, Modules, Share
 from trainplan.costmodel.step import explicit, price
 
 ROUNDING = 1 + 1e-12

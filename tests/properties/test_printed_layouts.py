@@ -11,19 +11,19 @@ from trainplan.cli.options.printed_layout import printed_fields
 from trainplan.cli.terminal.characters import plain
 from trainplan.cli.words import layout_line, recompute_text
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import (
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.layout.layout import (
     OFFLOAD_MODULES,
     PARAMETER_TIERS,
     RECOMPUTE_MODULES,
     SCHEDULE_NAMES,
     TIERS,
+    Layout,
     OffloadSpec,
     StageSpec,
 )
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.space import legality_rules
 from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
 

@@ -13,8 +13,7 @@ from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.measured import Measured, machine_for
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     SCHEMA,
     AttentionPoint,
     CollectivePoint,
@@ -26,6 +25,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
     Timing,
 )
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds

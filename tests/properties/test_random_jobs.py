@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 
 from tests.fractions import with_every_fraction
 from tests.grids import examples
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.spec import Job, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 
 from tests.budgets import Steps
 from tests.fractions import with_every_fraction
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.job.routing import RoutingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Layout, MoeSpec, RuntimeOptions
-from trainplan.costmodel.spec.host import DriveSpec, HostSpec
-from trainplan.costmodel.spec.routing import RoutingSpec
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, estimate, search

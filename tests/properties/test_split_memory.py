@@ -4,12 +4,15 @@ import numpy as np
 import pytest
 
 from tests.properties.every_split import on_the_clock, with_memory
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, MoeSpec, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit

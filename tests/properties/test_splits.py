@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from tests.grids import examples, number
 from tests.properties.every_split import memory_of, on_the_clock, random_splits, with_memory
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.layouts.table import FULL, UNIFORM
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead

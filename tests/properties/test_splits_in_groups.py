@@ -11,7 +11,7 @@ from tests.grids import examples
 from tests.properties.every_split import MOST, EverySplit, branch, memory_of, within
 from tests.properties.test_mixed_groups import asked_with, in_groups
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.columns import objects
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.heterogeneous import heterogeneous_seconds, price_heterogeneous

@@ -5,12 +5,12 @@ import random
 import pytest
 
 from tests.torchtitan_jobs import launch_of
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts import stage_layers
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import OffloadSpec, stage_specs
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
+from trainplan.costmodel.layouts.even_split import stage_layers
 from trainplan.planner.questions.search import check
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.conftest import TOWER
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step.tower_apart import (
     TowerStep,
     decoder_alone,

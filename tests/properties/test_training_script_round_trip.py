@@ -6,12 +6,12 @@ import pytest
 
 from tests.grids import number
 from tests.training_scripts import launch_of
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import ClusterSpec, Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.host import HostSpec
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
+from trainplan.costmodel.hardware.host import HostSpec
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.questions.search import check
 from trainplan.planner.runtimes import EXPORTERS, READERS
 

@@ -4,8 +4,8 @@ import pytest
 
 from tests.launches import launch_of
 from tests.properties.megatron_exports import check_same, exports
-from trainplan.costmodel.spec import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.planner.runtimes import READERS, Asked
 from trainplan.planner.runtimes.megatron_zero_bubble.read import MEGATRON_ZERO_BUBBLE
 

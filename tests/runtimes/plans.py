@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import OffloadSpec, stage_specs
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 
 SP = {"sequence_parallel": True}
 INTERLEAVED = SP | {"schedule": "interleaved"}

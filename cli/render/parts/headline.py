@@ -19,9 +19,10 @@ from trainplan.cli.words import (
     seconds,
     seconds_like,
 )
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, NodeMemory
 from trainplan.planner.plan.changes_training import changes_training

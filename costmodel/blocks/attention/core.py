@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture.layers import LowRankSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
 from trainplan.costmodel.blocks.attention.kept import dropped_core_bytes, saved_bytes
 from trainplan.costmodel.blocks.attention.kernels import kernel_speed
@@ -24,6 +26,7 @@ from trainplan.costmodel.blocks.residual import (
     gathered_rows,
     residual_columns,
 )
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import (
     ForwardBackward,
     Product,
@@ -32,7 +35,6 @@ from trainplan.costmodel.kernels import (
     linear_seconds,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.model.params import (
     core_dims,
     output_gate_columns,
@@ -41,8 +43,6 @@ from trainplan.costmodel.model.params import (
     value_columns,
 )
 from trainplan.costmodel.model.spans import attention_span, kernel_length
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.layers import LowRankSpec
 
 ROPE_PASSES = 3
 """Elements moved per rotated one. Source: x cos + rotate(x) sin reads an element and its operand,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.attention.key_values import kept_key_value_width
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.blocks.residual import MASK_BYTES, mask_bytes, residual_bytes
@@ -13,14 +14,13 @@ from trainplan.costmodel.blocks.saved import (
     rotation_bytes_kept,
     rotation_tables,
 )
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.model.params import (
     core_dims,
     output_gate_columns,
     query_columns,
     value_columns,
 )
-from trainplan.costmodel.spec import ModelSpec
 
 LSE_BYTES = 4
 """Log-sum-exp kept per head and token. Source: Dao, arXiv:2307.08691, section 3.1."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.traits import AttentionKernel
 

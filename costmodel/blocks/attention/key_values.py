@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.parts import Shapes, gathered_share
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import Collective, collective
 from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds, sum_columns
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn
 from trainplan.costmodel.model.params import grouped_columns, query_columns, value_columns
-from trainplan.costmodel.spec import ModelSpec
 
 COPY_PASSES = 2
 """Elements moved for each gathered one, either way: it is read and written where its columns come

@@ -7,11 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.candidates import Candidates, Context
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, num_microbatches
+from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.job.job import TrainingSpec
+from trainplan.costmodel.layouts.rules import num_microbatches
 from trainplan.costmodel.lengths import Rows, Waiting, rows_of, waiting_factor
 from trainplan.costmodel.model.params import query_columns, value_columns
-from trainplan.costmodel.spec import ModelSpec, TrainingSpec
 
 
 @dataclass(frozen=True, slots=True)

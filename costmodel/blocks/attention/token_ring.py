@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.attention.kept import LSE_BYTES
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import query_columns, value_columns
-from trainplan.costmodel.spec import ModelSpec
 
 
 def token_ring_bytes(model: ModelSpec, tokens: FloatColumn, storage_bytes: int) -> FloatColumn:

@@ -6,8 +6,8 @@ from math import comb
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.spec import MoeSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 
 
 def distinct_destinations(

@@ -14,6 +14,7 @@ from trainplan.costmodel.blocks.parts import (
 )
 from trainplan.costmodel.blocks.saved import activation_tensors
 from trainplan.costmodel.blocks.tiles import added_bytes, mlp_tiles
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import (
     ForwardBackward,
     Product,
@@ -22,7 +23,6 @@ from trainplan.costmodel.kernels import (
     linear_seconds,
     product_seconds,
 )
-from trainplan.costmodel.layouts import FloatColumn
 
 
 def activation_bytes(shapes: Shapes, width: int) -> FloatColumn:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.base.units import BYTES_FP32
 from trainplan.costmodel.blocks.feed_forward.destinations import destinations_in_groups
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.feed_forward.routing import Loads, loads
@@ -17,6 +18,7 @@ from trainplan.costmodel.blocks.operations import (
 )
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import activation_tensors, router_bytes_kept, with_output_gate
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import bus_factor, collective_seconds, group
 from trainplan.costmodel.comm.collectives import fit_column
 from trainplan.costmodel.kernels import (
@@ -29,10 +31,8 @@ from trainplan.costmodel.kernels import (
     product_seconds,
     sum_columns,
 )
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import OPERATIONS, GemmRate
 from trainplan.costmodel.model.params import expert_hidden
-from trainplan.costmodel.spec import MoeSpec
 
 ROUTER_KERNELS = 8
 """Small kernels of router and top-k. Source: trace of a Megatron Core MoE layer."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, LayoutTable
-from trainplan.costmodel.layouts.table import IntColumn
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.model.params import mlp_params
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 
 def dense_mlp_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture.layers import Mixer
 from trainplan.costmodel.blocks.attention.core import attention_part
 from trainplan.costmodel.blocks.mixers.convolution import convolution_part
 from trainplan.costmodel.blocks.mixers.linear_attention import linear_attention_part
@@ -21,7 +22,6 @@ from trainplan.costmodel.blocks.residual import (
     residual_columns,
 )
 from trainplan.costmodel.kernels import elementwise_seconds
-from trainplan.costmodel.spec.layers import Mixer
 
 
 def residual_part(shapes: Shapes) -> Part:

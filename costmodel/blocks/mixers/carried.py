@@ -14,6 +14,7 @@ from trainplan.costmodel.blocks.residual import (
     residual_bytes,
     residual_columns,
 )
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels import (
     ForwardBackward,
@@ -22,7 +23,6 @@ from trainplan.costmodel.kernels import (
     linear_seconds,
     streaming_bytes_per_second,
 )
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.model.mixer_products import CoreProduct
 

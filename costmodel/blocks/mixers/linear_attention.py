@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainplan.costmodel.architecture.mixers import LinearAttentionSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.mixers.carried import Carried, carried_part
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.model.mixer_params import linear_input_columns
 from trainplan.costmodel.model.mixer_products import core_products, linear_of
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.mixers import LinearAttentionSpec
 
 DELTA_KERNELS = 11
 """Kernels of the delta rule beside the projections: convolution, norm of queries and keys, gates,

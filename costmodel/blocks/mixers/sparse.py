@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.architecture.mixers import IndexerSpec
+from trainplan.costmodel.base.units import BYTES_FP32
 from trainplan.costmodel.blocks.attention.core import attention_part
 from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import Product, elementwise_seconds, linear_seconds
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.model.mixer_products import indexer_flop
 from trainplan.costmodel.model.spans import attention_span
-from trainplan.costmodel.spec.mixers import IndexerSpec
 
 SCORE_PASSES = 3
 """Passes of fp32 over the scores of the indexer: written, and read twice by the selection.

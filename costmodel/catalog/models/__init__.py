@@ -15,10 +15,10 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import cast
 
-from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import unknown_name
 from trainplan.costmodel.catalog.models.plugged import SUFFIX, plugged_presets
 from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.spec import ModelSpec
 
 REPOSITORIES, NOTE = "_repositories", "_note"
 VARIANT = re.compile(r"-(instruct|base|chat|it|pt|hf|fp8|bf16)$")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.model.families.decoder import ACTIVATIONS, DEFAULTS, head_dim
 from trainplan.costmodel.model.families.family import Family, Fields
 from trainplan.costmodel.model.families.latent import latent_attention
@@ -13,7 +15,6 @@ from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.rope import rotary
 from trainplan.costmodel.model.families.routing import experts
 from trainplan.costmodel.model.families.spellings import SPELLINGS, spelled
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 OPTIONAL = {
     "num_key_value_heads": None,

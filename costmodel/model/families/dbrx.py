@@ -5,10 +5,11 @@ Source: transformers `DbrxConfig`, `modeling_dbrx.py`; databricks/dbrx, README.
 
 from __future__ import annotations
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.model.families.decoder import ACTIVATIONS, head_dim
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 DEFAULTS = {"tie_word_embeddings": False}
 IN_ATTENTION = {"rope_theta": 10_000.0, "kv_n_heads": 1}

@@ -5,13 +5,14 @@ Source: transformers `DeepseekV2Config`, `modeling_deepseek_v2.py`; arXiv:2405.0
 
 from __future__ import annotations
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.layers import MlaSpec
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.routing import BALANCED_WITHOUT_LOSS
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.layers import MlaSpec
 
 DEFAULTS = {
     **COMMON,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from trainplan.costmodel.architecture.layers import FeedForward, Mixer
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.layers import FeedForward, Mixer
 
 Fields = Mapping[str, object]
 """Fields of a spec."""

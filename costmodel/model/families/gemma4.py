@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.architecture.layers import FeedForward, Mixer
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.model.families.family import Fields
 from trainplan.costmodel.model.families.placement import FULL, SLIDING, count_of_layers, of_length
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.layers import FeedForward, Mixer
 
 GEMMA_3N_PARTS: Final[Fields] = {
     "qk_norm": "head",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from trainplan.costmodel.architecture.layers import Mixer
+from trainplan.costmodel.architecture.mixers import ConvolutionSpec, LinearAttentionSpec
 from trainplan.costmodel.model.families.family import HEAD, Family, Fields
 from trainplan.costmodel.model.families.placement import (
     Words,
@@ -32,8 +34,6 @@ from trainplan.costmodel.model.families.state_spaces import (
     no_mlp,
     typed,
 )
-from trainplan.costmodel.spec.layers import Mixer
-from trainplan.costmodel.spec.mixers import ConvolutionSpec, LinearAttentionSpec
 
 LINEAR_WORDS: Final[Words] = {
     "linear_attention": "linear_attention",

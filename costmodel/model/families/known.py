@@ -8,6 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, cast
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.model.families.by_fields import read
 from trainplan.costmodel.model.families.family import Family
 from trainplan.costmodel.model.families.hybrids import HYBRIDS
@@ -16,7 +17,6 @@ from trainplan.costmodel.model.families.mixtures import MIXTURES
 from trainplan.costmodel.model.families.plain import PLAIN
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.sparse import SPARSE
-from trainplan.costmodel.spec import ModelSpec
 
 TABLE: Final[Mapping[str, Family]] = {**PLAIN, **MIXTURES, **LAYERED, **HYBRIDS, **SPARSE}
 """`model_type` -> family. To add one, write its line in one of the tables."""

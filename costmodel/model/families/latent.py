@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainplan.costmodel.architecture.layers import MlaSpec
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.layers import MlaSpec
 
 
 def latent_attention(config: HfConfig) -> MlaSpec:

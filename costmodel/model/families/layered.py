@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from trainplan.costmodel.architecture.layers import FeedForward, Mixer
 from trainplan.costmodel.model.families.family import BALANCED, HEAD, QKV, Family, Fields
 from trainplan.costmodel.model.families.gemma4 import (
     GEMMA_3N_PARTS,
@@ -26,7 +27,6 @@ from trainplan.costmodel.model.families.placement import (
     of_length,
 )
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.layers import FeedForward, Mixer
 
 Mixers = Sequence[Mixer]
 Feeds = Sequence[FeedForward]

@@ -5,10 +5,10 @@ Source: transformers `LlamaConfig`, `modeling_llama.py`; arXiv:2307.09288, arXiv
 
 from __future__ import annotations
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {**COMMON, "head_dim": None, "num_key_value_heads": None}
 

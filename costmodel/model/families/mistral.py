@@ -5,9 +5,9 @@ Source: transformers `MistralConfig`; arXiv:2310.06825, section 2.
 
 from __future__ import annotations
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig, every_layer, listed_layers
-from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {"head_dim": None, "sliding_window": 4096}
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from trainplan.costmodel.architecture.layers import LowRankSpec, Mixer
 from trainplan.costmodel.model.families.family import BALANCED, HEAD, QKV, Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, named, of_length
 from trainplan.costmodel.model.families.plain_parts import unrotated
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.layers import LowRankSpec, Mixer
 
 SIGMOID: Final[Fields] = {"router_score_function": "sigmoid"}
 """Sigmoid scores and a bias that balances the experts (arXiv:2412.19437, section 2.1.2)."""

@@ -5,9 +5,9 @@ Source: transformers `Qwen2Config`, `modeling_qwen2.py`; arXiv:2407.10671, secti
 
 from __future__ import annotations
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig, listed_layers
-from trainplan.costmodel.spec import ModelSpec
 
 WINDOW_DEFAULTS = {"use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28}
 DEFAULTS = {**WINDOW_DEFAULTS, "head_dim": None}

@@ -5,11 +5,12 @@ Source: transformers `Qwen2MoeConfig`, `modeling_qwen2_moe.py`; arXiv:2407.10671
 
 from __future__ import annotations
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, window
 from trainplan.costmodel.model.families.reader import HfConfig, listed_layers
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 MOE_DEFAULTS = {"decoder_sparse_step": 1, "mlp_only_layers": None, "norm_topk_prob": False}
 DEFAULTS = {**WINDOW_DEFAULTS, **MOE_DEFAULTS, "head_dim": None, "qkv_bias": True}

@@ -5,11 +5,11 @@ Source: transformers `Qwen3Config`, `modeling_qwen3.py`; arXiv:2505.09388, secti
 
 from __future__ import annotations
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, upper_layers, window
 from trainplan.costmodel.model.families.reader import HfConfig, listed_layers
-from trainplan.costmodel.spec import ModelSpec
 
 DEFAULTS = {**COMMON, **WINDOW_DEFAULTS}
 

@@ -5,12 +5,13 @@ Source: transformers `Qwen3MoeConfig`, `modeling_qwen3_moe.py`; arXiv:2505.09388
 
 from __future__ import annotations
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, window
 from trainplan.costmodel.model.families.qwen2_moe import MOE_DEFAULTS, leading_dense_layers
 from trainplan.costmodel.model.families.reader import HfConfig, every_layer, listed_layers
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
 
 DEFAULTS = {**COMMON, **WINDOW_DEFAULTS, **MOE_DEFAULTS, "head_dim": None}
 

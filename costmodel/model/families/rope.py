@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.model import RopeScaling
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.model import RopeScaling
 
 SCALINGS = {
     "linear": "linear",

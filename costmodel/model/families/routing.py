@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.model.families.family import Family
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.spellings import spelled
-from trainplan.costmodel.spec import MoeSpec
 
 BALANCED_WITHOUT_LOSS = "noaux_tc"
 """The `topk_method` whose router holds one balancing bias per expert (DeepSeek-V3)."""

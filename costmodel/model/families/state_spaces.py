@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from trainplan.costmodel.architecture.layers import FeedForward, Mixer
+from trainplan.costmodel.architecture.mixers import SsmSpec
 from trainplan.costmodel.model.families.family import Fields
 from trainplan.costmodel.model.families.placement import Words, count_of_layers, listed, named
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.layers import FeedForward, Mixer
-from trainplan.costmodel.spec.mixers import SsmSpec
 
 MAMBA_WORDS: Final[Words] = {
     "linear_attention": "mamba",

@@ -12,10 +12,14 @@ from itertools import combinations
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.lanes.habits import megatron_habits
 from trainplan.costmodel.lanes.placed import Habits, Place
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, num_microbatches, rule
-from trainplan.costmodel.layouts.table import UNIFORM
+from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.layouts.rules import num_microbatches, rule
+from trainplan.costmodel.layouts.table import UNIFORM, LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.megatron.context_rules import CONTEXT_RULES
@@ -41,8 +45,6 @@ from trainplan.costmodel.runtimes.traits import (
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
-from trainplan.costmodel.spec import Job, ModelSpec
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 
 INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 VERSION = "d98e8a64 (2026-08-22)"

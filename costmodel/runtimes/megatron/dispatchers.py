@@ -9,9 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.megatron.capacity import CAPACITY_RULES, pads
-from trainplan.costmodel.spec import Job
 
 DEEPEP_PEERS = 8
 """Ranks among which DeepEP sends over NVLink. Source: DeepEP `csrc/kernels/configs.cuh`,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.architecture.model import ModelSpec, RopeScaling
+from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.runtimes.rare_parts import rare_parts
 from trainplan.costmodel.runtimes.traits.layers import (
     GATED_DELTA,
@@ -18,8 +20,6 @@ from trainplan.costmodel.runtimes.traits.layers import (
     SPARSE,
     uncommon_parts,
 )
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.model import RopeScaling
 
 LAYERS = frozenset({MAMBA_2, GATED_DELTA, SPARSE, ONE_HALF, GATED_OUTPUT, LATENT_EXPERTS})
 """Uncommon parts of layers. Source: core/models/hybrid/hybrid_layer_allocation.py, Symbols;

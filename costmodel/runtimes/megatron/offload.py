@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.layouts.table import FULL, recomputes
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import OFFLOAD_MODULES
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import FULL, LayoutTable, recomputes
 from trainplan.costmodel.layouts.table import offloads as offloaded
 from trainplan.costmodel.runtimes.traits import Offload
-from trainplan.costmodel.spec import Job, ModelSpec
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES
 
 ATTENTION = ("core_attn", "attn_proj")
 EXPERTS = ("expert_fc1", "moe_act")

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
-from trainplan.costmodel.layouts.table import FULL, NONE, recomputes
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import FULL, NONE, LayoutTable, recomputes
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
-from trainplan.costmodel.spec import Job
 
 
 @rule(

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, Rule, rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import Rule, rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.megatron.dispatchers import (
     deepep_groups,
     domain_gpus,
@@ -37,7 +40,6 @@ from trainplan.costmodel.runtimes.megatron.options import (
 from trainplan.costmodel.runtimes.traits import Setting, Stated
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.runtimes.traits.settings import never
-from trainplan.costmodel.spec import Job
 
 
 @rule(

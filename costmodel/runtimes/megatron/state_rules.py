@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, LayoutTable, rule
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.rules import rule
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.model.mixer_params import projected_columns
-from trainplan.costmodel.spec import Job
 
 FP8_BLOCK = 16
 """Source: as `low_precision_states_fill_blocks`."""

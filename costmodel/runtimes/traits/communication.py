@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trainplan.costmodel.base import BYTES_BF16
+from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.job.job import ContextExchange, Dispatcher, RuntimeOptions
 from trainplan.costmodel.runtimes.traits.stated import stated_or
-from trainplan.costmodel.spec import RuntimeOptions
-from trainplan.costmodel.spec.job import ContextExchange, Dispatcher
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from trainplan.costmodel.job.job import (
+    Attention,
+    CrossEntropy,
+    Float8Recipe,
+    Graph,
+    RuntimeOptions,
+)
 from trainplan.costmodel.runtimes.traits.stated import stated_or
-from trainplan.costmodel.spec import RuntimeOptions
-from trainplan.costmodel.spec.job import Attention, CrossEntropy, Float8Recipe, Graph
 
 AttentionKernel = Literal["flash", "flash2", "triton", "unfused"]
 

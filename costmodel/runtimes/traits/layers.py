@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.layers import Mixer
+from trainplan.costmodel.architecture.layers import Mixer
+from trainplan.costmodel.architecture.model import ModelSpec
 
 KNOWN: tuple[Mixer, ...] = ("full_attention", "sliding_attention")
 """Mixers of every runtime."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, IntColumn
-from trainplan.costmodel.spec.layout import Schedule
+from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.layout.layout import Schedule
 
 
 def splits_groups(pp: IntColumn | int, num_microbatches: IntColumn | int) -> BoolColumn:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.spec.job import Precision, StateType
-from trainplan.costmodel.spec.trained import Trained
+from trainplan.costmodel.architecture.trained import Trained
+from trainplan.costmodel.job.job import Precision, StateType
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from math import inf
 
 import numpy as np
 
-from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.runtimes.traits.stated import stated_or
-from trainplan.costmodel.spec import RuntimeOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.schedules.program import IntMatrix, Op, Program, Shape, placed
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.program import (
     IntMatrix,

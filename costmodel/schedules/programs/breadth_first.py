@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.patterns.frames import chunked_order, one_forward_one_backward
 from trainplan.costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.patterns.justification import justified

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.program import (
     IntMatrix,

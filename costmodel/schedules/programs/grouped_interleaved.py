@@ -11,8 +11,8 @@ import sys
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.layouts import BoolColumn, IntColumn
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
 from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import chunked_order, one_forward_one_backward

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import Work
 from trainplan.costmodel.schedules.patterns.frames import (
     PassOrder,

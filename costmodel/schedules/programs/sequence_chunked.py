@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import PassOrder, one_forward_one_backward

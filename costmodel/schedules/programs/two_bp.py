@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
 from trainplan.costmodel.schedules.program import IntMatrix, Op, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs import one_f_one_b

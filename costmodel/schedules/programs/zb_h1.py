@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
 from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import chunked_order, weights_behind

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
 from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import weights_behind

@@ -7,8 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import RowRanks, RowStages
+from trainplan.costmodel.columns import FloatColumn, IntColumn, RowRanks, RowStages
 from trainplan.costmodel.schedules.dependencies import Waves, waves_of
 from trainplan.costmodel.schedules.program import FloatMatrix, Op, Program
 

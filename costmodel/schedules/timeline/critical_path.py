@@ -13,8 +13,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import IntPathBoundaries, IntPathStages, RowPaths, RowRanks
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    IntPathBoundaries,
+    IntPathStages,
+    RowPaths,
+    RowRanks,
+)
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.dependencies import NOTHING, Waves
 from trainplan.costmodel.schedules.program import EQUAL, FloatMatrix, IntMatrix, Op

@@ -7,8 +7,7 @@ from math import lcm
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import RowRanks
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RowRanks
 from trainplan.costmodel.schedules import SCHEDULES, program
 from trainplan.costmodel.schedules.dependencies import Waves, waves_of
 from trainplan.costmodel.schedules.program import (

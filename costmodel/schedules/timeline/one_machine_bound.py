@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.layouts.table import OpStagePasses
+from trainplan.costmodel.columns import FloatColumn, OpStagePasses
 from trainplan.costmodel.schedules.program import FloatMatrix
 from trainplan.costmodel.schedules.timeline.release_times import (
     AFTER,

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RowRanks
 from trainplan.costmodel.lanes.rounds import powered
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import RowRanks
 from trainplan.costmodel.schedules.dependencies import NOTHING, Waves
 from trainplan.costmodel.schedules.program import FloatMatrix, IntMatrix
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, boundary_of

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import OpStagePasses
+from trainplan.costmodel.columns import FloatColumn, IntColumn, OpStagePasses
 from trainplan.costmodel.schedules.program import FloatMatrix
 
 BEFORE, FORWARD, BACKWARD, AFTER = range(4)

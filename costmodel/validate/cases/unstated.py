@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.architecture.model import Activation, ModelSpec, RopeScaling
+from trainplan.costmodel.documents.measured_run import MeasuredRun, RunCluster, RunModel
+from trainplan.costmodel.hardware.cluster import NicSpec
+from trainplan.costmodel.hardware.gpu import GpuSpec
+from trainplan.costmodel.job.job import (
+    Float8Recipe,
+    GradientType,
+    Graph,
+    RuntimeOptions,
+    StateType,
+)
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.traits import Recipe
-from trainplan.costmodel.spec import ModelSpec, RuntimeOptions
-from trainplan.costmodel.spec.cluster import NicSpec
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun, RunCluster, RunModel
-from trainplan.costmodel.spec.gpu import GpuSpec
-from trainplan.costmodel.spec.job import Float8Recipe, GradientType, Graph, StateType
-from trainplan.costmodel.spec.model import Activation, RopeScaling
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
 NO_ATTENTION = frozenset({"none", "moe_router", "moe_preprocess"})

@@ -1,6 +1,6 @@
 """Formats for `plan import`: profiles of other planners and simulators."""
 
-from trainplan.costmodel.base.plugins import Plugin
+from trainplan.costmodel.plugins.plugins import Plugin
 
 PLUGIN = Plugin(
     importers={

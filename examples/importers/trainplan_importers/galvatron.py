@@ -17,9 +17,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.base.entries import Entry, json_entry
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.job.job import Precision
+from trainplan.costmodel.profiles.profile import (
     CollectivePoint,
     LayerPoint,
     Operation,
@@ -27,7 +28,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     Point,
     Profile,
 )
-from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.importers import ImportRequest, base_name, stated
 from trainplan_importers.reading import (
     MEBIBYTE,

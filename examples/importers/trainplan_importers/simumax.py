@@ -18,10 +18,12 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from trainplan.costmodel.base import MICROSECOND, TERA, SpecError
 from trainplan.costmodel.base.entries import Entry, json_entry
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base.units import MICROSECOND, TERA
 from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.job.job import Precision
+from trainplan.costmodel.profiles.profile import (
     AttentionPoint,
     CollectivePoint,
     Operation,
@@ -29,7 +31,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     StreamPoint,
 )
-from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.importers import ImportRequest, base_name, stated
 from trainplan_importers.reading import GIBIBYTE
 

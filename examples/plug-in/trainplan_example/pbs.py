@@ -1,6 +1,6 @@
 """A PBS job: MPICH's mpiexec starts one torchrun on each node, and these find each other."""
 
-from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.hardware.cluster import ClusterSpec
 from trainplan.planner.launchers import Launcher
 from trainplan.planner.launchers.script import (
     argument_arrays,

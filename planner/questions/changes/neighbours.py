@@ -14,12 +14,12 @@ from trainplan.costmodel.axes.grid import (
     tiled_mlps_under,
 )
 from trainplan.costmodel.blocks.candidates import Context, context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Offload
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.questions.verify import combinations as of_megatron
 from trainplan.planner.questions.verify.by_torch import torch_combinations, torch_expected
 from trainplan.planner.questions.verify.combinations import Combination, Combinations, Refuse

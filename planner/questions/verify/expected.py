@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.runtimes.megatron.plain import plain
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.sent import sent_bytes, stages_of
 from trainplan.planner.questions.verify.combinations import Combination

@@ -15,10 +15,11 @@ from collections.abc import Iterator
 
 import yaml
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING as TRAITS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.runtimes.config import (
     ConfigFile,
     Exporter,

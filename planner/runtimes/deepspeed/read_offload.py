@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.memory.swap_buffers import (
     STATES,
     SUBGROUP_PARAMS,
@@ -20,8 +22,6 @@ from trainplan.costmodel.memory.swap_buffers import (
     weight_buffer_params,
 )
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import Layout, ModelSpec
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.runtimes.deepspeed.read_json import OFFLOAD, Keys
 from trainplan.planner.runtimes.deepspeed.write_offload import SWITCH
 from trainplan.planner.runtimes.training_script.read import CHECKPOINTING, Said, Script

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.memory.swap_buffers import (
     SUBGROUP_PARAMS,
     WEIGHT_BUFFERS,
@@ -19,7 +21,6 @@ from trainplan.costmodel.memory.swap_buffers import (
     weight_buffer_params,
 )
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.runtimes.config import (
     Argument,
     ConfigFile,

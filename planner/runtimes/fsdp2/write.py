@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from importlib import resources
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.runtimes.fsdp2 import FSDP2_MODULE
-from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.planner.runtimes.config import (
     PLACEHOLDER_STEPS,
     ConfigFile,

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import LOW_PRECISION
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import LOW_PRECISION, Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.runtimes.compare import recorded_flags
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
 from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
-from trainplan.costmodel.spec import Job, Layout, ModelSpec
 from trainplan.planner.runtimes.config import (
     Argument,
     Exporter,

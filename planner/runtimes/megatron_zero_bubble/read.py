@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.job.job import Job, RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout, Schedule, stage_specs
+from trainplan.costmodel.layouts.even_split import layers_per_stage
 from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions
-from trainplan.costmodel.spec.layout import Schedule, stage_specs
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM, PROGRAMS
 from trainplan.planner.runtimes.megatron_lm.read.parser import options
 from trainplan.planner.runtimes.megatron_zero_bubble.write import (

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.trained import Projection, Trained, adapted
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.adapters import plain_replicas
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job, Layout, ModelSpec
-from trainplan.costmodel.spec.trained import Projection, Trained, adapted
 from trainplan.planner.runtimes.config import ConfigFile
 
 FILE = "trained.py"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.tower import TowerSpec
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import executed
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.tower import TowerSpec
 from trainplan.planner.runtimes.config import (
     EntryPoint,
     RequiredVariable,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from trainplan.planner.work import Deadline
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.layouts import FloatColumn, IntColumn
+    from trainplan.costmodel.columns import FloatColumn, IntColumn
 
 Counts = NDArray[np.int64]
 """Layers of each stage run in each way; shape (stage, way)."""

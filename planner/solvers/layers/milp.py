@@ -30,7 +30,7 @@ from trainplan.planner.solvers.linear import Program, Terms
 from trainplan.planner.work import Deadline
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.layouts import FloatColumn, IntColumn
+    from trainplan.costmodel.columns import FloatColumn, IntColumn
 
 USUAL = 1000.0
 """The objective of an ordinary answer after scaling: 1e9 times the tolerance of the solver."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm.neighbours import Pairs
-from trainplan.costmodel.layouts import FloatColumn
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.placement_costs import (
     FloatMatrix,

@@ -13,7 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.step.placement import Orders, crowded_seconds, placed_seconds
 from trainplan.costmodel.step.placement_costs import NodeLinks, PlacementCosts
 

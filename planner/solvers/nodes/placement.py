@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm.neighbours import Pairs
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.placement_costs import (
     FloatMatrix,

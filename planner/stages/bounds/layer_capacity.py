@@ -7,15 +7,22 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, KindRankRows, RankRows
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    KindRankRows,
+    RankRows,
+    distinct,
+)
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.transients import head_bytes
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import most_held
 from trainplan.costmodel.schedules.program import EQUAL, FloatMatrix, placed
 from trainplan.costmodel.schedules.timeline.cycles import named_program
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,

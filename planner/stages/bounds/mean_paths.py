@@ -10,12 +10,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.layouts.table import IntRankChunks, StageRows
+from trainplan.costmodel.columns import FloatColumn, IntRankChunks
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import FloatMatrix, placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, Run, prolonged, run_of
+from trainplan.planner.stages.columns import StageRows
 from trainplan.planner.stages.problem.chunks import alike_weights, fairest_weights
 
 Pipeline = tuple[str, int, int, int]

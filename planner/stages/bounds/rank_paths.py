@@ -11,24 +11,21 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
+from trainplan.costmodel.columns import (
+    FloatColumn,
+    IntColumn,
     IntRankChunks,
     KindRankRows,
-    PathRows,
-    PathStageRows,
-    PathStages,
     RankRows,
-    StageRows,
 )
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.costmodel.spec import Job
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
 from trainplan.planner.stages.bounds.layer_capacity import Layers
+from trainplan.planner.stages.columns import PathRows, PathStageRows, PathStages, StageRows
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, recomputed_least
 
 

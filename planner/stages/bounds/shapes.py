@@ -12,11 +12,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, LayoutTable, distinct
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, IntRankChunks, StageRows
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
+    IntRankChunks,
+    distinct,
+)
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.memory.states import RankParams
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,
@@ -41,6 +47,7 @@ from trainplan.planner.stages.bounds.layer_capacity import (
 )
 from trainplan.planner.stages.bounds.mean_paths import Crossings, PathPool, Pipeline, seed_paths
 from trainplan.planner.stages.bounds.rank_paths import RankPaths
+from trainplan.planner.stages.columns import StageRows
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_sum
 
 

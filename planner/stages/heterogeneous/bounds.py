@@ -17,19 +17,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
-    GroupKindRows,
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    IntColumn,
     IntRankChunks,
     RankRows,
     RowBoundaries,
+    distinct,
 )
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,
@@ -46,6 +47,7 @@ from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.heterogeneous import on_groups
 from trainplan.planner.space.offload import Fractions, most_within
 from trainplan.planner.stages.bounds.layer_capacity import Layers, RankLimits, most_layers
+from trainplan.planner.stages.columns import GroupKindRows
 from trainplan.planner.stages.problem.of_layouts import ranks_in_order
 
 

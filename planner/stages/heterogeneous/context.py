@@ -8,10 +8,15 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.axes.pp import stages_hold_layers
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, LayoutTable
-from trainplan.costmodel.layouts.table import ObjectColumn, RankRows, objects
-from trainplan.costmodel.spec import StageSpec
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    ObjectColumn,
+    RankRows,
+    objects,
+)
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, usual_layers
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous

@@ -7,8 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
-from trainplan.costmodel.layouts.table import IntRankChunks, PathStages
+from trainplan.costmodel.columns import FloatColumn, IntRankChunks
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, long_paths
@@ -19,6 +18,7 @@ from trainplan.planner.stages.bounds.mean_paths import (
     mean_of,
     seed_paths,
 )
+from trainplan.planner.stages.columns import PathStages
 
 STEPS = 20
 """Durations are told apart to one in so many of a layer's. Source: assumed; any weights of the

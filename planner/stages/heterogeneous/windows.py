@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import RankRows
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RankRows
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
 from trainplan.costmodel.pipeline.stages import ENDS
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,
     HEAD,

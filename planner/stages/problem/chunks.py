@@ -13,8 +13,7 @@ from math import comb
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import IntRankChunks
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntRankChunks
 from trainplan.costmodel.schedules.program import FloatMatrix, IntMatrix
 from trainplan.planner.solvers.linear import Matrix
 

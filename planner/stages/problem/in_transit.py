@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import IntColumn
-from trainplan.costmodel.layouts.table import IntRankChunks
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.columns import IntColumn, IntRankChunks
 from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
-from trainplan.costmodel.spec import ModelSpec
 
 ANYWHERE = 1 << 30
 """Layers of the smaller kind may lie behind any stage."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import held_moments

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts.table import IntRankChunks, RankChunks
+from trainplan.costmodel.columns import IntRankChunks, RankChunks
 from trainplan.costmodel.schedules.memory import held_along, held_moments
 from trainplan.costmodel.schedules.program import EQUAL
 from trainplan.costmodel.schedules.timeline.cycles import named_program

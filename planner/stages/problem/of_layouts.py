@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.columns import FloatColumn, IntColumn, objects
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.spec import Job
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.group_links import boundary_seconds

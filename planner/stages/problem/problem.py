@@ -14,35 +14,32 @@ from functools import cached_property
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates, Context
-from trainplan.costmodel.layouts import (
+from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,
     IntColumn,
-    LayoutTable,
-    layers_per_stage,
-)
-from trainplan.costmodel.layouts.table import (
-    FULL,
-    UNIFORM,
     IntRankChunks,
-    IntSplitStages,
     IntStageKinds,
-    RankLayers,
-    SplitRankKinds,
-    SplitRanks,
-    StageKinds,
 )
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, StageSpec, stage_specs
+from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.spec import StageSpec
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES, stage_specs
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, num_kinds
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import link_bound
 from trainplan.costmodel.traffic.data_parallel import reduction_overlap
 from trainplan.planner.space.offload import Fractions
 from trainplan.planner.space.policies import paths_bound
+from trainplan.planner.stages.columns import (
+    IntSplitStages,
+    RankLayers,
+    SplitRankKinds,
+    SplitRanks,
+    StageKinds,
+)
 from trainplan.planner.stages.problem.memory import Sums, needs_at_most
 from trainplan.planner.stages.problem.traffic import ends_held, most_hidden, traffic_seconds
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import IntRankChunks, RankKinds, RankRows
+from trainplan.costmodel.columns import FloatColumn, IntColumn, IntRankChunks, RankRows
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
 from trainplan.costmodel.pipeline.stages import ENDS
 from trainplan.costmodel.schedules.bounds import RankSeconds
-from trainplan.costmodel.spec import ModelSpec
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts
 from trainplan.costmodel.traffic.data_parallel import step_traffic_seconds
+from trainplan.planner.stages.columns import RankKinds
 
 FIRST, LAST = 1, 2
 """Bits of the ends a rank holds: the first virtual stage, the last one, or both."""

@@ -7,8 +7,13 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import (
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.pipeline.stages import layers_before
+from trainplan.costmodel.schedules.timeline.clock import StageSeconds
+from trainplan.costmodel.schedules.timeline.critical_path import Paths
+from trainplan.costmodel.step.block_costs import EMBEDDING
+from trainplan.costmodel.step.estimate import with_overhead
+from trainplan.planner.stages.columns import (
     IntSplitStages,
     SplitRankKinds,
     SplitRanks,
@@ -16,11 +21,6 @@ from trainplan.costmodel.layouts.table import (
     SplitStages,
     StageKinds,
 )
-from trainplan.costmodel.pipeline.stages import layers_before
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.costmodel.step.block_costs import EMBEDDING
-from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.planner.stages.problem.problem import StageProblem
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn, LayoutTable, distinct
-from trainplan.costmodel.layouts.table import FULL, IntSplitStages
+from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
+from trainplan.costmodel.layouts.table import FULL, LayoutTable
 from trainplan.costmodel.step.block_costs import BlockCosts
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.planner.stages.bounds.mean_paths import PathPool
+from trainplan.planner.stages.columns import IntSplitStages
 from trainplan.planner.stages.problem.offload import faster_than
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.batch import ManySplits

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
 from trainplan.costmodel.schedules.program import FloatMatrix

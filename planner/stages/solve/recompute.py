@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import IntColumn, LayoutTable
-from trainplan.costmodel.layouts.table import BLOCK, FULL, NONE, objects
+from trainplan.costmodel.columns import IntColumn, objects
+from trainplan.costmodel.layout.layout import StageSpec
+from trainplan.costmodel.layouts.table import BLOCK, FULL, NONE, LayoutTable
 from trainplan.costmodel.pipeline.stages import layers_before
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
-from trainplan.costmodel.spec import StageSpec
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.planner.solvers.layers.assignment import ROUNDING, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.milp import solve

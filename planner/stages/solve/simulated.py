@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn
-from trainplan.costmodel.layouts.table import objects
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, objects
+from trainplan.costmodel.layout.layout import StageSpec
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, critical_paths
-from trainplan.costmodel.spec import StageSpec
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous, simulate_heterogeneous

@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.layouts import (
+from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,
     IntColumn,
-    LayoutTable,
-    Rule,
+    ObjectColumn,
+    RankRows,
     distinct,
+    objects,
 )
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, ObjectColumn, RankRows, objects
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import without_overhead

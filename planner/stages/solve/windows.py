@@ -10,15 +10,11 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.layouts import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import (
-    PathStageKinds,
-    RankRows,
-    StageKinds,
-)
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RankRows
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import usual_layers
+from trainplan.planner.stages.columns import PathStageKinds, StageKinds
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_least
 from trainplan.planner.stages.problem.layer_kinds import Kinds, StageSums
 from trainplan.planner.stages.problem.problem import StageProblem

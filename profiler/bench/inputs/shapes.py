@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.embedding_and_head import VOCAB_MULTIPLE
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import query_columns, value_columns
-from trainplan.costmodel.spec import ModelSpec
 from trainplan.profiler.bench.inputs.spread import most_telling
 from trainplan.profiler.task import Request
 

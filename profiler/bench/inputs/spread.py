@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.residuals import NUGGET, covariance
 
 SPREAD_OCTAVES = 8.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.model.params import (
     attention_matrix_params,
     expert_params,
     mlp_params,
     shared_expert_params,
 )
-from trainplan.costmodel.spec import ModelSpec
 from trainplan.profiler.bench.attention import core_of
 from trainplan.profiler.bench.inputs.shapes import FP32_BYTES, Caps
 from trainplan.profiler.bench.layers.modules import Sharding

@@ -16,10 +16,11 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, Precision, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import Precision
 from trainplan.profiler.bench.layers.case import Case
 from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import torch

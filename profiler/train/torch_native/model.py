@@ -11,8 +11,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import ModelSpec
 from trainplan.profiler.train.activations import activations
 from trainplan.profiler.train.torch_native.kernels import (
     RmsNorm,

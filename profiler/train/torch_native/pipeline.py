@@ -12,12 +12,13 @@ from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, _PipelineScheduleRuntime
 
-from trainplan.costmodel.layouts import stage_layers
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.even_split import stage_layers
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.dependencies import op_text
 from trainplan.costmodel.schedules.program import Shape, placed
 from trainplan.costmodel.schedules.torch_classes import torch_class
-from trainplan.costmodel.spec import Layout, ModelSpec
 from trainplan.profiler.train.torch_native.model import Decoder, Part
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -17,10 +17,11 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional
 
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.layouts import num_microbatches
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.rules import num_microbatches
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.profiler.train.data import microbatches
 from trainplan.profiler.train.request import RankReport, TrainingRequest
 from trainplan.profiler.train.torch_native.count import SavedBytes, SentBytes

@@ -19,7 +19,7 @@ import numpy as np
 from tests.oracles.labels.completions import Path, best_weights, even
 from tests.oracles.labels.pareto import SAME, nondominated
 from tests.oracles.labels.partial import Grown, Labels, Respects, joined, most_promising
-from trainplan.costmodel.layouts import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.planner.solvers.layers.assignment import (
     Assigned,
     Counts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.layouts import IntColumn
+from trainplan.costmodel.columns import IntColumn
 
 Points = NDArray[np.float64]
 """What each point wants small; shape (point, respect)."""

@@ -8,8 +8,8 @@ import pytest
 
 from trainplan.cli.main import plan
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.planner.plan import Plan, plan_json
 from trainplan.planner.questions.search import SearchOptions, search
 

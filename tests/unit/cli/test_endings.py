@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.command import LLAMA, PLAN, TINY, plan, plan_process, refused, with_value
 from trainplan.cli.commands.search import STOPPED
 from trainplan.cli.main import ControlC, run
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.questions.search import search
 from trainplan.planner.runtimes import EXPORTERS

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import SMALL_DENSE, SMALL_SEEING
 from trainplan.cli.options.tower import place_of, with_tower
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 
 
 def test_what_is_stated_replaces_what_the_model_says():

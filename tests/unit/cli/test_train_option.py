@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.cli.options.trained import with_trained
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog.models import preset
 
 

@@ -5,9 +5,9 @@ from typing import assert_type
 
 from trainplan import planner
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import DEFAULT_RUNTIME
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import DEFAULT_RUNTIME, Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 
 JOB = Job(
     model=preset("gpt2"),

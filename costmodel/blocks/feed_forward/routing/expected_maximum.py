@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.layouts import FloatColumn
+from trainplan.costmodel.columns import FloatColumn
 
 REACH = 9.0
 """Standard deviations beyond which a normal variable is nothing. Source: derived; the normal tail

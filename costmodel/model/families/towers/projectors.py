@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import isqrt
 from typing import Any
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.towers.fields import Fields
-from trainplan.costmodel.spec import ModelSpec
 
 
 def _linear(inputs: int, outputs: int, *, bias: bool = True) -> Fields:

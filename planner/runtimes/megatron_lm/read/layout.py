@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from math import prod
 
-from trainplan.costmodel.layouts import layers_per_stage
-from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.layout.layout import (
+    OFFLOAD_MODULES,
+    RECOMPUTE_MODULES,
+    Layout,
+    stage_specs,
+)
+from trainplan.costmodel.layouts.even_split import EMPTY_ENDS, layers_per_stage
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
-from trainplan.costmodel.spec import Layout, ModelSpec
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, stage_specs
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.model import num_layers
 from trainplan.planner.runtimes.megatron_lm.read.pipeline import stage_layers, virtual_stages

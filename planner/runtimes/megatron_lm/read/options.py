@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions
-from trainplan.costmodel.spec.job import (
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.job.job import (
     ContextExchange,
     Dispatcher,
     GradientType,
+    Job,
     Precision,
+    RuntimeOptions,
     StateType,
 )
-from trainplan.costmodel.spec.optimizer import OptimizerSpec
+from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.planner.runtimes.config import with_traits
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.layout import degree, zero_stage

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
 from trainplan.planner.runtimes.megatron_lm.read.facts import Facts, holds, words
 from trainplan.planner.runtimes.megatron_lm.read.layout import (
     nested_heads,

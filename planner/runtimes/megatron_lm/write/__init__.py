@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.runtimes.config import (
     Argument,
     EntryPoint,

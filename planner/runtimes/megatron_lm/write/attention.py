@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.layers import MlaSpec
+from trainplan.costmodel.architecture.layers import MlaSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.planner.runtimes.config import Argument, option, switch
 from trainplan.planner.runtimes.megatron_lm.write.hybrid import variant_arguments
 from trainplan.planner.runtimes.megatron_lm.write.rope import rope_arguments

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
-from trainplan.costmodel.spec import Layout, ModelSpec
-from trainplan.costmodel.spec.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
 from trainplan.planner.runtimes.config import Argument, option, switch
 
 SPEC = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")

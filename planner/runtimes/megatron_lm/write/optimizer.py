@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.planner.runtimes.config import Argument, option, switch
 
 FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import LOW_PRECISION, Job
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.spec import Job, Layout
-from trainplan.costmodel.spec.job import LOW_PRECISION
 from trainplan.planner.runtimes.config import Argument, option, switch
 
 

@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trainplan.costmodel.job.job import LARGEST_SIZE, Job, Precision, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec, Schedule
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.runtimes.torchtitan_rules import FILLED
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.job import LARGEST_SIZE, Precision
-from trainplan.costmodel.spec.layout import OffloadSpec, Schedule
 from trainplan.planner.runtimes.ranks import machines_of, ranks_of
 from trainplan.planner.runtimes.reading import Asked
 from trainplan.planner.runtimes.torchtitan.read.checks import check_beside, check_ranks

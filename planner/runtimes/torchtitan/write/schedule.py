@@ -12,13 +12,15 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable, num_microbatches
+from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import EQUAL, Program, Shape
 from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
 from trainplan.costmodel.schedules.torch_classes import torch_class
-from trainplan.costmodel.spec import Job, Layout
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.timelines import virtual_stage_seconds
 

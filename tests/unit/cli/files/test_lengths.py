@@ -3,9 +3,9 @@
 import pytest
 
 from trainplan.cli.files.lengths import with_lengths
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec import TrainingSpec
-from trainplan.costmodel.spec.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.job.job import TrainingSpec
+from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
 
 TRAINING = TrainingSpec(seq_length=4096, global_batch_size=8, tokens=10**9)
 

@@ -7,9 +7,9 @@ import pytest
 from trainplan.cli.files.disk import FileError
 from trainplan.cli.files.routing import load_routing
 from trainplan.cli.options.stated import parse_options
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec import RuntimeOptions
-from trainplan.costmodel.spec.routing import RoutingSpec
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.job.routing import RoutingSpec
 
 LAYERS = ((6.0, 2.0, 1.0, 1.0), (1.0, 1.0, 2.0, 6.0))
 

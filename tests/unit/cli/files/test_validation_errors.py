@@ -13,9 +13,9 @@ from tests.e2e.command import TINY, plan, refused, with_value
 from trainplan.cli.files.disk import FileError
 from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.runs import read_runs
-from trainplan.costmodel.base.validation_errors import Complaint, complaints, first_complaint
-from trainplan.costmodel.spec import ClusterSpec
+from trainplan.costmodel.hardware.cluster import ClusterSpec
 from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec.validation_errors import Complaint, complaints, first_complaint
 
 CLUSTER = {
     "groups": [

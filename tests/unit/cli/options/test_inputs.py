@@ -11,11 +11,10 @@ from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.parameters import byte_count, carbon_intensity, day_count, token_count
 from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.words import SHORT_MODULES, recompute_text
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog.models import preset, preset_config
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import RECOMPUTE_MODULES, OffloadSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.layout.layout import RECOMPUTE_MODULES, Layout, OffloadSpec
 from trainplan.costmodel.step.results import Terms
 
 CLUSTER = parse_cluster("8x8:h100-sxm")

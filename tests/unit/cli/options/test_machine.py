@@ -7,9 +7,9 @@ import pytest
 from tests.e2e.command import plan, refused
 from trainplan.cli.options import machine
 from trainplan.cli.options.machine import with_nic, with_price
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog.clusters import cluster_of
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.profiler.host.visible import Visible
 
 SIZES = ("--model", "gpt2", "--global-batch-size", "64", "--seq-length", "1024", "--layout", "tp=1")

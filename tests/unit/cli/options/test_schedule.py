@@ -15,7 +15,7 @@ from trainplan.cli.options.stage_times import read_stage_times
 from trainplan.cli.render.parts.chrome_trace import COPIES, NETWORK, Extra, trace_text
 from trainplan.cli.render.parts.timeline import MOST_ROWS, positions, timeline_text
 from trainplan.cli.render.schedule import headline, schedule_json
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import Op, Shape
 from trainplan.costmodel.schedules.timeline.clock import run

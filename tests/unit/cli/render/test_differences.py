@@ -9,10 +9,9 @@ from trainplan.cli.render.parts.differences import (
     memories_table,
     signed,
 )
-from trainplan.costmodel.base import GIB
+from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.step.results import Memory, NodeMemory, RankMemory
 
 DENSE = preset("llama3-8b")

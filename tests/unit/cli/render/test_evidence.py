@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.planner.evidence.test_evidence import JOB, LAYOUT, run
 from trainplan.cli.render.parts.evidence import MOST_TOLD, evidence_lines, plan_evidence_lines
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.evidence.envelope import Measurements
 from trainplan.planner.plan.target import Trusted

@@ -18,10 +18,8 @@ from trainplan.cli.words import (
     stages_sentence,
     tokens,
 )
-from trainplan.costmodel.base import GIB
-from trainplan.costmodel.base.units import long_unit
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import StageSpec, stage_specs
+from trainplan.costmodel.base.units import GIB, long_unit
+from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.step.results import Memory, RankMemory
 from trainplan.planner.plan import Infeasible, Plan
 from trainplan.planner.plan.plan import UnevenStages

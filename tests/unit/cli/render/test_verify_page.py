@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from trainplan.cli.render.verify import ended_event, short_layout, verify_page
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.planner.questions.verify.combinations import combinations
 from trainplan.planner.questions.verify.compare import Compared
 from trainplan.planner.questions.verify.verify import Ran

@@ -9,9 +9,9 @@ from trainplan.cli.blocks.figures import COLOURS, figure, folded, label, layout
 from trainplan.cli.blocks.html import html
 from trainplan.cli.report.plan.ranks import MOST_NODES, ranks_chart
 from trainplan.cli.report.plan.timeline import MOST_BARS, MOST_RANKS, timeline_section, windows
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import NOTHING
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.questions.simulate import simulate
 

@@ -9,9 +9,9 @@ from trainplan.cli.commands.search import command
 from trainplan.cli.files.inputs import load_cluster, load_model
 from trainplan.cli.report.plan.launch import launch_section
 from trainplan.cli.report.plan.reproduce import reproduce_section, search_command, short_form
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.lengths import LengthSpec
-from trainplan.costmodel.spec.optimizer import parse_optimizer
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.lengths import LengthSpec
+from trainplan.costmodel.job.optimizer import parse_optimizer
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS

@@ -10,7 +10,7 @@ from trainplan.cli.blocks.blocks import Chart, Folded, Table
 from trainplan.cli.blocks.html import html
 from trainplan.cli.blocks.tables import log_axis, short
 from trainplan.cli.report.registry import Asked, page_of
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 
 
 @pytest.fixture(scope="module")

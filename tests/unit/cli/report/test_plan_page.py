@@ -14,10 +14,10 @@ from trainplan.cli.report.plan.memory import rank_capacities
 from trainplan.cli.report.plan.page import plan_page
 from trainplan.cli.report.plan.step import parts_of, step_section
 from trainplan.cli.words import seconds
-from trainplan.costmodel.base import GIB
+from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.lanes.timeline import Span
-from trainplan.costmodel.spec import Layout, StageSpec
+from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.planner.plan import plan_json
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.questions.simulate import simulate

@@ -3,8 +3,7 @@
 import pytest
 
 from trainplan.cli.report.registry import Asked, page_of
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.base.errors import CatalogError, SpecError
 
 NOTHING_FITS = {
     "schema": "trainplan/infeasible/v1",

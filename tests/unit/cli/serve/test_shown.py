@@ -5,7 +5,7 @@ import json
 import pytest
 
 from trainplan.cli.serve.shown import shown
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 
 DOCUMENT = {
     "schema": "x/v1",

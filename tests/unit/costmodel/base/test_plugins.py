@@ -6,8 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from trainplan.costmodel.base import entry_points, plugins
-from trainplan.costmodel.base.plugins import Installed, Plugin, PluginWarning, Registry
+from trainplan.costmodel.plugins import entry_points, plugins
+from trainplan.costmodel.plugins.plugins import Installed, Plugin, PluginWarning, Registry
 
 OURS = {"one": 1, "two": 2}
 
@@ -160,9 +160,9 @@ def test_of_a_package_that_is_there_twice_the_first_on_the_path_counts(path, mon
     [
         ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
         ("raise SystemExit(3)", "SystemExit: 3"),
-        ("PLUGIN = 3", "is no trainplan.costmodel.base.plugins.Plugin"),
+        ("PLUGIN = 3", "is no trainplan.costmodel.plugins.plugins.Plugin"),
         (
-            "from trainplan.costmodel.base.plugins import Plugin\nPLUGIN = Plugin(gpu='x')",
+            "from trainplan.costmodel.plugins.plugins import Plugin\nPLUGIN = Plugin(gpu='x')",
             "unexpected keyword argument 'gpu'",
         ),
     ],

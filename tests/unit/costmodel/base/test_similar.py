@@ -8,9 +8,9 @@ from trainplan.cli.options import names
 from trainplan.costmodel.axes import AXIS_OF_OPTION
 from trainplan.costmodel.base.similar import did_you_mean, meant, near, shortened
 from trainplan.costmodel.catalog.models import preset_names
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import RuntimeOptions
 
 
 @pytest.mark.parametrize("typed", ["minimax_m2", "phi-4", "bloom", "mamba", "x", "", "claude"])

@@ -7,12 +7,12 @@ from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.accumulation import added_bytes, layer_weights
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
-from trainplan.costmodel.spec import Layout
 
 TABLE = LayoutTable.of([Layout(tp=2, dp=dp, micro_batch_size=2) for dp in (1, 2, 4, 8)])
 """Of a global batch of 16: 8, 4, 2 and 1 micro batches."""

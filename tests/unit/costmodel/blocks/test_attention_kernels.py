@@ -2,12 +2,13 @@
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.attention.kernels import kernel_speed
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.planner.questions.estimates import check_model, estimate
 
 

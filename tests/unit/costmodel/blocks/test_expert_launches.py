@@ -5,9 +5,10 @@ import pytest
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.host import layer_launches
 from trainplan.costmodel.blocks.parts import shapes
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 
 
 @pytest.fixture(name="launches")

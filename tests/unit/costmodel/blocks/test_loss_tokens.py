@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.flops import model_flop_per_step
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import price
 from trainplan.planner.questions.search import notes
 from trainplan.planner.runtimes import EXPORTERS

@@ -3,19 +3,21 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.architecture.mixers import LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.attention.core import SELECTED_MORE, SELECTED_SPEED
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.mixers.carried import CONVOLUTION_RATE, chunk_rate
 from trainplan.costmodel.blocks.mixers.mamba import mamba_sizes
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.kernels.streams import elementwise_seconds
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.mixer_products import linear_attention_products
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.mixers import LinearAttentionSpec, SsmSpec
 from trainplan.costmodel.step import explicit
 
 MAMBA = ModelSpec(

@@ -5,6 +5,8 @@ import pytest
 
 from tests.conftest import SMALL_DENSE, SMALL_MOE
 from tests.unit.costmodel.blocks.test_mixers import candidates, model
+from trainplan.costmodel.architecture.mixers import LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.candidates import of_kinds
 from trainplan.costmodel.blocks.host import dense_launches, layer_launches, moe_launches
 from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED, heads_exchange
@@ -14,8 +16,7 @@ from trainplan.costmodel.blocks.mixers.sparse import SCORE_PASSES, sparse_attent
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
-from trainplan.costmodel.spec import Layout, ModelSpec
-from trainplan.costmodel.spec.mixers import LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.layout.layout import Layout
 
 LENGTH = 64
 HEADS = {"num_value_heads": 4, "key_head_dim": 8, "value_head_dim": 16, "chunk_size": 32}

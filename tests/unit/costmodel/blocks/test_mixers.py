@@ -7,26 +7,28 @@ import numpy as np
 import pytest
 
 from tests.conftest import SMALL_DENSE, SMALL_MOE
-from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.mixers import MIXER_PARTS
-from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED, core_seconds
-from trainplan.costmodel.blocks.parts import PassSeconds
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.states import layer_rank_params
-from trainplan.costmodel.model.mixer_products import CoreProduct
-from trainplan.costmodel.model.params import layer_params
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layers import Mixer
-from trainplan.costmodel.spec.mixers import (
+from trainplan.costmodel.architecture.layers import Mixer
+from trainplan.costmodel.architecture.mixers import (
     ConvolutionSpec,
     IndexerSpec,
     LinearAttentionSpec,
     SsmSpec,
 )
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.blocks import blocks
+from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.mixers import MIXER_PARTS
+from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED, core_seconds
+from trainplan.costmodel.blocks.parts import PassSeconds
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.memory.states import layer_rank_params
+from trainplan.costmodel.model.mixer_products import CoreProduct
+from trainplan.costmodel.model.params import layer_params
+from trainplan.costmodel.runtimes import traits_of
 
 LENGTH = 2048
 SSM = SsmSpec(num_heads=32, head_dim=64, state_size=128, num_groups=8, chunk_size=128)

@@ -5,11 +5,12 @@ import pytest
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.attention.packed import packed_rows, waiting_columns, waits
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions, TrainingSpec
+from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.flops import model_flop_per_step
-from trainplan.costmodel.spec import Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.lengths import LengthSpec, Lognormal
 
 HALVES = LengthSpec(counts=((2048, 1),))
 WIDE = LengthSpec(lognormal=Lognormal(mean=1024, sigma=1.2))

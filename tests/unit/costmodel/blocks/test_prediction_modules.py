@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.catalog.models import preset, preset_config
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.model.flops import matrix_params_per_token
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 
 SUPER = preset("nemotron-3-super")
 MOE, ATTENTION = "none+moe", "full_attention+none"

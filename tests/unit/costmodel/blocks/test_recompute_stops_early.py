@@ -7,11 +7,12 @@ import pytest
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step import price
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}

@@ -2,9 +2,8 @@
 
 import pytest
 
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.planner.plan import Plan
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space.choices import broken_rules

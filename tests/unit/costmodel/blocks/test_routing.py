@@ -8,18 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.feed_forward.destinations import distinct_destinations
 from trainplan.costmodel.blocks.feed_forward.routing import check_routing, load
 from trainplan.costmodel.blocks.feed_forward.routing.choices import choice_probabilities
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.job.routing import RoutingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.spec import Job, Layout, MoeSpec, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.routing import RoutingSpec
 from trainplan.costmodel.step import price
 
 MODEL = preset("qwen3-30b-a3b").model_copy(update={"num_hidden_layers": 4})

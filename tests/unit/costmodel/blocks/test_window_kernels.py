@@ -5,10 +5,10 @@ import pytest
 from trainplan.costmodel.blocks.attention.core import attention_part
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.parts import shapes
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.model.spans import kernel_length
-from trainplan.costmodel.spec import Layout
 
 
 @pytest.fixture(name="core")

@@ -5,10 +5,10 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.hardware.gpu import FittedConstants
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.spec.base import Sourced
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.gpu import FittedConstants
 
 NAMES = catalog.gpu_names()
 TRUTH_GPUS = (

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.base.errors import PlanError, SpecError
 from trainplan.costmodel.catalog.clusters import (
     cluster_of,
     gpu_meant,
@@ -12,8 +12,8 @@ from trainplan.costmodel.catalog.clusters import (
     read_cluster,
     short_names,
 )
+from trainplan.costmodel.hardware.cluster import NodeGroup, parse_cluster
 from trainplan.costmodel.machine.constants import machine_of
-from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
 
 
 def only(text: str) -> NodeGroup:

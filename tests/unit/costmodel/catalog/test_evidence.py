@@ -4,7 +4,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog import evidence
 from trainplan.costmodel.catalog.evidence import Evidence, evidence_of
-from trainplan.costmodel.spec.gpu import FittedConstants
+from trainplan.costmodel.hardware.gpu import FittedConstants
 
 
 def test_a_gpu_with_fits_and_a_fitted_loop_is_measured():

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from trainplan.costmodel.comm import bus_factor, collective_seconds, group
 from trainplan.costmodel.comm.collectives import collective_rate, hops_seconds
 from trainplan.costmodel.comm.topology import pipeline_neighbour
+from trainplan.costmodel.hardware.cluster import ClusterSpec, FabricTier, parse_cluster
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.hardware import OPERATIONS
-from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.cluster import FabricTier, parse_cluster
 
 H100 = machine_of(parse_cluster("16x8:h100-sxm"), "bf16")
 GIB = np.array([2.0**30])

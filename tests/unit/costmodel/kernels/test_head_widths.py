@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.kernels.attention import (
     fused_attention_seconds,
     fused_slowness,
@@ -15,7 +16,6 @@ from trainplan.costmodel.kernels.attention import (
     unfused_attention_seconds,
 )
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec.cluster import parse_cluster
 
 MACHINES = {
     name: machine_of(parse_cluster(f"1x8:{name}"), "bf16")

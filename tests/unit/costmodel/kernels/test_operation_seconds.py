@@ -10,13 +10,13 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.blocks.feed_forward.moe import moe_part
 from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.kernels.attention import fused_attention_seconds, unfused_attention_seconds
 from trainplan.costmodel.kernels.products import Product, linear_seconds, product_seconds
 from trainplan.costmodel.kernels.streams import elementwise_seconds
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.cluster import parse_cluster
 
 H100 = machine_of(parse_cluster("1x8:h100-sxm"), "bf16")
 ONE = np.ones(1)

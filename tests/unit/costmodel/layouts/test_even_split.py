@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layouts.even_split import layers_per_stage
 
 
 def test_layers_split_evenly_where_the_stages_divide_them():

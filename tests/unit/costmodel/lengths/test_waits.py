@@ -5,10 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from trainplan.costmodel.job.job import TrainingSpec
+from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
 from trainplan.costmodel.lengths import Waiting, rows_of, waiting_factor
 from trainplan.costmodel.lengths.waits import grid, heaviest_path, largest_of, mean, mean_of
-from trainplan.costmodel.spec import TrainingSpec
-from trainplan.costmodel.spec.lengths import LengthSpec, Lognormal
 
 WORKS = np.array([0.5, 0.5, 2.0])
 

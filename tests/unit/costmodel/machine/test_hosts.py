@@ -3,12 +3,11 @@
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import GB, GIB, TERA
 from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.base.units import GB, GIB, TERA
+from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.machine.hosts import HOST_EFFICIENCY
-from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
 
 GROUP = {"gpu": "h100-sxm", "num_nodes": 1, "gpus_per_node": 8}
 

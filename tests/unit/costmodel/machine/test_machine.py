@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.cluster import NicSpec, NodeGroup, parse_cluster
 
 MIXED = "2x8:a100-sxm-80gb+2x8:h100-sxm"
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.calibration import agreed, profile_digest, speed_for
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.evidence.profile import Origin, ProductPoint, Profile, Timing
+from trainplan.costmodel.profiles.profile import Origin, ProductPoint, Profile, Timing
 from trainplan.planner.questions.search import estimate, notes
 from trainplan.profiler.fit.points import fitted
 

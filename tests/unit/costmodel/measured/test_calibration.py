@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.documents.calibration import Calibration, Scalars
+from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.calibration import (
@@ -20,9 +23,6 @@ from trainplan.costmodel.measured.calibration import (
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.effects import Shared, effects_of
 from trainplan.costmodel.measured.scalars import INTER_NODE, Steps, fit_of, identified_by
-from trainplan.costmodel.spec import ClusterSpec, Layout
-from trainplan.costmodel.spec.cluster import NicSpec
-from trainplan.costmodel.spec.evidence.calibration import Calibration, Scalars
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.uncertainty.intervals import seen

@@ -4,6 +4,10 @@ import pytest
 
 from tests.conftest import SMALL_DENSE
 from trainplan.costmodel.axes.grid import has_drives
+from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup, parse_cluster
+from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured.host import (
     cpu_adam_params_per_second,
     drive_both_bytes_per_second,
@@ -15,9 +19,7 @@ from trainplan.costmodel.measured.host import (
     with_measured_drives,
 )
 from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.spec import ClusterSpec, Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import NodeGroup, parse_cluster
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     CopyPoint,
     Host,
     OptimizerPoint,
@@ -25,7 +27,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     Timing,
 )
-from trainplan.costmodel.spec.host import DriveSpec, HostSpec
 
 GIB = 2**30
 

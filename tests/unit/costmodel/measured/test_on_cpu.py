@@ -8,15 +8,16 @@ import pytest
 from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import cluster_of, profile_of
 from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.on_cpu import precision_note, usual_precision
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.model.params import embedding_params, num_parameters
 from trainplan.costmodel.runtimes import runtime_with, traits_of
 from trainplan.costmodel.runtimes.torch_eager import BUCKET_BYTES
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.traffic.copies import copies_of

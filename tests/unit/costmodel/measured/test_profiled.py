@@ -6,22 +6,20 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import TrainingSpec
 from trainplan.costmodel.kernels.products import Product, linear_seconds, product_seconds
 from trainplan.costmodel.kernels.streams import optimizer_bytes_per_second
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.host import cpu_adam_params_per_second
 from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
-from trainplan.costmodel.residuals.kriging import NUGGET
-from trainplan.costmodel.runtimes import runtime_with
-from trainplan.costmodel.spec import Layout, TrainingSpec
-from trainplan.costmodel.spec.base import Sourced
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     AttentionPoint,
     CollectivePoint,
     CopyPoint,
@@ -34,7 +32,9 @@ from trainplan.costmodel.spec.evidence.profile import (
     Profile,
     Timing,
 )
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.residuals.kriging import NUGGET
+from trainplan.costmodel.runtimes import runtime_with
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import estimate, notes, search
 from trainplan.profiler.fit.points import fitted

@@ -8,21 +8,21 @@ import pytest
 from trainplan.cli.render.parts.interval import interval_lines
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.measured_layers import library_of
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.counted import doubt_of, shares_note
 from trainplan.costmodel.measured.curve_residuals import single_products
 from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.residuals.shares import IN_PLACE, STATED, TAIL, Share, share
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     LayerPoint,
     Origin,
     ProductPoint,
     Profile,
     Timing,
 )
+from trainplan.costmodel.residuals.shares import IN_PLACE, STATED, TAIL, Share, share
 from trainplan.planner.questions.search import estimate, notes
 from trainplan.profiler.fit.points import fitted
 

@@ -5,10 +5,10 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.measured.varied import MEANINGS, SCALARS, varied
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step.simulate import step_seconds
 
 TWICE = math.log(2)

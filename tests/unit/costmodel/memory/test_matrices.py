@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.catalog.models import preset_names
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.matrices import attention, experts, of_blocks
 from trainplan.costmodel.memory.states import BlockParams, block_params
-from trainplan.costmodel.spec import Layout
 
 LAYOUTS = LayoutTable.of(
     [

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 
 

@@ -5,16 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.base import GIB
+from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.residual import residual_bytes
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.params import embedding_params, head_params, num_parameters
 from trainplan.costmodel.runtimes import runtime, traits_of
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.step import price
 from trainplan.costmodel.validate.cases.cases import Case, case_of
 

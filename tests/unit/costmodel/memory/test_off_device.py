@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.base import GIB
+from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import price
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}

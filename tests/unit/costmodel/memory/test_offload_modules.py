@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan.layout_document import layout_from_json, layout_json
 from trainplan.planner.questions.search import SearchOptions, search

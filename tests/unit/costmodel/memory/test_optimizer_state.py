@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from tests.conftest import legal, random_rows
-from trainplan.costmodel.base import GIB, UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import block_params, rank_params, shard_ranks
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES, runtime_with, traits_of
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules, legality_rules

@@ -7,8 +7,11 @@ import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.streams import optimizer_bytes_per_second
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import (
     RankParams,
@@ -16,8 +19,6 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
     updated_params,
 )
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step.estimate import sent_bytes, with_overhead
 from trainplan.costmodel.traffic.data_parallel import (
     rank_optimizer_seconds,

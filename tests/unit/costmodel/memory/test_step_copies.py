@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import explicit, price
 
 

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.model.flops import (
@@ -12,8 +15,6 @@ from trainplan.costmodel.model.flops import (
     mixer_flop_per_token,
     trained_flop_per_token,
 )
-from trainplan.costmodel.spec import Layout, ModelSpec
-from trainplan.costmodel.spec.trained import Trained
 from trainplan.costmodel.step import price
 
 H, F, HEADS, GROUPS, D, V = 1024, 4096, 8, 2, 128, 32_000

@@ -9,7 +9,8 @@ from trainplan.costmodel.blocks.attention.kept import core_bytes, saved_bytes
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.rank import backward_bytes
 from trainplan.costmodel.memory.states import RankParams, block_params
@@ -17,7 +18,6 @@ from trainplan.costmodel.memory.transients import head_bytes, layer_backward_byt
 from trainplan.costmodel.memory.weight_buffers import dummy_gradient_bytes, sharded_unit_bytes
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step.estimate import price
 
 TOKENS = np.array([2048.0])

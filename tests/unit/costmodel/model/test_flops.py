@@ -2,13 +2,13 @@
 
 import pytest
 
+from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.model.flops import (
     matrix_params_per_token,
     mixer_flop_per_token,
     model_flop_per_step,
 )
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import MoeSpec
 
 
 def test_gpt3_175b_agrees_with_the_published_formula(make_job):

@@ -5,12 +5,12 @@ from typing import get_args
 import pytest
 
 from tests.conftest import SMALL_DENSE
+from trainplan.costmodel.architecture.layers import Mixer
+from trainplan.costmodel.architecture.mixers import SIZES, IndexerSpec, LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.model.flops import mixer_flop_per_token
 from trainplan.costmodel.model.params import MIXER_COUNTS, mixer_params
 from trainplan.costmodel.model.spans import attention_span, chunk_span
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.layers import Mixer
-from trainplan.costmodel.spec.mixers import SIZES, IndexerSpec, LinearAttentionSpec, SsmSpec
 
 LINEAR = {"num_key_heads": 2, "num_value_heads": 4, "key_head_dim": 8, "value_head_dim": 16}
 

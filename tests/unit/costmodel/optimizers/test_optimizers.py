@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.job.job import TrainingSpec
+from trainplan.costmodel.job.optimizer import parse_optimizer
 from trainplan.costmodel.optimizers import OPTIMIZERS, Matrix, optimizer_of
 from trainplan.costmodel.optimizers.state_precision import STORED
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.semantics import CHANGES
-from trainplan.costmodel.spec import TrainingSpec
-from trainplan.costmodel.spec.optimizer import parse_optimizer
 from trainplan.planner.runtimes import EXPORTERS
 
 

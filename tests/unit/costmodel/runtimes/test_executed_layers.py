@@ -3,7 +3,17 @@
 import pytest
 
 from tests.conftest import SMALL_DENSE, SMALL_MOE
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.architecture.mixers import (
+    ConvolutionSpec,
+    IndexerSpec,
+    LinearAttentionSpec,
+    SsmSpec,
+)
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executes_layers, model_modules
 from trainplan.costmodel.runtimes.megatron.options import hybrids_exchange_alone
@@ -13,14 +23,6 @@ from trainplan.costmodel.runtimes.megatron.state_rules import (
     low_precision_states_fill_blocks,
 )
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts
-from trainplan.costmodel.spec import Job, Layout, ModelSpec, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.mixers import (
-    ConvolutionSpec,
-    IndexerSpec,
-    LinearAttentionSpec,
-    SsmSpec,
-)
 
 SSM = SsmSpec(num_heads=32, head_dim=64, state_size=128, num_groups=8)
 MAMBA_1 = SsmSpec(num_heads=2048, state_size=16, time_step_rank=64)

@@ -8,14 +8,15 @@ import pytest
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.products import Product, linear_seconds, product_seconds
 from trainplan.costmodel.kernels.streams import elementwise_seconds
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.runtimes.executes import executed
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.validate.cases.unstated import options_of
 

@@ -3,10 +3,10 @@
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import price
 from trainplan.planner.space.choices import broken_rules
 

@@ -5,9 +5,10 @@ import json
 import pytest
 
 from tests.megatron_jobs import flags, values
-from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import SearchOptions, check, search

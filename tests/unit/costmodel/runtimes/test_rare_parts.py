@@ -2,18 +2,19 @@
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.runtimes import torchtitan_models
-from trainplan.costmodel.runtimes.megatron import features
-from trainplan.costmodel.runtimes.rare_parts import MIXERS, OWN_SIZES
-from trainplan.costmodel.spec import ModelSpec, MoeSpec
-from trainplan.costmodel.spec.layers import LayerKind
-from trainplan.costmodel.spec.mixers import (
+from trainplan.costmodel.architecture.layers import LayerKind
+from trainplan.costmodel.architecture.mixers import (
     ConvolutionSpec,
     IndexerSpec,
     LinearAttentionSpec,
     SsmSpec,
 )
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.runtimes import torchtitan_models
+from trainplan.costmodel.runtimes.megatron import features
+from trainplan.costmodel.runtimes.rare_parts import MIXERS, OWN_SIZES
 
 LLAMA = preset("llama3-8b")
 EXPERTS = preset("mixtral-8x7b")

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.streams import elementwise_seconds
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.traffic.data_parallel import step_traffic
 from trainplan.costmodel.validate.cases.unstated import options_of

@@ -4,11 +4,10 @@ import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.lanes.loads import Lane
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.offloaded import row_work
 from trainplan.planner.space.choices import broken_rules

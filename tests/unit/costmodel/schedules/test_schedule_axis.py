@@ -12,9 +12,10 @@ from tests.e2e.command import LLAMA, plan
 from tests.grids import examples
 from tests.makespans import makespan_seconds
 from trainplan.cli.render.plan import others_part
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.pipeline.stages import decoder_of, rank_classes, stage_layers
@@ -24,8 +25,6 @@ from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.cycles import waves
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import SCHEDULE_NAMES
 from trainplan.costmodel.step import explicit
 from trainplan.planner.plan.plan import OtherSchedule
 from trainplan.planner.questions.search import SearchOptions, estimate, search

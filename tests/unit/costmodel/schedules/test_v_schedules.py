@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.actions import actions_makespan
 from tests.grids import examples
 from tests.makespans import makespan_seconds
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.schedules import SCHEDULES, held_passes, program_for
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work
 from trainplan.costmodel.schedules.dependencies import checked, waves_of

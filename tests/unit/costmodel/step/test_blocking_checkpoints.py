@@ -1,7 +1,7 @@
 """Checkpoints that block the GPU: a layer waits for the copy of the one before, if it has any."""
 
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.questions.search import estimate
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}

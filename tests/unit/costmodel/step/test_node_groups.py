@@ -6,18 +6,16 @@ import numpy as np
 import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.layouts.table import evenly
+from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
+from trainplan.costmodel.layout.codecs import stages_text
+from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
+from trainplan.costmodel.layouts.table import LayoutTable, evenly
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups, is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Layout, StageSpec
-from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
-from trainplan.costmodel.spec.codecs import stages_text
-from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step.group_links import group_link_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan.plan import layout_from_json, layout_json

@@ -8,14 +8,14 @@ import pytest
 from pydantic import ValidationError
 
 from trainplan.costmodel.comm.neighbours import Places
+from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec
+from trainplan.costmodel.hardware.links import LinkSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.measured.links import measured_links
+from trainplan.costmodel.profiles.profile import Host, LinkPoint, Origin, Profile, Timing
 from trainplan.costmodel.schedules import program
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
-from trainplan.costmodel.spec import ClusterSpec, Layout
-from trainplan.costmodel.spec.cluster import NicSpec
-from trainplan.costmodel.spec.evidence.profile import Host, LinkPoint, Origin, Profile, Timing
-from trainplan.costmodel.spec.links import LinkSpec
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.placement import placed_seconds
 from trainplan.costmodel.step.placement_costs import nodes_of, placement_costs

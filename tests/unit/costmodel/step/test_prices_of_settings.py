@@ -3,9 +3,10 @@
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import explicit
 
 LAYOUT = Layout(ep=8, dp=8, zero_stage=1, micro_batch_size=1)

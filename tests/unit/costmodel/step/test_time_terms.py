@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trainplan.costmodel.architecture.layers import MlaSpec
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.feed_forward.destinations import distinct_destinations
 from trainplan.costmodel.blocks.parts import clock_factor, pass_seconds
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec import ClusterSpec, Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import NicSpec, NodeGroup, parse_cluster
-from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.costmodel.step import explicit, price
 
 UNTIED = {"tie_word_embeddings": False}

@@ -8,10 +8,10 @@ import pytest
 from tests.conftest import TOWER
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.tower import encoder_params, projector_params, tower_params
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import price
 from trainplan.planner.questions.search import estimate
 

@@ -3,13 +3,14 @@
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.schedules.program import Op, Shape
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.traffic.casts import copied_bytes, rank_cast_seconds
 
 

@@ -8,11 +8,12 @@ import pytest
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.comm.collectives import collective_rate
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic.data_parallel import reduction_overlap, step_traffic
 

@@ -5,15 +5,14 @@ import pytest
 
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.runtimes.megatron.plain import plain
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.data_parallel import step_traffic
 from trainplan.costmodel.traffic.sent import LOSS_SUMS, sent_bytes, stages_of

@@ -8,13 +8,14 @@ import pytest
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import collective_rate
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import RankParams, rank_params
 from trainplan.costmodel.pipeline.bound import LayerSeconds
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits.sharding import WHOLE_LAYERS
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic.data_parallel import state_groups, step_traffic
 from trainplan.costmodel.traffic.sharded import Unit, overlapped_layer, sharded_traffic

@@ -9,12 +9,12 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels.products import Product, product_seconds
 from trainplan.costmodel.kernels.streams import optimizer_bytes_per_second
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.runtimes import runtime_with, traits_of
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.traffic.update import FACTOR_FLOP_PER_SECOND, tensor_seconds

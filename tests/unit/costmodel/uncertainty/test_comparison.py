@@ -6,7 +6,7 @@ from statistics import NormalDist
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.uncertainty.comparison import (
     MOST,
     comparison_spread,

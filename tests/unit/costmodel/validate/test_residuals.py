@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.e2e.measured_runs import own_run
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
+from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.validate.intervals import by_group, left_out_coverage, nested
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.residuals import (

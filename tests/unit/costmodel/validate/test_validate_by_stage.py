@@ -3,9 +3,9 @@
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.validate.cases.by_stage import stage_parts
 from trainplan.costmodel.validate.cases.cases import Skipped

@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainplan.costmodel.spec.evidence.measured_run import MeasuredRun
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.unstated import layers_by_cost
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.conftest import MODELS
+from trainplan.costmodel.architecture.mixers import SsmSpec
 from trainplan.costmodel.catalog.published import published_runs
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.evidence.published_run import PublishedRun
-from trainplan.costmodel.spec.mixers import SsmSpec
+from trainplan.costmodel.documents.published_run import PublishedRun
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.evidence.distance import SIZES, distance
 from trainplan.planner.evidence.envelope import Measurements

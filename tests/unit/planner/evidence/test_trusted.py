@@ -7,10 +7,10 @@ import pytest
 
 from tests.budgets import Steps
 from tests.unit.planner.evidence.test_evidence import run
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import NOTHING, machine_for
-from trainplan.costmodel.spec import Layout
 from trainplan.costmodel.step import explicit
 from trainplan.planner.evidence.envelope import Measurements, measurements
 from trainplan.planner.evidence.evidence import is_inside

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.budgets import Steps
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.hardware.host import HostSpec
 from trainplan.costmodel.measured import NOTHING
-from trainplan.costmodel.spec.host import HostSpec
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import TIME_LIMIT
 from trainplan.planner.goals.longest import CLOSE, ladder, longest

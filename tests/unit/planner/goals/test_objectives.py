@@ -8,15 +8,15 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.parts.objective import amount
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.catalog import gpu
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.cluster import parse_cluster
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.energy import (
     MEMORY_SHARE,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import allowed

@@ -6,7 +6,7 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.spec import RuntimeOptions
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.plan import chosen_from_json, plan_json
 from trainplan.planner.questions.search import search

@@ -7,9 +7,9 @@ import pytest
 from tests.budgets import Steps
 from tests.grids import number
 from trainplan.cli.render.plan import certificate_text
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.goals.cluster_sizes import part_jobs, scale_of
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json

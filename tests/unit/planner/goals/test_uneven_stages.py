@@ -5,12 +5,12 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.plan import certificate_text
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.spec import ClusterSpec, Job, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import stage_specs
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import pareto
 from trainplan.planner.goals.reach import reach

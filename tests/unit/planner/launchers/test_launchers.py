@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from tests.unit.planner.runtimes.test_megatron_export import DENSE
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.launchers.trials import trials
 from trainplan.planner.runtimes import EXPORTERS

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.command import TINY, plan
 from tests.unit.planner.launchers.test_launchers import script_of
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.runtimes import (
     ConfigFile,

@@ -5,9 +5,10 @@ import subprocess
 import pytest
 
 from tests.unit.planner.runtimes.test_megatron_export import DENSE
-from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.launchers.one_rank import one_rank
 from trainplan.planner.runtimes import EXPORTERS
 

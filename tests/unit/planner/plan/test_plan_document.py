@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.layout_document import (
     LATER,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.read_back import plan_from_json
 from trainplan.planner.questions.search import search

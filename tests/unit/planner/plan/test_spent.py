@@ -5,7 +5,7 @@ import re
 import pytest
 
 from trainplan.cli.render.parts.spent import spent_lines
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.search import SearchOptions, estimate, search, spent_of
 
 LAYOUT = Layout(tp=2, dp=4, sequence_parallel=True)

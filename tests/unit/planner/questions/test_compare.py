@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.changes.variations import Case, with_batch, with_gpus
 from trainplan.planner.questions.compare import compare
 from trainplan.planner.questions.search import SearchOptions

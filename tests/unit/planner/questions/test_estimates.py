@@ -9,9 +9,8 @@ import pytest
 
 from trainplan import planner
 from trainplan.cli.main import run
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.step import simulate
 from trainplan.planner.questions import estimates
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.explain import memory_line, verdict
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.step.results import Terms
 from trainplan.planner.plan import plan_json
 from trainplan.planner.questions.changes.variations import (

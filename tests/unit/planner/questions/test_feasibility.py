@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.spec import RuntimeOptions
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.planner.questions.changes.feasibility import relaxations
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import SearchOptions, search

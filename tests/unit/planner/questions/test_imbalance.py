@@ -5,9 +5,10 @@ import json
 import pytest
 
 from trainplan.cli.render.explain import explain_document, imbalance_line
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.routing import RoutingSpec
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.job.routing import RoutingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.changes.variations import Case

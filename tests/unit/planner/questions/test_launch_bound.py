@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.spec import RuntimeOptions
+from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.planner.questions.launch_bound import GRAPHS
 from trainplan.planner.questions.search import notes
 

@@ -2,8 +2,9 @@
 
 import pytest
 
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.planner.questions.links import axis_links
 
 TOKENS, HIDDEN = 2048, 1024

@@ -11,9 +11,9 @@ from tests.fractions import every_fraction
 from trainplan.cli.render.explain import explain_document, explain_page
 from trainplan.cli.terminal.output import show
 from trainplan.cli.words import seconds_like
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EQUAL_RECOMPUTE

@@ -7,10 +7,10 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.render.sweep import HEIGHT, curve
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.profiles.profile import Origin, Profile
 from trainplan.costmodel.spec.base import Sourced
-from trainplan.costmodel.spec.evidence.profile import Origin, Profile
 from trainplan.planner.questions.changes.parameters import Varied, parse_varied, turned
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import SearchOptions, search

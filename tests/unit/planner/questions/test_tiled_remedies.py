@@ -1,8 +1,7 @@
 """A layout too large for long sequences is told the tiles that make it fit."""
 
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.host import HostSpec
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.hardware.host import HostSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.questions.changes.neighbours import nearest_fitting
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import SearchOptions

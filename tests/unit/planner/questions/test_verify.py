@@ -4,10 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.base.errors import PlanError, SpecError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.planner.questions.verify.combinations import combinations
 from trainplan.planner.questions.verify.compare import compared, tolerance
 from trainplan.planner.questions.verify.expected import Expected, expected

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.written import written
 from trainplan.planner.questions.changes.variations import Case

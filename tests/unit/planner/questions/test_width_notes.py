@@ -2,7 +2,8 @@
 
 import pytest
 
-from trainplan.costmodel.spec import Layout, RuntimeOptions
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.estimates import estimate
 from trainplan.planner.questions.width_notes import width_notes
 

@@ -4,9 +4,9 @@ import pytest
 
 from tests.training_scripts import launch, launch_of
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.runtimes import EXPORTERS, READERS, Asked
 from trainplan.planner.runtimes.arctic_training.read import ARCTIC_TRAINING
 

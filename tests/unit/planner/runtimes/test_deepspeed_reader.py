@@ -7,7 +7,7 @@ import pytest
 
 from tests.training_scripts import launch, word
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.planner.runtimes import READERS, Asked
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM

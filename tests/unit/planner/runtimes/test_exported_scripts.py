@@ -4,8 +4,8 @@ import pytest
 
 from tests import megatron_jobs as models
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.runtimes import Asked
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.compare import missing_flags, recorded_flags

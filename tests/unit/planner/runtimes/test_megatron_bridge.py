@@ -5,7 +5,7 @@ import re
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.planner.runtimes import READERS, Asked
 from trainplan.planner.runtimes.megatron_bridge.read import MEGATRON_BRIDGE
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import recipes

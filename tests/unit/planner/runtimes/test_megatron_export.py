@@ -3,19 +3,13 @@
 import pytest
 
 from tests.megatron_jobs import DEEPSEEK, DENSE, GPT3, MIXTRAL, export, flags, values
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.model import ModelSpec, RopeScaling
+from trainplan.costmodel.architecture.moe import MoeSpec, placed_layers
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.spec import (
-    Job,
-    Layout,
-    ModelSpec,
-    MoeSpec,
-    RuntimeOptions,
-    TrainingSpec,
-)
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.model import RopeScaling
-from trainplan.costmodel.spec.moe import placed_layers
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.search import notes
 from trainplan.planner.runtimes import EXPORTERS, UserVariable
 

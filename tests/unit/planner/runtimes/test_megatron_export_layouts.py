@@ -5,9 +5,9 @@ import re
 import pytest
 
 from tests.megatron_jobs import DENSE, MIXTRAL, export, flags, values
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.layout.layout import OffloadSpec
 from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
-from trainplan.costmodel.spec.layout import OffloadSpec
 
 
 def _expand(text: str) -> str:

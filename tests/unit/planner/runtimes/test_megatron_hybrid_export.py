@@ -3,11 +3,10 @@
 import pytest
 
 from tests.megatron_jobs import DENSE, MIXTRAL, export, flags, values
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.layers import listed_kinds
-from trainplan.costmodel.spec.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
-from trainplan.costmodel.spec.model import MlaSpec
+from trainplan.costmodel.architecture.layers import listed_kinds
+from trainplan.costmodel.architecture.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.model import MlaSpec, ModelSpec
+from trainplan.costmodel.base.errors import UnsupportedError
 
 PATTERN = "MEM*ME-M"
 HALVES = {

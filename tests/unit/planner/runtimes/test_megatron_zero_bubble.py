@@ -3,7 +3,7 @@
 import pytest
 
 from tests.launches import launch
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.planner.runtimes import Asked
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_zero_bubble.read import MEGATRON_ZERO_BUBBLE

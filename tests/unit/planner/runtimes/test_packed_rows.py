@@ -2,9 +2,10 @@
 
 import pytest
 
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.spec import Layout, TrainingSpec
-from trainplan.costmodel.spec.lengths import LengthSpec
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.job.job import TrainingSpec
+from trainplan.costmodel.job.lengths import LengthSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.runtimes import EXPORTERS
 
 FLAG = {

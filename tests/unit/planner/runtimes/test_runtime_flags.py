@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from tests import megatron_jobs as cases
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.layout.layout import OffloadSpec
 from trainplan.planner.runtimes import EXPORTERS, Argument, LaunchConfig
 from trainplan.planner.runtimes.compare import (
     flags_in_sources,

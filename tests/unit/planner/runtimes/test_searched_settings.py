@@ -2,10 +2,11 @@
 
 import pytest
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.catalog import CatalogError
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.planner.runtimes import EXPORTERS
 
 LAYOUTS = [

@@ -5,11 +5,10 @@ import json
 import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Layout, StageSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.planner.plan import Candidate, plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import SearchOptions, check, estimate, search

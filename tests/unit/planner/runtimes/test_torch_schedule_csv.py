@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import (
     LARGEST_PROGRAM,

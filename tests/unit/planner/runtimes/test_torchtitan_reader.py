@@ -6,8 +6,8 @@ import pytest
 
 from tests.torchtitan_jobs import launch, word
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.layout.layout import OffloadSpec
 from trainplan.planner.runtimes import Asked
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 from trainplan.planner.shell import Launch

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.conftest import TOWER
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.runtimes import EXPORTERS
 
 HUGGING_FACE = ("accelerate", "deepspeed")

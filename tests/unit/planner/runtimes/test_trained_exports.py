@@ -4,10 +4,11 @@ import ast
 
 import pytest
 
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture.trained import Trained
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
-from trainplan.costmodel.spec import Layout, ModelSpec
-from trainplan.costmodel.spec.trained import Trained
 from trainplan.planner.runtimes import EXPORTERS
 
 WAYS = {

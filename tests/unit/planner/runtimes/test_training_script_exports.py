@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainplan.costmodel.base import PlanError, UnsupportedError
+from trainplan.costmodel.base.errors import PlanError, UnsupportedError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.job import OptimizerSpec
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, OptimizerSpec, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.compare import missing_flags, recorded_flags

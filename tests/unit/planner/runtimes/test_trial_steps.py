@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from tests.runtimes.plans import PLANS
-from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS, ModuleEntry
 from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch

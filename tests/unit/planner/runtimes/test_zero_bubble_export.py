@@ -4,10 +4,10 @@ import pytest
 
 from tests import megatron_jobs as models
 from tests.megatron_jobs import flags, values
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layout import stage_specs
+from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.compare import missing_flags, recorded_flags
 

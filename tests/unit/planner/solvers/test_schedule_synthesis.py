@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.schedules import program_for
 from trainplan.costmodel.schedules.dependencies import checked
 from trainplan.costmodel.schedules.memory import peak_activations

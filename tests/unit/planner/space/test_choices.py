@@ -2,10 +2,9 @@
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import OffloadSpec
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.planner.questions.search import check, estimate
 from trainplan.planner.space import legality_rules, parse_choice
 from trainplan.planner.space.choices import broken_rules

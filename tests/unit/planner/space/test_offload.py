@@ -9,10 +9,9 @@ from tests.fractions import QUARTER, steps_of, with_every_fraction
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Layout
-from trainplan.costmodel.spec.layout import OffloadSpec
 from trainplan.costmodel.step import price
 from trainplan.planner.plan.plan import layout_from_json, layout_json
 from trainplan.planner.questions.search import SearchOptions, estimate, search

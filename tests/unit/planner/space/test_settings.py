@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.spec import Layout, RuntimeOptions
 from trainplan.costmodel.step import explicit
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.settings import combinations

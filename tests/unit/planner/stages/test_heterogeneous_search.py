@@ -6,10 +6,10 @@ import pytest
 from tests.budgets import Steps
 from tests.e2e.command import plan as run_plan
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
+from trainplan.costmodel.layout.layout import Layout, StageSpec
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.spec import Layout, StageSpec
-from trainplan.costmodel.spec.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, estimate, search

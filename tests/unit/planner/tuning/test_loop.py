@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec import Layout, RuntimeOptions
-from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.documents.trial import Outcome, Trial
+from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner import SearchOptions, parse_choice
 from trainplan.planner.tuning.contenders import contenders, exports
 from trainplan.planner.tuning.events import Event

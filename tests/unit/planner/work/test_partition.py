@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.spec import Layout
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.planner.work.partition import PRICED_AT_ONCE, AffinityPartition
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.profiler.host.fake_gpu import FakeGpu
-from trainplan.costmodel.spec.evidence.profile import PowerPoint, Timing
+from trainplan.costmodel.profiles.profile import PowerPoint, Timing
 from trainplan.profiler.bench import power
 from trainplan.profiler.host.meter import Reading
 from trainplan.profiler.task import Place

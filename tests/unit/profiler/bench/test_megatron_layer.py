@@ -6,15 +6,16 @@ from importlib.util import find_spec
 import pytest
 
 from tests.tiny_models import DENSE, EXPERTS, changed
+from trainplan.costmodel.architecture.layers import MlaSpec
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.megatron.plain import plain
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.layers import MlaSpec
 from trainplan.profiler.bench import megatron_layer
 from trainplan.profiler.bench.layers import megatron
 from trainplan.profiler.bench.layers.case import Case

@@ -8,10 +8,9 @@ from rich.console import Console
 from trainplan.cli.render.profile import profile_page
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import CatalogError
+from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup
 from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.spec import ClusterSpec
-from trainplan.costmodel.spec.cluster import NodeGroup
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     CollectivePoint,
     CopyPoint,
     Failure,

@@ -4,9 +4,9 @@ import pytest
 
 from tests.conftest import SMALL_DENSE
 from trainplan.costmodel import catalog
+from trainplan.costmodel.hardware.gpu import CollectiveFit, FittedConstants
 from trainplan.costmodel.machine.hardware import Provenance
-from trainplan.costmodel.spec.base import Sourced
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     AttentionPoint,
     CollectivePoint,
     CopyPoint,
@@ -21,7 +21,7 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.costmodel.spec.gpu import CollectiveFit, FittedConstants
+from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.step.results import Terms
 from trainplan.profiler.fit.coverage import (
     ERRORS,

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.comm import bus_factor, collective_seconds, group
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.hardware.gpu import FittedConstants
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     AttentionPoint,
     CollectivePoint,
     Origin,
@@ -19,7 +20,6 @@ from trainplan.costmodel.spec.evidence.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.costmodel.spec.gpu import FittedConstants
 from trainplan.profiler.fit.curves import (
     LEAST_POINTS,
     attention_flop,

@@ -9,7 +9,7 @@ from rich.console import Console
 from trainplan.cli.render.profile import profile_page
 from trainplan.cli.report.profile import profile_page as report_page
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.profiles.profile import (
     LayerPoint,
     Origin,
     PowerPoint,

@@ -1,8 +1,8 @@
 """The step of training by which a profile is judged."""
 
 from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.profiles.profile import Origin, Profile
 from trainplan.costmodel.spec.base import Sourced
-from trainplan.costmodel.spec.evidence.profile import Origin, Profile
 from trainplan.profiler.fit.judged_step import judged
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec.evidence.profile import (
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.profiles.profile import (
     SCHEMA,
     CollectivePoint,
     Host,

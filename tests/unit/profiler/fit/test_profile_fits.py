@@ -7,7 +7,7 @@ import pytest
 
 from tests import examples
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.bench.inputs.shapes import candidates, caps
 
 examples.on_path("profile_fits")

@@ -2,7 +2,7 @@
 
 import random
 
-from trainplan.costmodel.spec.evidence.profile import LinkPoint, Timing
+from trainplan.costmodel.profiles.profile import LinkPoint, Timing
 from trainplan.profiler.bench.links import pairings
 from trainplan.profiler.fit.stragglers import slow_notes
 

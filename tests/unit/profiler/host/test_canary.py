@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.spec.evidence.profile import Timing
+from trainplan.costmodel.profiles.profile import Timing
 from trainplan.profiler.host.canary import Canary, changes
 from trainplan.profiler.task import Place
 

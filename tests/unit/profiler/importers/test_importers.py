@@ -8,9 +8,8 @@ import pytest
 from trainplan_importers.aceso import GptSize, gpt
 
 from tests.plugged import importers
-from trainplan.costmodel.base import PlanError, SpecError
-from trainplan.costmodel.base.errors import CatalogError
-from trainplan.costmodel.spec.evidence.profile import SCHEMA, Profile
+from trainplan.costmodel.base.errors import CatalogError, PlanError, SpecError
+from trainplan.costmodel.profiles.profile import SCHEMA, Profile
 from trainplan.profiler.importers import IMPORTERS, ImportRequest, import_profile
 
 ROOT = Path(__file__).parents[4]

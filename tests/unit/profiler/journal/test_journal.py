@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec import ModelSpec
-from trainplan.costmodel.spec.evidence.profile import Failure, Host, Software, StreamPoint, Timing
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.profiles.profile import Failure, Host, Software, StreamPoint, Timing
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.journal.file import JournalFile
 from trainplan.profiler.journal.records import (

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.profiler.journal.test_journal import HEADER
-from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.spec.evidence.profile import AttentionPoint, StreamPoint
+from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.profiles.profile import AttentionPoint, StreamPoint
 from trainplan.profiler.journal.records import Done, line_of, read_journal
 from trainplan.profiler.journal.samples import MOST_SAMPLES, Book, Samples, labelled
 from trainplan.profiler.journal.seals import sealed

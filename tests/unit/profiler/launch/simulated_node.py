@@ -6,7 +6,7 @@ import re
 from functools import cache, cached_property
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec.evidence.profile import Host, Software, StreamPoint, Timing
+from trainplan.costmodel.profiles.profile import Host, Software, StreamPoint, Timing
 from trainplan.profiler.bench import ITEMS
 from trainplan.profiler.fit.judged_step import worth_of
 from trainplan.profiler.host.canary import Canary

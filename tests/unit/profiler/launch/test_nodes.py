@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.launch.nodes import FaultError, Nodes
 from trainplan.profiler.launch.where import Launch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.logs.formats import FORMATS
 from trainplan.profiler.logs.observe import StatedRun, observe
 from trainplan.profiler.logs.reading import GrowingFile, LogReading

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.logs.observe import StatedRun, observe
 
 ASKED = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.profiler.train import ranks
 from trainplan.profiler.train.messages import Answered, Asked
 from trainplan.profiler.train.rank import NotANumberError, ending_of

@@ -3,8 +3,9 @@
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.profiler.train.request import TrainingRequest
 from trainplan.profiler.train.trainers import refusal
 

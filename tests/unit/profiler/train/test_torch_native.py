@@ -3,8 +3,9 @@
 import pytest
 
 from tests.torch_requests import TINY, request
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.spec import Layout, MoeSpec
 from trainplan.profiler.train.torch_native import refused
 from trainplan.profiler.train.torch_native.refused import refusal
 

@@ -24,7 +24,7 @@ from tests.unit.profiler.trials.programs import (
     steps,
     trial,
 )
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.processes import MARK

@@ -2,11 +2,12 @@
 
 import pytest
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
-from trainplan.costmodel.spec.evidence.trial import Outcome, Trial
+from trainplan.costmodel.documents.trial import Outcome, Trial
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.profiler.journal.seals import sealed
 from trainplan.profiler.trials.journal import TrialJournal
 

@@ -4,11 +4,11 @@ from itertools import chain
 
 import pytest
 
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.catalog.models import preset_config
 from trainplan.costmodel.model.families import model_from_config, read_config
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import ModelSpec
 
 FIELDS = {
     "model_type": "mine",

@@ -2,11 +2,11 @@
 
 import pytest
 
+from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.model.families import FAMILIES, model_from_config
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.spec import ModelSpec
 
 LLAMA = {
     "model_type": "llama",

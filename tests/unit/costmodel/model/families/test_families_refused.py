@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.catalog.models import preset_config
 from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.spec import ModelSpec
 
 LLAMA = {
     "model_type": "llama",

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.golden.decoder_counts import recorded
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.model.families import model_from_config
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec import ModelSpec
 
 SMALL = {one.model_type: one.config for one in recorded() if one.variant == "small"}
 

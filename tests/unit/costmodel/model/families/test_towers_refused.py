@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.model.families import model_from_config
 
 TOWERS = json.loads((Path(__file__).parents[4] / "golden" / "towers.json").read_text())

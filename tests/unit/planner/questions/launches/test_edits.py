@@ -6,8 +6,9 @@ from itertools import combinations
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.spec import Job, Layout, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.spec.cluster import parse_cluster
+from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions.estimates import estimate
 from trainplan.planner.questions.launches.changed import Run

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.torch_requests import request
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.questions.verify.asked import combinations
 from trainplan.planner.questions.verify.by_torch import (
     head_kept_bytes,

@@ -6,8 +6,8 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
+from trainplan.costmodel.architecture.layers import Mixer, Size
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.layers import Mixer, Size
 
 
 class SsmSpec(Spec):

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.hardware.gpu import FittedConstants, GpuSpec
+from trainplan.costmodel.job.job import Float8Recipe, Precision
 from trainplan.costmodel.spec.base import Sourced, Spec
-from trainplan.costmodel.spec.gpu import FittedConstants, GpuSpec
-from trainplan.costmodel.spec.job import Float8Recipe, Precision
-from trainplan.costmodel.spec.model import ModelSpec
 
 SCHEMA = "trainplan/profile/v1"
 MEASURED_RUNTIME = "torch-eager"
@@ -388,7 +388,7 @@ class Profile(Spec):
     fitted: FittedConstants = FittedConstants()
     """Curves through the points; what is absent stays as in the catalog."""
     constants: Mapping[str, Sourced] = Field(default_factory=dict)
-    """Values of `costmodel.spec.evidence.constants.Constants` that the points give."""
+    """Values of `costmodel.documents.Constants` that the points give."""
     nic_gb_per_s: Sourced | None = None
     """Between scale-up domains, of one GPU in one direction, as collectives reach it."""
     scatter_fraction: Mapping[str, NonNegativeFloat] = Field(default_factory=dict)

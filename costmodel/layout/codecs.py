@@ -17,9 +17,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.similar import did_you_mean
-from trainplan.costmodel.spec.layout import StageSpec
+from trainplan.costmodel.layout.layout import StageSpec
 
 LONGEST_NUMBER = 9
 """Digits; no field of a layout comes near it."""

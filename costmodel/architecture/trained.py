@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
+from trainplan.costmodel.architecture.layers import ATTENTIONS
 from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.layers import ATTENTIONS
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.spec.model import ModelSpec
+    from trainplan.costmodel.architecture.model import ModelSpec
 
 Method = Literal["lora", "qlora", "frozen"]
 Projection = Literal["q", "k", "v", "q_down", "q_up", "kv_down", "kv_up", "o", "gate", "up", "down"]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from trainplan.costmodel.base.entry_points import GROUP, declaring
+from trainplan.costmodel.plugins.entry_points import GROUP, declaring
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution

@@ -17,8 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.layers import (
+from trainplan.costmodel.architecture.layers import (
     Count,
     FeedForward,
     KeyValues,
@@ -30,7 +29,7 @@ from trainplan.costmodel.spec.layers import (
     Product,
     Size,
 )
-from trainplan.costmodel.spec.mixers import (
+from trainplan.costmodel.architecture.mixers import (
     SIZES,
     ConvolutionSpec,
     IndexerSpec,
@@ -38,9 +37,10 @@ from trainplan.costmodel.spec.mixers import (
     SsmSpec,
     check_sizes,
 )
-from trainplan.costmodel.spec.moe import MoeSpec
-from trainplan.costmodel.spec.tower import TowerSpec
-from trainplan.costmodel.spec.trained import Trained, complaint, of_layers
+from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture.tower import TowerSpec
+from trainplan.costmodel.architecture.trained import Trained, complaint, of_layers
+from trainplan.costmodel.spec.base import Spec
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
 

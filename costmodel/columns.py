@@ -1,0 +1,74 @@
+"""Columns of many candidates: numpy arrays named by their axes, and their distinct rows.
+
+Of a matrix the axes stand in the order of its name. A row is a candidate, a class some ranks that
+are alike, a group a node group, a kind one of blocks, a boundary lies between two stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntColumn = NDArray[np.int64]
+FloatColumn = NDArray[np.float64]
+BoolColumn = NDArray[np.bool_]
+ObjectColumn = NDArray[np.object_]
+Column = IntColumn | FloatColumn | ObjectColumn
+
+
+Rows = FloatColumn  # (row,)
+ClassRows = FloatColumn  # (class, row)
+RankRows = FloatColumn  # (rank, row)
+IntRankRows = IntColumn  # (rank, row)
+KindRankRows = FloatColumn  # (kind, rank, row)
+RowStages = FloatColumn  # (row, stage)
+IntRowStages = IntColumn  # (row, stage)
+RowBoundaries = FloatColumn  # (row, boundary)
+RowRanks = FloatColumn  # (row, rank)
+RowPaths = FloatColumn  # (row, path)
+IntPathStages = IntColumn  # (path, stage)
+IntPathBoundaries = IntColumn  # (path, boundary)
+RankChunks = FloatColumn  # (rank, chunk)
+IntRankChunks = IntColumn  # (rank, chunk)
+IntStageKinds = IntColumn  # (stage, kind)
+IntLayerKinds = IntColumn  # (layer, kind)
+OpStagePasses = FloatColumn  # (op, stage, k)
+
+
+def objects(values: Iterable[tuple[object, ...] | None]) -> ObjectColumn:
+    """A column of tuples or None."""
+    listed = list(values)
+    column = np.empty(len(listed), dtype=object)
+    column[:] = listed
+    return column
+
+
+def distinct(*columns: IntColumn | FloatColumn) -> tuple[IntColumn, IntColumn]:
+    """One row of every distinct combination of values, and for each row its combination.
+
+    A formula of few columns is priced once for each combination and gathered by row. Values are
+    counts or codes, neither negative nor large: looking them up is faster than sorting. Shares are
+    sorted.
+    """
+    code, size = np.zeros(len(columns[0]), dtype=np.int64), 1
+    if len(code) == 1:
+        return code, code
+    for column in columns:
+        place, count = _places(column)
+        code, size = _places(code * count + place)
+    row = np.zeros(size, dtype=np.int64)
+    row[code] = np.arange(len(code))
+    return row, code
+
+
+def _places(values: IntColumn | FloatColumn) -> tuple[IntColumn, int]:
+    """Place of each value among the distinct values in ascending order, and their number."""
+    if values.dtype != np.int64:  # shares
+        found, places = np.unique(values, return_inverse=True)
+        return places, len(found)
+    present = np.zeros(int(values.max(initial=-1)) + 1, dtype=bool)
+    present[values] = True
+    place = np.cumsum(present) - 1
+    return place[values], int(present.sum())

@@ -1,0 +1,1 @@
+"""Documents of evidence: measured runs, published runs, calibrations, constants, trials."""

@@ -1,0 +1,1 @@
+"""What installed packages add: registries of names, each ours or a plug-in's."""
