@@ -24,7 +24,7 @@ from trainplan.cli.commands import COMMANDS, COMPLETE
 from trainplan.cli.commands.plugged import is_of_plugin, plugged, plugged_command, say_warnings
 from trainplan.cli.terminal.age import OWN_PROCESS
 from trainplan.cli.terminal.refusals import bug_line, one_line
-from trainplan.costmodel.base.errors import PlanError, unknown_name
+from trainplan.costmodel.base import PlanError, unknown_name
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 NOT_WRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)

@@ -1,6 +1,6 @@
 """The error of a measurement that cannot go on."""
 
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 
 
 class ProfilerError(PlanError):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.job.job import Precision
-from trainplan.costmodel.profiles.profile import MEASURED_RUNTIME, Point, Timing
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.job import Precision
+from trainplan.costmodel.profiles import MEASURED_RUNTIME, Point, Timing
+from trainplan.costmodel.spec import Spec
 
 
 class Request(Spec):

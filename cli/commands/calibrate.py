@@ -33,9 +33,9 @@ with imported_on_answer():
     from trainplan.cli.render.calibration import calibration_page, log_line
     from trainplan.cli.render.parts.text import gib
     from trainplan.cli.terminal.output import json_text, remark, show, write
-    from trainplan.costmodel.base.errors import PlanError, SpecError
+    from trainplan.costmodel.base import PlanError, SpecError
     from trainplan.costmodel.catalog.clusters import gpu_meant
-    from trainplan.costmodel.job.job import Job, Precision, RuntimeOptions, TrainingSpec
+    from trainplan.costmodel.job import Job, Precision, RuntimeOptions, TrainingSpec
     from trainplan.costmodel.measured import Measured
     from trainplan.costmodel.measured.calibration_fit import (
         Observation,

@@ -32,9 +32,9 @@ with imported_on_answer():
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import answer, remark
     from trainplan.cli.terminal.processes import Processes
-    from trainplan.costmodel.architecture.model import ModelSpec
-    from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-    from trainplan.costmodel.hardware.cluster import ClusterSpec
+    from trainplan.costmodel.architecture import ModelSpec
+    from trainplan.costmodel.base import SpecError, UnsupportedError
+    from trainplan.costmodel.hardware import ClusterSpec
     from trainplan.costmodel.measured import Measured
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions.launches.check import LaunchCheck, check_launch

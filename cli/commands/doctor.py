@@ -23,7 +23,7 @@ with imported_on_answer():
 
     from trainplan.cli.render.findings import Finding, findings_page
     from trainplan.cli.terminal.output import show
-    from trainplan.costmodel.plugins.entry_points import declaring
+    from trainplan.costmodel.plugins import declaring
 
 DISTRIBUTION = "trainplan"
 LIBRARIES = ("click", "highspy", "numpy", "plotly", "pulp", "pydantic", "pyyaml", "rich")

@@ -20,8 +20,8 @@ with imported_on_answer():
     from trainplan.cli.terminal.age import command_seconds
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import answer
-    from trainplan.costmodel.base.errors import PlanError
-    from trainplan.costmodel.layout.layout import Layout
+    from trainplan.costmodel.base import PlanError
+    from trainplan.costmodel.layout import Layout
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions import search as asked
     from trainplan.planner.questions.changes.variations import Case

@@ -22,9 +22,9 @@ with imported_on_answer():
     from trainplan.cli.files.documents import read_json
     from trainplan.cli.render.plan import notes_part
     from trainplan.cli.terminal.output import remark, section, show
-    from trainplan.costmodel.base.errors import SpecError, UnsupportedError, unknown_name
-    from trainplan.costmodel.job.job import Job
-    from trainplan.costmodel.layout.layout import Layout
+    from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
+    from trainplan.costmodel.job import Job
+    from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.runtimes import RUNTIMES
     from trainplan.planner.launchers import LAUNCHERS, hostfile
     from trainplan.planner.launchers import launcher as launcher_named

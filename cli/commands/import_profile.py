@@ -20,9 +20,9 @@ with imported_on_answer():
     from trainplan.cli.files.profiles import profile_document, profile_text
     from trainplan.cli.render.profile import profile_page
     from trainplan.cli.terminal.output import show, show_json
-    from trainplan.costmodel.base.errors import SpecError
+    from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.catalog.clusters import gpu_meant
-    from trainplan.costmodel.job.job import Precision
+    from trainplan.costmodel.job import Precision
     from trainplan.profiler.fit.merge import spec_of
     from trainplan.profiler.fit.points import fitted
     from trainplan.profiler.importers import ImportRequest, import_profile

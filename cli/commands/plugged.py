@@ -13,18 +13,18 @@ import click
 
 from trainplan.cli.commands import COMMANDS
 from trainplan.cli.terminal.text import escaped
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.plugins.entry_points import declaring
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.plugins import declaring
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.plugins.plugins import Added, Installed, PluginCommand
+    from trainplan.costmodel.plugins import Added, Installed, PluginCommand
 
 
 def say_warnings() -> None:
     """Have what is left out of plug-ins said in a line, where there are any."""
     if not declaring():
         return
-    from trainplan.costmodel.plugins.plugins import PluginWarning  # noqa: PLC0415 (seldom needed)
+    from trainplan.costmodel.plugins import PluginWarning  # noqa: PLC0415 (seldom needed)
 
     usual = warnings.showwarning
 
@@ -49,7 +49,7 @@ def plugged() -> Mapping[str, Added[PluginCommand]]:
     """Commands by name, as plug-ins declare them; none is imported."""
     if not declaring():
         return {}
-    from trainplan.costmodel.plugins.plugins import added  # noqa: PLC0415 (seldom needed)
+    from trainplan.costmodel.plugins import added  # noqa: PLC0415 (seldom needed)
 
     return added("commands", COMMANDS, lambda one: one.plugin.commands, _stated)
 
@@ -65,7 +65,7 @@ def plugged_command(name: str) -> click.Command:
     Raises:
         UnsupportedError: It cannot be imported.
     """
-    from trainplan.costmodel.plugins.plugins import imported  # noqa: PLC0415 (seldom needed)
+    from trainplan.costmodel.plugins import imported  # noqa: PLC0415 (seldom needed)
 
     found = plugged()[name]
     try:
@@ -94,7 +94,7 @@ def is_of_plugin(error: Exception, debug: str) -> bool:
 
 
 def _plugin_in(traceback: TracebackType | None) -> Installed | None:
-    from trainplan.costmodel.plugins.plugins import installed  # noqa: PLC0415 (seldom needed)
+    from trainplan.costmodel.plugins import installed  # noqa: PLC0415 (seldom needed)
 
     modules = set()
     while traceback is not None:

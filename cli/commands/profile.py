@@ -34,9 +34,9 @@ with imported_on_answer():
     from trainplan.cli.render.profile import profile_page
     from trainplan.cli.terminal.output import remark, show, show_json, write
     from trainplan.cli.terminal.progress import TaskBar
-    from trainplan.costmodel.base.errors import SpecError
-    from trainplan.costmodel.job.job import Precision
-    from trainplan.costmodel.profiles.profile import Profile
+    from trainplan.costmodel.base import SpecError
+    from trainplan.costmodel.job import Precision
+    from trainplan.costmodel.profiles import Profile
     from trainplan.profiler.launch.agenda import Budget
     from trainplan.profiler.launch.launch import StoppedByUser, default_nproc, num_gpus
     from trainplan.profiler.launch.requests import Device, device_of, request_for

@@ -8,7 +8,7 @@ from pathlib import Path
 from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.render.profile import coverage_page
 from trainplan.cli.terminal.output import show
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured.counted import shares_note
 from trainplan.profiler.fit.judged_step import judged
 

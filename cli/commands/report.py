@@ -18,7 +18,7 @@ with imported_on_answer():
     from trainplan.cli.files.tuning_folder import PLAN
     from trainplan.cli.report.registry import Asked, page_of
     from trainplan.cli.terminal.output import remark
-    from trainplan.costmodel.profiles.profile import SCHEMA as PROFILE_SCHEMA
+    from trainplan.costmodel.profiles import SCHEMA as PROFILE_SCHEMA
 
 
 @page("report", "plan report plan.json --output report.html")

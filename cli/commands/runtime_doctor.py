@@ -8,12 +8,11 @@ from pathlib import Path
 
 from trainplan.cli.files.disk import read_text
 from trainplan.cli.render.findings import Finding
-from trainplan.costmodel.base.errors import PlanError, SpecError
-from trainplan.costmodel.base.similar import shortened
+from trainplan.costmodel.base import PlanError, SpecError, shortened
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.hardware import parse_cluster
+from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.compare import emitted_flags, unknown_flags
 

@@ -12,7 +12,7 @@ with imported_on_answer():
     from trainplan.cli.blocks.screen import Words, grid
     from trainplan.cli.documents.registry import DOCUMENTS, document_schema
     from trainplan.cli.terminal.output import show, show_json
-    from trainplan.costmodel.base.errors import unknown_name
+    from trainplan.costmodel.base import unknown_name
 
 
 @page("schema", "plan schema plan > plan.schema.json")

@@ -37,9 +37,8 @@ with imported_on_answer():
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import answer, json_text, remark
     from trainplan.cli.terminal.processes import Processes
-    from trainplan.costmodel.base.errors import SpecError
-    from trainplan.costmodel.base.similar import did_you_mean
-    from trainplan.costmodel.layout.layout import Layout
+    from trainplan.costmodel.base import SpecError, did_you_mean
+    from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.step import Estimate
     from trainplan.planner.goals.pareto import pareto as unbeaten_by_any
     from trainplan.planner.goals.pareto import pareto_json

@@ -15,7 +15,7 @@ from trainplan.cli.terminal.lazily import call, imported_on_answer, load
 with imported_on_answer():
     from trainplan.cli.commands import catalog, check, compare, estimate, explain, search, why_not
     from trainplan.cli.serve.calls import Limits
-    from trainplan.costmodel.base.errors import UnsupportedError
+    from trainplan.costmodel.base import UnsupportedError
 
 EXTRA = "plan serve needs the public SDK of the protocol: pip install 'trainplan[serve]'"
 SDK = ("mcp", "mcp_types")

@@ -45,9 +45,9 @@ with imported_on_answer():
     from trainplan.cli.render.parts.text import layout_line
     from trainplan.cli.render.tune import finished_page, progress_line
     from trainplan.cli.terminal.output import json_line, json_text, remark, show, write
-    from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-    from trainplan.costmodel.documents.trial import Trial
-    from trainplan.costmodel.job.job import Job, RuntimeOptions
+    from trainplan.costmodel.base import SpecError, UnsupportedError
+    from trainplan.costmodel.documents import Trial
+    from trainplan.costmodel.job import Job, RuntimeOptions
     from trainplan.costmodel.measured import Measured
     from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
     from trainplan.planner.plan.apart import NO_EXPORT

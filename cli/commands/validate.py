@@ -21,8 +21,8 @@ with imported_on_answer():
     from trainplan.cli.render.validate import Shown, validate_document, validate_page
     from trainplan.cli.terminal.output import remark, show, show_json
     from trainplan.cli.terminal.progress import watched
-    from trainplan.costmodel.base.errors import SpecError
-    from trainplan.costmodel.documents.measured_run import MeasuredRun
+    from trainplan.costmodel.base import SpecError
+    from trainplan.costmodel.documents import MeasuredRun
     from trainplan.costmodel.measured import Measured
     from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
     from trainplan.costmodel.validate.scores import scores

@@ -8,7 +8,7 @@ from typing import Any
 from trainplan.cli.documents.parts import Document, WrittenModel, written
 from trainplan.costmodel.catalog import SourcedHost
 from trainplan.costmodel.catalog.clusters import Machine
-from trainplan.costmodel.hardware.gpu import FittedConstants, GpuSpec
+from trainplan.costmodel.hardware import FittedConstants, GpuSpec
 
 GpuEntry = written(
     "GpuEntry",

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, create_model
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import TrainingSpec
-from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import TrainingSpec
+from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan.layout_document import WrittenStage
 from trainplan.planner.questions.compare import FieldDifference

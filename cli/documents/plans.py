@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.cli.documents.parts import Document, Notes, OfJob, Priced, Remedy, WrittenLayout
-from trainplan.costmodel.hardware.links import Placement
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.hardware import Placement
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan import Certificate

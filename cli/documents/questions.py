@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.cli.documents.parts import Document, Notes, OfJob, Priced, Remedy, WrittenLayout
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.questions.compare import FieldDifference, TermDifference
 from trainplan.planner.questions.explain import Resource

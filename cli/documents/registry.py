@@ -12,13 +12,12 @@ from types import MappingProxyType
 
 from trainplan.cli.documents import catalog, measurements, plans, questions
 from trainplan.cli.documents.schema import Mode, schema_of
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.documents.calibration import SCHEMA as CALIBRATION
-from trainplan.costmodel.documents.calibration import Calibration
-from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.profiles.profile import SCHEMA as PROFILE
-from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.documents import SCHEMA as CALIBRATION
+from trainplan.costmodel.documents import Calibration, MeasuredRun
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.profiles import SCHEMA as PROFILE
+from trainplan.costmodel.profiles import Profile
 from trainplan.planner.tuning import simulated
 from trainplan.planner.tuning.events import Event
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainplan.cli.files.readable import READABLE, is_elsewhere
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 
 LARGEST_FILE_BYTES = 10 * 1000 * 1000
 """No configuration comes near it: a larger file is a slip."""

@@ -13,8 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_text
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.validation_errors import MISSING, UNKNOWN, complaints
+from trainplan.costmodel.spec import MISSING, UNKNOWN, Spec, complaints
 
 LARGEST_NUMBER, LARGEST_WHOLE = 1e30, 10**18
 """Beyond them a number is a slip, and its products overflow."""

@@ -12,9 +12,14 @@ from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import Document, read_document, read_json
 from trainplan.cli.files.readable import FILE_SUFFIXES, is_folder, is_there
 from trainplan.cli.terminal.output import remark
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import CatalogError, SpecError, UnsupportedError, unknown_name
-from trainplan.costmodel.base.similar import shortened
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import (
+    CatalogError,
+    SpecError,
+    UnsupportedError,
+    shortened,
+    unknown_name,
+)
 from trainplan.costmodel.catalog import gpu, host
 from trainplan.costmodel.catalog.clusters import read_cluster
 from trainplan.costmodel.catalog.models import (
@@ -24,7 +29,7 @@ from trainplan.costmodel.catalog.models import (
     preset_names,
     repositories,
 )
-from trainplan.costmodel.hardware.cluster import MOST_GPUS, ClusterSpec
+from trainplan.costmodel.hardware import MOST_GPUS, ClusterSpec
 from trainplan.costmodel.model.families import Reading, read_config
 from trainplan.costmodel.model.families.reader import NOT_MODELLED
 from trainplan.costmodel.model.params import num_parameters

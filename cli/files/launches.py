@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainplan.cli.files.disk import read_text
-from trainplan.costmodel.base.errors import PlanError, SpecError
+from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.planner.shell import Launch, Place, Word, launch_of_command, launches_of_script
 
 CONFIGURATIONS = (".json", ".yaml", ".yml", ".toml", ".py")

@@ -10,10 +10,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainplan.cli.files.disk import read_text
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.job.job import LARGEST_SIZE, TrainingSpec
-from trainplan.costmodel.job.lengths import LengthSpec, Lognormal, Packing
-from trainplan.costmodel.spec.validation_errors import first_complaint, shown
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.job import LARGEST_SIZE, LengthSpec, Lognormal, Packing, TrainingSpec
+from trainplan.costmodel.spec import first_complaint, shown
 
 DISTRIBUTION = "lognormal:"
 HEADER = ["length", "count"]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from trainplan.cli.terminal.progress import TaskBar
-from trainplan.costmodel.profiles.profile import Origin, Profile
+from trainplan.costmodel.profiles import Origin, Profile
 from trainplan.profiler.fit.assemble import profile_of
 from trainplan.profiler.journal.records import JournalContent
 from trainplan.profiler.launch.launch import run

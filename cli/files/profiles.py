@@ -10,16 +10,15 @@ from pathlib import Path
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.cli.files.inputs import load_cluster
 from trainplan.cli.files.readable import is_folder, is_there
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.documents.calibration import SCHEMA as CALIBRATION_SCHEMA
-from trainplan.costmodel.documents.calibration import Calibration
-from trainplan.costmodel.documents.constants import Constants
-from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.documents import SCHEMA as CALIBRATION_SCHEMA
+from trainplan.costmodel.documents import Calibration, Constants
+from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration import agreed
 from trainplan.costmodel.measured.host import with_measured_drives
-from trainplan.costmodel.profiles.profile import SCHEMA, Profile
-from trainplan.costmodel.spec.base import Sourced, Spec
+from trainplan.costmodel.profiles import SCHEMA, Profile
+from trainplan.costmodel.spec import Sourced, Spec
 from trainplan.profiler.fit.machines import cluster_of
 from trainplan.profiler.fit.merge import merged
 

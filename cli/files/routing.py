@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_records
 from trainplan.cli.files.readable import is_folder
-from trainplan.costmodel.job.routing import RoutingSpec
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.job import RoutingSpec
+from trainplan.costmodel.spec import first_complaint
 
 RANK_FILE = re.compile(r"rank(\d{1,7})\.jsonl")
 EXPECTED = (

@@ -13,8 +13,8 @@ from trainplan.cli.files.disk import FileError, read_records
 from trainplan.cli.files.documents import NESTED_TOO_DEEPLY, nested_too_deeply
 from trainplan.cli.terminal.output import remark
 from trainplan.cli.words import plural
-from trainplan.costmodel.documents.measured_run import MeasuredRun, unknown_names
-from trainplan.costmodel.spec.validation_errors import complaints
+from trainplan.costmodel.documents import MeasuredRun, unknown_names
+from trainplan.costmodel.spec import complaints
 
 
 @dataclass(frozen=True, slots=True)

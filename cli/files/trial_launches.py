@@ -11,10 +11,10 @@ from typing import ClassVar, Protocol
 
 from trainplan.cli.files.disk import NewFile, write_folder
 from trainplan.cli.files.documents import Document, read_document
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.documents.trial import Outcome, Trial
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.documents import Outcome, Trial
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.fsdp import FSDP2

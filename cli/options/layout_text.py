@@ -21,12 +21,11 @@ from trainplan.cli.options.printed_layout import (
 )
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.axes import AXIS_OF_OPTION
-from trainplan.costmodel.base.errors import SpecError, unknown_name
-from trainplan.costmodel.base.similar import shortened
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import place
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.base import SpecError, shortened, unknown_name
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import place
+from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.plan.written import with_candidate, written
 from trainplan.planner.space import Choice, parse_choice
 

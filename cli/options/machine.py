@@ -12,10 +12,9 @@ import click
 from trainplan.cli.files.profiles import machines_of
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.similar import shortened
+from trainplan.costmodel.base import SpecError, shortened
 from trainplan.costmodel.catalog.clusters import gpu_meant, machine_named
-from trainplan.costmodel.hardware.cluster import MOST_GPUS_PER_NODE, ClusterSpec, NicSpec, NodeGroup
+from trainplan.costmodel.hardware import MOST_GPUS_PER_NODE, ClusterSpec, NicSpec, NodeGroup
 from trainplan.costmodel.measured import Measured
 from trainplan.profiler.host.visible import visible_gpus
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainplan.costmodel.base.errors import unknown_name
+from trainplan.costmodel.base import unknown_name
 
 if TYPE_CHECKING:
     Choice = click.Choice[str]

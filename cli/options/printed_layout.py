@@ -10,9 +10,8 @@ from types import MappingProxyType
 
 from trainplan.cli.words import SHORT_MODULES, SHORT_OFFLOADED
 from trainplan.costmodel.axes import AXES, AXIS_OF_OPTION, AXIS_OF_SHORT
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layout.codecs import Count
-from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layout import OFFLOAD_MODULES, SCHEDULE_NAMES, Count
 
 Fields = list[tuple[str, str]]
 """Names and values as `--layout` takes them."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import click
 
 from trainplan.cli.options.schedule import ALL, Durations, Sizes, Way
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import Op, Program
 from trainplan.costmodel.schedules.programs.vocabulary_parallel import ONE_BARRIER, TWO_BARRIERS

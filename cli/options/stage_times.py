@@ -8,8 +8,8 @@ from typing import Annotated
 from pydantic import Field
 
 from trainplan.cli.files.documents import Document, read_document
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import Spec
 from trainplan.planner.schedules.pipelines import StageTimes
 
 ENTRIES = "stages"

@@ -21,25 +21,26 @@ from trainplan.cli.options.machine import machines_stated
 from trainplan.cli.options.tower import with_tower
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
-from trainplan.costmodel.base.errors import SpecError, unknown_name
-from trainplan.costmodel.base.similar import shortened
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import (
+from trainplan.costmodel.base import SpecError, shortened, unknown_name
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import (
     DEFAULT_RUNTIME,
+    FORMS,
     Job,
+    Packing,
     Precision,
+    RoutingSpec,
     RuntimeOptions,
     StatePrecision,
     TrainingSpec,
+    is_routing,
+    parse_optimizer,
 )
-from trainplan.costmodel.job.lengths import Packing
-from trainplan.costmodel.job.optimizer import parse_optimizer
-from trainplan.costmodel.job.routing import FORMS, RoutingSpec, is_routing
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.on_cpu import precision_note, usual_precision
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.spec import first_complaint
 from trainplan.costmodel.step.footprint import WORLD_KG_CO2_PER_KWH
 from trainplan.planner.questions.search import no_cpu
 

@@ -6,10 +6,9 @@ from typing import Final, Literal
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.tower import TowerSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.architecture import ModelSpec, TowerSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import first_complaint
 
 FIELDS: Final = {
     "samples": "samples_per_sequence",

@@ -6,9 +6,9 @@ import re
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import first_complaint
 
 WAYS = "full, lora:rank=16,modules=all, qlora:rank=16, frozen:layers=0-20 or frozen:tower"
 FROZEN_TOWER, ALL_FROZEN = "frozen:tower", {"frozen": "all"}

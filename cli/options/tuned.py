@@ -15,9 +15,9 @@ from trainplan.cli.options.machine import nothing_here
 from trainplan.cli.options.stated import Question, question
 from trainplan.cli.terminal.output import remark
 from trainplan.cli.terminal.progress import TaskBar
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.job.job import DEFAULT_RUNTIME, Precision, RuntimeOptions
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.job import DEFAULT_RUNTIME, Precision, RuntimeOptions
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes.fsdp import shards_with_fsdp2
 from trainplan.profiler.launch.launch import num_gpus

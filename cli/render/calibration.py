@@ -15,7 +15,7 @@ from trainplan.cli.render.plan import notes_part
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
-from trainplan.costmodel.documents.calibration import (
+from trainplan.costmodel.documents import (
     Calibration,
     CalibrationRun,
     FittedFactor,

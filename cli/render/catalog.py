@@ -10,14 +10,14 @@ from rich.text import Text
 from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.terminal.output import section
 from trainplan.cli.words import NEVER, parameters
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.catalog import fitted, gpu, gpu_names, hosts, stand_in
 from trainplan.costmodel.catalog.clusters import Machine, machines
 from trainplan.costmodel.catalog.models import preset_config, preset_names, repositories
-from trainplan.costmodel.hardware.gpu import GpuSpec
+from trainplan.costmodel.hardware import GpuSpec
 from trainplan.costmodel.model.families import Reading
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec.base import Sourced
+from trainplan.costmodel.spec import Sourced
 from trainplan.planner.plan.plan import model_json
 
 Entry = Mapping[str, object]

@@ -21,7 +21,7 @@ from trainplan.cli.words import (
     seconds,
     seconds_like,
 )
-from trainplan.costmodel.layout.layout import OffloadSpec
+from trainplan.costmodel.layout import OffloadSpec
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json

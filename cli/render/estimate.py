@@ -15,8 +15,8 @@ from trainplan.cli.render.parts.interval import interval_lines
 from trainplan.cli.render.parts.lanes import lanes_part
 from trainplan.cli.render.parts.placement import groups_part
 from trainplan.cli.render.plan import notes_part
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.plan.layout_document import layout_json

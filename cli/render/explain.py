@@ -26,7 +26,7 @@ from trainplan.cli.words import (
     seconds,
     seconds_like,
 )
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.explain import Explanation, Resource

@@ -10,7 +10,7 @@ from rich.text import Text
 from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.render.catalog import Entry
 from trainplan.costmodel.catalog import SourcedDrives, SourcedHost, host, hosts
-from trainplan.costmodel.spec.base import Sourced
+from trainplan.costmodel.spec import Sourced
 
 WORDS = {
     "memory_gib": "memory, GiB",

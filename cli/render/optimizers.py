@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.blocks.screen import Words, grid
-from trainplan.costmodel.base.units import BYTES_FP32
-from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.optimizers import OPTIMIZERS, Matrix, Optimizer
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.semantics import CHANGES

@@ -36,8 +36,8 @@ from trainplan.cli.words import (
     seconds_like,
     stages_sentence,
 )
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules

@@ -16,13 +16,8 @@ from trainplan.cli.render.profile_host import host_parts
 from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import percent, plural, seconds
-from trainplan.costmodel.base.units import GB
-from trainplan.costmodel.profiles.profile import (
-    Flag,
-    OffloadedStepPoint,
-    Profile,
-    Timing,
-)
+from trainplan.costmodel.base import GB
+from trainplan.costmodel.profiles import Flag, OffloadedStepPoint, Profile, Timing
 from trainplan.profiler.fit.coverage import KnownQuantity, most_doubtful, next_measurement
 from trainplan.profiler.fit.merge import has_spec, spec_of
 

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.terminal.output import section
 from trainplan.cli.words import seconds
-from trainplan.costmodel.profiles.profile import LayerPoint, PowerPoint, Profile, Timing
+from trainplan.costmodel.profiles import LayerPoint, PowerPoint, Profile, Timing
 
 SHOWN_LAYERS = 5
 Power = tuple[str, float, float | None, float | None, float | None]

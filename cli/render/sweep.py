@@ -18,7 +18,7 @@ from trainplan.cli.words import (
     percent,
     seconds,
 )
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.planner.plan.plan import estimate_json, job_json
 from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep
 

@@ -19,7 +19,7 @@ from trainplan.cli.words import (
     plural,
     seconds,
 )
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.planner.tuning.events import (
     Best,
     Event,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.terminal.output import section
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout
 from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.questions.verify.combinations import Combinations
 from trainplan.planner.questions.verify.compare import Compared

@@ -24,8 +24,7 @@ from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
 from trainplan.cli.render.parts.differences import signed
 from trainplan.cli.report.compare_memory import HEADS, Compared, memory_chart
 from trainplan.cli.words import gib, layout_line, percent, seconds
-from trainplan.costmodel.layout.codecs import stages_text
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout, stages_text
 from trainplan.planner.questions.compare import FieldDifference, TermDifference
 
 

@@ -12,8 +12,8 @@ from trainplan.cli.blocks.tables import Columns, cell, gib_cell, number, series,
 from trainplan.cli.report.plan.memory import TERMS
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.cli.words import gib
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import RankMemory
 from trainplan.planner.questions.compare import FieldDifference, TermDifference

@@ -33,8 +33,8 @@ from trainplan.cli.render.pareto import spread
 from trainplan.cli.render.parts.objective import amount
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
 from trainplan.cli.words import layout_line, plural
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import Estimate
 

@@ -31,7 +31,7 @@ from trainplan.cli.report.profile_links import link_charts
 from trainplan.cli.report.profile_points import is_odd
 from trainplan.cli.report.profile_products import attention_charts, product_charts
 from trainplan.cli.words import plural, seconds
-from trainplan.costmodel.profiles.profile import Host, Point, Profile, Timing
+from trainplan.costmodel.profiles import Host, Point, Profile, Timing
 
 FEW, MOST_DOUBTFUL = 15, 500
 """Timings to doubt that are seen at once, and at all."""

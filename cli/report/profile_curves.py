@@ -20,16 +20,10 @@ from trainplan.cli.blocks.tables import (
 )
 from trainplan.cli.report.profile_points import bytes_axis, fitted_line, is_odd, markers, spaced
 from trainplan.cli.words import plural
-from trainplan.costmodel.base.units import GB
+from trainplan.costmodel.base import GB
 from trainplan.costmodel.machine import curve_name
 from trainplan.costmodel.measured.curve_residuals import collective_seconds_on, inside_domain
-from trainplan.costmodel.profiles.profile import (
-    CollectivePoint,
-    CopyPoint,
-    Profile,
-    StreamPoint,
-    Timing,
-)
+from trainplan.costmodel.profiles import CollectivePoint, CopyPoint, Profile, StreamPoint, Timing
 from trainplan.profiler.fit.merge import has_spec, spec_of
 
 

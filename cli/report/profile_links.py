@@ -9,8 +9,8 @@ from trainplan.cli.blocks.blocks import Block, Chart, Table
 from trainplan.cli.blocks.figures import DOWN, figure, label, layout
 from trainplan.cli.blocks.tables import cell, number, table
 from trainplan.cli.report.profile_points import is_odd
-from trainplan.costmodel.base.units import GB
-from trainplan.costmodel.profiles.profile import LinkPoint, Profile
+from trainplan.costmodel.base import GB
+from trainplan.costmodel.profiles import LinkPoint, Profile
 
 MOST_ENDS = 128
 """Rows of a heat map; of more ends the slowest are shown."""

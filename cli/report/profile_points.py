@@ -9,7 +9,7 @@ import numpy as np
 
 from trainplan.cli.blocks.tables import log_axis, short
 from trainplan.cli.render.profile import NOT_ODD
-from trainplan.costmodel.profiles.profile import Timing
+from trainplan.costmodel.profiles import Timing
 
 LINE_POINTS = 40
 """Of a drawn curve."""

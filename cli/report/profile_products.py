@@ -17,9 +17,9 @@ from trainplan.cli.blocks.tables import (
     table,
 )
 from trainplan.cli.report.profile_points import fitted_line, markers, spaced
-from trainplan.costmodel.base.units import GB, TERA
+from trainplan.costmodel.base import GB, TERA
 from trainplan.costmodel.measured.curve_residuals import attention_flop, on_curve
-from trainplan.costmodel.profiles.profile import AttentionPoint, ProductPoint, Profile
+from trainplan.costmodel.profiles import AttentionPoint, ProductPoint, Profile
 from trainplan.profiler.fit.curves import gemm_rate
 from trainplan.profiler.fit.merge import spec_of
 

@@ -7,11 +7,10 @@ from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.planner.plan.layout_document import layout_from_json, with_later_keys
 from trainplan.planner.plan.plan import COUNTS
 

@@ -26,10 +26,10 @@ from trainplan.cli.report.sweep_curves import Swept
 from trainplan.cli.report.tune import tuned_page
 from trainplan.cli.report.tune_trials import TunedPlan
 from trainplan.cli.report.validate import validate_page
-from trainplan.costmodel.base.errors import SpecError, unknown_name
+from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
-from trainplan.costmodel.profiles.profile import SCHEMA as PROFILE
-from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.profiles import SCHEMA as PROFILE
+from trainplan.costmodel.profiles import Profile
 from trainplan.planner.goals.pareto import SCHEMA as PARETO
 from trainplan.planner.plan.plan import SCHEMA as PLAN
 

@@ -14,8 +14,8 @@ from trainplan.cli.blocks.tables import Columns, Row, cell, log_axis, number, se
 from trainplan.cli.documents.plans import Curve, SweepPoint
 from trainplan.cli.report.read import ModelValue, Read
 from trainplan.cli.words import layout_line, percent, seconds
-from trainplan.costmodel.base.units import SECONDS_PER_HOUR
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.base import SECONDS_PER_HOUR
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.questions.changes.parameters import Varied
 from trainplan.planner.questions.sweep import Setting
 

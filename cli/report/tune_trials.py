@@ -15,7 +15,7 @@ from trainplan.cli.blocks.tables import Columns, Row, number, seconds_cell, tabl
 from trainplan.cli.render.tune import ENDINGS
 from trainplan.cli.report.read import ModelValue, Read
 from trainplan.cli.words import layout_line, plural, seconds
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.tuning.events import Finished, Tried
 
 BESIDE = 0.12

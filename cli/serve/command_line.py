@@ -11,8 +11,8 @@ import yaml
 
 from trainplan.cli.serve.fields import Apart, Inline, Positional, Request, Subcommand
 from trainplan.cli.serve.requests import CheckRequest
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
 from trainplan.planner.plan.plan import COUNTS
 
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")

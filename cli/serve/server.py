@@ -27,8 +27,8 @@ from trainplan.cli.serve.tools import TOOLS, Entry
 from trainplan.cli.serve.work import Answer, Asked, Progress
 from trainplan.cli.terminal.clock import progress_text
 from trainplan.cli.terminal.refusals import bug_line
-from trainplan.costmodel.base.errors import PlanError, SpecError, unknown_name
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.base import PlanError, SpecError, unknown_name
+from trainplan.costmodel.spec import first_complaint
 
 NAME = "trainplan"
 INSTRUCTIONS = (

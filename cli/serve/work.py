@@ -24,7 +24,7 @@ from trainplan.cli.terminal.listener import LISTENER
 from trainplan.cli.terminal.output import json_text, page_text
 from trainplan.cli.terminal.process import follow_search, tried
 from trainplan.cli.terminal.refusals import bug_line, one_line
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 
 PLAN = "trainplan.cli.main:plan"
 """The command line, by name: where processes are not forked, nothing of this one is there."""

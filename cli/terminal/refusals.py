@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.terminal.text import escaped
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.base.similar import did_you_mean, shortened
+from trainplan.costmodel.base import PlanError, did_you_mean, shortened
 
 CLICK_SAYS = (
     ("is not a valid integer range", "is no whole number"),

@@ -7,10 +7,9 @@ from itertools import groupby
 
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words.numbers import NEVER, exact_share, share
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.layout.codecs import stages_text
-from trainplan.costmodel.layout.layout import Layout, StageSpec
+from trainplan.costmodel.layout import Layout, StageSpec, stages_text
 
 SHORT_MODULES = {
     "core_attn": "attn",

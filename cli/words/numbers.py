@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB
 
 NEVER = "-"
 """Where there is no number."""

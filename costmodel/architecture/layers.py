@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 Size = Annotated[PositiveInt, Field(le=10**9)]
 """A dimension of a tensor."""

@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from trainplan.costmodel.architecture.layers import Mixer, Size
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 
 class SsmSpec(Spec):

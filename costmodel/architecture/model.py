@@ -40,7 +40,7 @@ from trainplan.costmodel.architecture.mixers import (
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.architecture.tower import TowerSpec
 from trainplan.costmodel.architecture.trained import Trained, complaint, of_layers
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2", "xielu"]
 

@@ -8,7 +8,7 @@ from typing import Literal, Self
 from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
 
 from trainplan.costmodel.architecture.layers import Count, FeedForward, Mixer, Size, listed_kinds
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 
 class MoeSpec(Spec):

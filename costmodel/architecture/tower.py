@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from trainplan.costmodel.architecture.layers import Count, Size
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu2"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from trainplan.costmodel.architecture.layers import ATTENTIONS
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 if TYPE_CHECKING:
     from trainplan.costmodel.architecture.model import ModelSpec

@@ -26,7 +26,7 @@ from trainplan.costmodel.axes.pp import PP, SCHEDULE, VPP
 from trainplan.costmodel.axes.recompute import METHOD, MODULES, NUM_LAYERS, RECOMPUTED
 from trainplan.costmodel.axes.tiles import TILED_LOSS, TILED_MLP
 from trainplan.costmodel.axes.tp import SEQUENCE_PARALLEL, TP
-from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.layouts import Rule
 
 AXES: tuple[Axis, ...] = (
     TP,

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Literal
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.codecs import Codec
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import FIELDS
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Codec, Layout
+from trainplan.costmodel.layouts import FIELDS, Rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 

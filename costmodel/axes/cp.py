@@ -9,9 +9,8 @@ from trainplan.costmodel.axes.grid import degrees, has_ring, ring_heads
 from trainplan.costmodel.axes.indices import kernel_index
 from trainplan.costmodel.blocks.attention.context import heads_to_cut
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 
 
 @rule(

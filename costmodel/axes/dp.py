@@ -13,9 +13,8 @@ from trainplan.costmodel.axes.grid import (
     zero_stages_under,
 )
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 
 
 @rule(

@@ -7,9 +7,8 @@ import numpy as np
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.grid import expert_degrees
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 
 FOLDING = "Liu et al., MoE Parallel Folding, arXiv:2504.14960, section 3"
 

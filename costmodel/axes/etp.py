@@ -8,9 +8,8 @@ from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.ep import FOLDING
 from trainplan.costmodel.axes.grid import expert_degrees
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 
 
 @rule("etp_needs_experts", "etp", "etp > 1 needs a mixture-of-experts model", FOLDING)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.attention.context import heads_to_cut
 from trainplan.costmodel.catalog import host_of
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import EMPTY_ENDS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES

@@ -6,9 +6,8 @@ import numpy as np
 
 from trainplan.costmodel.axes.axis import Apart, Axis, Memory
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.pipeline.node_groups import in_groups, misplaced
 
 

@@ -7,9 +7,8 @@ import numpy as np
 from trainplan.costmodel.axes.axis import Axis, Least, Memory, Tried
 from trainplan.costmodel.axes.grid import has_drives, moved_parameters, offloaded, tiers
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import ON_DRIVE, LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import ON_DRIVE, LayoutTable, rule
 from trainplan.costmodel.runtimes import runtime
 
 

@@ -9,11 +9,16 @@ import numpy as np
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.grid import all_virtual_stages, degrees, schedules_under
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, StageSpec
-from trainplan.costmodel.layouts.even_split import EMPTY_ENDS
-from trainplan.costmodel.layouts.rules import Rule, num_microbatches, rule
-from trainplan.costmodel.layouts.table import LayoutTable, stage_codes
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.layouts import (
+    EMPTY_ENDS,
+    LayoutTable,
+    Rule,
+    num_microbatches,
+    rule,
+    stage_codes,
+)
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.schedule import ShapeRule
 

@@ -7,9 +7,8 @@ import numpy as np
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.grid import degrees
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 
 MEGATRON = "Shoeybi et al., arXiv:1909.08053, section 3"
 SEQUENCE = "Korthikanti et al., arXiv:2205.05198, section 4.2.2"

@@ -3,9 +3,40 @@
 Everything may import this room and it imports nothing of ours. Inside the program quantities are
 bytes, seconds and FLOP; conversions stand in `units` alone. An error is a child of `PlanError` and
 says what, where and what to do.
+
+BYTES_BF16: bytes of a number of 16 bits.
+BYTES_FP32: bytes of a number of 32 bits.
+BYTES_FP8: bytes of a number of 8 bits.
+CatalogError: a name that is in no catalog.
+did_you_mean: `did you mean 'tp'?`, or nothing.
+Entry: a value of a JSON file.
+GB: bytes of a gigabyte.
+GIB: bytes of a gibibyte.
+Identical: equal only to a key of the same object.
+json_entry: the top of a JSON file.
+long_unit: seconds of the unit a long duration is told in, and its name.
+MICROSECOND: seconds of a microsecond.
+PlanError: the parent of all errors for bad input.
+positive: a number above zero, times `scale`.
+SECONDS_PER_DAY: seconds of a day.
+SECONDS_PER_HOUR: seconds of an hour.
+shortened: a text a message may repeat.
+SpecError: a value in a model, cluster, training or layout description is wrong.
+TERA: 10^12: FLOP of a TFLOP.
+unknown_name: error for a name that is not in a catalog, with the nearest names that are.
+UnsupportedError: something real that this project does not model or a runtime cannot express.
 """
 
-from trainplan.costmodel.base.errors import PlanError, SpecError, UnsupportedError, unknown_name
+from trainplan.costmodel.base.entries import Entry, json_entry, positive
+from trainplan.costmodel.base.errors import (
+    CatalogError,
+    PlanError,
+    SpecError,
+    UnsupportedError,
+    unknown_name,
+)
+from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.base.similar import did_you_mean, shortened
 from trainplan.costmodel.base.units import (
     BYTES_BF16,
     BYTES_FP8,
@@ -13,19 +44,8 @@ from trainplan.costmodel.base.units import (
     GB,
     GIB,
     MICROSECOND,
+    SECONDS_PER_DAY,
+    SECONDS_PER_HOUR,
     TERA,
+    long_unit,
 )
-
-__all__ = [
-    "BYTES_BF16",
-    "BYTES_FP8",
-    "BYTES_FP32",
-    "GB",
-    "GIB",
-    "MICROSECOND",
-    "TERA",
-    "PlanError",
-    "SpecError",
-    "UnsupportedError",
-    "unknown_name",
-]

@@ -14,9 +14,7 @@ from operator import add
 
 import numpy as np
 
-from trainplan.costmodel.architecture.layers import ATTENTIONS
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.trained import trains_embedding, trains_head
+from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec, trains_embedding, trains_head
 from trainplan.costmodel.blocks.accumulation import (
     adds_whole,
     always_added_bytes,

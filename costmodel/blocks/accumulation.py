@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.feed_forward.rank_params import (
     dense_mlp_params,
@@ -16,9 +16,8 @@ from trainplan.costmodel.blocks.feed_forward.rank_params import (
     shared_experts_params,
 )
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.model.params import MIXER_COUNTS, latent_params, router_params, side_params
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.architecture.trained import MLP_PROJECTIONS
+from trainplan.costmodel.architecture import MLP_PROJECTIONS
 from trainplan.costmodel.blocks.attention.kept import reorders_output
 from trainplan.costmodel.blocks.feed_forward.routing import loads
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import Identical
 from trainplan.costmodel.columns import BoolColumn, IntColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import GemmRate, Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.job.job import Job, Precision
+from trainplan.costmodel.job import Job, Precision
 
 CAST_BYTES = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
 """One number: one scale of a byte stands beside 32 (mxfp8) or 16 (nvfp4) of them.

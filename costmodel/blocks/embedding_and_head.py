@@ -8,14 +8,14 @@ from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import MASK_BYTES
 from trainplan.costmodel.blocks.tiles import added_bytes
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import (
     Product,
     elementwise_seconds,
     linear_seconds,
     streaming_bytes_per_second,
 )
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 

@@ -14,14 +14,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.blocks.parts import Module, PassSeconds
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.profiles.profile import EndPoint, LayerPoint, Timing
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.profiles import EndPoint, LayerPoint, Timing
 from trainplan.costmodel.residuals import IN_PLACE, Residuals, Share, noise_of, residuals, share
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits

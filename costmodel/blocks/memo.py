@@ -9,7 +9,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import Column
-from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
+from trainplan.costmodel.layouts import FIELDS, LayoutTable
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import group

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.architecture.layers import ATTENTIONS
+from trainplan.costmodel.architecture import ATTENTIONS
 from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.attention.kept import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
@@ -18,7 +18,7 @@ from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.parts import Shapes, shapes
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.kernels import sum_columns
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable, offloads, recomputes
+from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, offloads, recomputes
 from trainplan.costmodel.model.params import expert_hidden, query_columns, value_columns
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 
 GRADIENT_TENSORS_ADDED = 3

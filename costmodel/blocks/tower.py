@@ -17,7 +17,7 @@ from operator import add
 
 import numpy as np
 
-from trainplan.costmodel.architecture.tower import ProjectorSpec, TowerSpec
+from trainplan.costmodel.architecture import ProjectorSpec, TowerSpec
 from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.parts import TERMS, PassSeconds, Shapes, pass_seconds, shapes

@@ -7,13 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.tower import TowerSpec
-from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.architecture import ModelSpec, TowerSpec
+from trainplan.costmodel.base import Identical
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import IntColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.model.tower import spans
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.blocks.adapters import adapters_part
 from trainplan.costmodel.blocks.attention.kept import reorders_output
 from trainplan.costmodel.blocks.feed_forward.routing import loads

@@ -14,16 +14,13 @@ from importlib import resources
 
 from pydantic import TypeAdapter
 
-from trainplan.costmodel.base.errors import CatalogError, unknown_name
+from trainplan.costmodel.base import CatalogError, unknown_name
 from trainplan.costmodel.catalog.plugged import entry, table
-from trainplan.costmodel.documents.constants import Constants, Intervals
-from trainplan.costmodel.documents.spreads import Spreads
-from trainplan.costmodel.hardware.cluster import NodeGroup
-from trainplan.costmodel.hardware.gpu import FittedConstants, GpuSpec
-from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
-from trainplan.costmodel.job.job import LOW_PRECISION
-from trainplan.costmodel.plugins.plugins import Added, Installed, added
-from trainplan.costmodel.spec.base import Sourced, Spec
+from trainplan.costmodel.documents import Constants, Intervals, Spreads
+from trainplan.costmodel.hardware import DriveSpec, FittedConstants, GpuSpec, HostSpec, NodeGroup
+from trainplan.costmodel.job import LOW_PRECISION
+from trainplan.costmodel.plugins import Added, Installed, added
+from trainplan.costmodel.spec import Sourced, Spec
 
 
 class FittedConstant(Sourced):

@@ -16,19 +16,18 @@ from importlib import resources
 from pydantic import PositiveInt
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import CatalogError, SpecError, unknown_name
-from trainplan.costmodel.base.similar import shortened
-from trainplan.costmodel.hardware.cluster import (
+from trainplan.costmodel.base import CatalogError, SpecError, shortened, unknown_name
+from trainplan.costmodel.hardware import (
     DIGITS,
     MOST_GPUS,
     MOST_GPUS_PER_NODE,
     MOST_NODES,
     ClusterSpec,
+    HostSpec,
     NicSpec,
     NodeGroup,
 )
-from trainplan.costmodel.hardware.host import HostSpec
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 FORMS = (
     "write NODESxGPUS:GPU such as 8x8:h100, a count of GPUs such as 64xh100, a machine such as "

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.hardware.gpu import EvidenceKind, FittedConstants
-from trainplan.costmodel.job.job import Precision
+from trainplan.costmodel.hardware import EvidenceKind, FittedConstants
+from trainplan.costmodel.job import Precision
 
 ORDER: tuple[EvidenceKind, ...] = ("measured", "stand-in", "assumed")
 """Best first."""

@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.plugins.plugins import Installed
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.plugins import Installed
+from trainplan.costmodel.spec import Spec, first_complaint
 
 Model = TypeVar("Model", bound=Spec)
 SOURCES = ("source", "_source")

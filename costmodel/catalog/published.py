@@ -12,7 +12,7 @@ from dataclasses import fields
 from functools import cache
 from importlib import resources
 
-from trainplan.costmodel.documents.published_run import PublishedRun, Shape
+from trainplan.costmodel.documents import PublishedRun, Shape
 
 NAME = "published_runs.csv"
 _READ: Mapping[str, Callable[[str], object]] = {

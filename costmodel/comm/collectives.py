@@ -8,7 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.comm.topology import Group
-from trainplan.costmodel.documents.constants import Constants
+from trainplan.costmodel.documents import Constants
 from trainplan.costmodel.machine import GROUP_SIZES, OPERATIONS, Machine, stride_column
 from trainplan.costmodel.residuals import Residuals
 

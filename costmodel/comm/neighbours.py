@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.columns import IntColumn
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout
 
 Pairs = NDArray[np.int64]
 """Shape (pair, 2): places whose nodes exchange messages, the smaller first."""

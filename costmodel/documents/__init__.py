@@ -1,1 +1,66 @@
-"""Documents of evidence: measured runs, published runs, calibrations, constants, trials."""
+"""Documents of evidence: measured runs, published runs, calibrations, constants, trials.
+
+Calibration: scalars fitted on measured steps of one kind of GPU, precision and runtime.
+CalibrationRun: a run the scalars were fitted on, priced without and with them.
+Constants: one value of every fitted constant.
+Ending: how a trial ends: a result, out of memory, a failure.
+FittedFactor: a fitted factor of the cost model and its error.
+FittedScalar: one scalar and how well the runs know it.
+IntervalEnds: where measured steps of one regime lie.
+Intervals: contents of `intervals.toml`.
+IntervalWidth: what published runs say of the ratio of two step times.
+LARGEST_FACTOR: beyond these the run is not what it is said to be.
+LayoutSpreads: spread of step times of layouts and of trials.
+LEAST_FACTOR: beyond these the run is not what it is said to be.
+MeasuredRun: one line of a runs file.
+MemoryKind: what a measured peak counts.
+MemoryRank: which rank a measured peak is of.
+Outcome: how a trial ended.
+PublishedRun: a measured run with the error of its estimate.
+RunCluster: the machine of a measured run.
+RunLayout: how the job was cut over the ranks.
+RunModel: dimensions of the model of a measured run.
+RunStage: one stage of a plan whose stages differ.
+RunTraining: how the model of a measured run was trained.
+RunWide: products that multiply in 16 bits where the others multiply in fewer.
+Scalars: corrections of a machine by a calibration.
+SCHEMA: value of the key `schema` of a calibration.
+Shape: what is compared of a run and of an answer.
+SharedSpeed: speed of the jobs that have more in common with the runs than the machine.
+Spreads: contents of `catalog/spreads.toml`.
+Trial: a layout to run and for how many steps.
+unknown_names: dotted names in a record that `runs/v1` does not have.
+"""
+
+from trainplan.costmodel.documents.calibration import (
+    LARGEST_FACTOR,
+    LEAST_FACTOR,
+    SCHEMA,
+    Calibration,
+    CalibrationRun,
+    FittedFactor,
+    FittedScalar,
+    Scalars,
+    SharedSpeed,
+)
+from trainplan.costmodel.documents.constants import (
+    Constants,
+    IntervalEnds,
+    Intervals,
+    IntervalWidth,
+)
+from trainplan.costmodel.documents.measured_run import (
+    MeasuredRun,
+    MemoryKind,
+    MemoryRank,
+    RunCluster,
+    RunLayout,
+    RunModel,
+    RunStage,
+    RunTraining,
+    RunWide,
+    unknown_names,
+)
+from trainplan.costmodel.documents.published_run import PublishedRun, Shape
+from trainplan.costmodel.documents.spreads import LayoutSpreads, Spreads
+from trainplan.costmodel.documents.trial import Ending, Outcome, Trial

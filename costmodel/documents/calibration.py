@@ -6,8 +6,8 @@ from typing import Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from trainplan.costmodel.job.job import Precision
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.job import Precision
+from trainplan.costmodel.spec import Spec
 
 SCHEMA = "trainplan/calibration/v1"
 LEAST_FACTOR, LARGEST_FACTOR = 0.02, 50.0

@@ -9,7 +9,7 @@ from math import exp
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, NonPositiveFloat, PositiveFloat
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 
 class Constants(Spec):

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.job.job import Attention, CrossEntropy
+from trainplan.costmodel.job import Attention, CrossEntropy
 
 MemoryKind = Literal["allocated", "reserved", "device"]
 MemoryRank = Literal["max", "first", "last", "logged_node"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.spec.base import Sourced, Spec
+from trainplan.costmodel.spec import Sourced, Spec
 
 
 class LayoutSpreads(Spec):

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.spec import Spec
 
 Ending = Literal["measured", "out_of_memory", "crash", "hang", "not_a_number", "lost_node"]
 """How a trial ends. A lost node says nothing of the layout; all others do."""

@@ -13,11 +13,11 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware.gpu import CPU, GpuSpec
 from trainplan.costmodel.hardware.host import HostSpec
 from trainplan.costmodel.hardware.links import LinkSpec
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 MOST_NODES = 1 << 20
 MOST_GPUS_PER_NODE = 1 << 10

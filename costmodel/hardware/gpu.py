@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, PositiveInt
 
-from trainplan.costmodel.spec.base import Sourced, Spec
+from trainplan.costmodel.spec import Sourced, Spec
 
 CPU = "cpu"
 """Vendor and architecture of what a profile measured on a machine without GPUs."""

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 LEAST_GB_PER_S = 1e-6
 """Slower copies are a typing slip, and their seconds would be no numbers."""

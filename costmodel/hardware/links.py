@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 MOST_LINKED_NODES = 1024
 """A matrix of more nodes does not fit in a configuration file."""

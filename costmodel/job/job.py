@@ -6,12 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job.lengths import LengthSpec, Packing
 from trainplan.costmodel.job.optimizer import OptimizerSpec, OptimizerText
 from trainplan.costmodel.job.routing import RoutingSpec
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 Attention = Literal["flash", "flash2", "triton", "unfused"]
 Graph = Literal["none", "partial", "full_iteration"]

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 Packing = Literal["none", "greedy", "balanced"]
 """Each sequence padded to a row; rows filled by the first sequence that fits; rows filled, and run

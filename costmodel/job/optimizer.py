@@ -12,9 +12,8 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import Spec, first_complaint
 
 UpdateMoment = Literal["layer", "step"]
 SETTINGS = ("rank", "update")

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 STEEPEST = 10.0
 """Largest exponent of a popularity; with more, one expert has all there is."""

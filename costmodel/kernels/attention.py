@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.kernels.products import ForwardBackward, Product, product_seconds
 from trainplan.costmodel.kernels.streams import elementwise_seconds

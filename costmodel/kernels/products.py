@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import Float8Recipe
+from trainplan.costmodel.job import Float8Recipe
 from trainplan.costmodel.kernels.streams import (
     elementwise_seconds,
     streaming_bytes_per_second,

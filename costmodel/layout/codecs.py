@@ -17,8 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.similar import did_you_mean
+from trainplan.costmodel.base import SpecError, did_you_mean
 from trainplan.costmodel.layout.layout import StageSpec
 
 LONGEST_NUMBER = 9

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 Recompute = Literal["none", "selective", "full"]
 Schedule = Literal[

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layout import Layout
 
 EMPTY_ENDS = 2
 """Stages that may hold no layer: the first runs the embedding, the last head and loss.

@@ -8,8 +8,8 @@ from importlib import import_module
 from typing import overload
 
 from trainplan.costmodel.columns import BoolColumn, IntColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 
 Predicate = Callable[[Job, LayoutTable], BoolColumn]

@@ -19,17 +19,7 @@ from trainplan.costmodel.columns import (
     IntColumn,
     ObjectColumn,
 )
-from trainplan.costmodel.layout.codecs import (
-    Codec,
-    Count,
-    Flag,
-    Modules,
-    Names,
-    Share,
-    Stages,
-    bits,
-)
-from trainplan.costmodel.layout.layout import (
+from trainplan.costmodel.layout import (
     OFFLOAD_MODULES,
     PARAMETER_TIERS,
     RECOMPUTE,
@@ -37,8 +27,16 @@ from trainplan.costmodel.layout.layout import (
     RECOMPUTE_MODULES,
     SCHEDULE_NAMES,
     TIERS,
+    Codec,
+    Count,
+    Flag,
     Layout,
+    Modules,
+    Names,
+    Share,
+    Stages,
     StageSpec,
+    bits,
 )
 from trainplan.costmodel.layouts.even_split import layers_per_stage
 

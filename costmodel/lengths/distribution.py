@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.job import LengthSpec, Lognormal
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

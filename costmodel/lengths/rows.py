@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.job.job import TrainingSpec
+from trainplan.costmodel.job import TrainingSpec
 from trainplan.costmodel.lengths.distribution import Floats, Ints, lengths_of, sampled
 from trainplan.costmodel.lengths.packing import first_fit, least_work_first
 

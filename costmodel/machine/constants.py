@@ -13,11 +13,10 @@ from typing import get_args
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.base.units import GB, GIB
-from trainplan.costmodel.documents.constants import Constants
-from trainplan.costmodel.hardware.cluster import ClusterSpec, FabricTier
-from trainplan.costmodel.job.job import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
+from trainplan.costmodel.base import GB, GIB, SpecError, UnsupportedError
+from trainplan.costmodel.documents import Constants
+from trainplan.costmodel.hardware import ClusterSpec, FabricTier
+from trainplan.costmodel.job import FULL_WIDTH, LOW_PRECISION, Precision, storage_bytes
 from trainplan.costmodel.machine.hardware import (
     KnownCurves,
     Provenance,
@@ -34,7 +33,7 @@ from trainplan.costmodel.machine.hosts import (
     least_host,
 )
 from trainplan.costmodel.machine.machine import Machine
-from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.profiles import Profile
 
 
 def machine_of(

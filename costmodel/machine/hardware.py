@@ -9,21 +9,21 @@ from typing import Literal
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB, MICROSECOND, TERA
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.hardware.cluster import NodeGroup
-from trainplan.costmodel.hardware.gpu import (
+from trainplan.costmodel.hardware import (
     AttentionFit,
     CollectiveFit,
     Fit,
     FittedConstants,
     GemmFit,
     GpuSpec,
+    NodeGroup,
 )
-from trainplan.costmodel.job.job import FULL_WIDTH, LOW_PRECISION, Float8Recipe
-from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.job import FULL_WIDTH, LOW_PRECISION, Float8Recipe
+from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.residuals import Residuals
-from trainplan.costmodel.spec.base import Sourced
+from trainplan.costmodel.spec import Sourced
 
 SourceKind = Literal["measured", "fitted", "datasheet", "assumed"]
 

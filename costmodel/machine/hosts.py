@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GB, GIB, TERA
-from trainplan.costmodel.hardware.cluster import NodeGroup
-from trainplan.costmodel.hardware.host import DriveSpec
+from trainplan.costmodel.base import GB, GIB, TERA
+from trainplan.costmodel.hardware import DriveSpec, NodeGroup
 from trainplan.costmodel.machine.hardware import Provenance
 from trainplan.costmodel.machine.machine import Drives, Machine
 

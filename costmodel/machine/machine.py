@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.documents.constants import Constants
-from trainplan.costmodel.hardware.cluster import FabricTier
+from trainplan.costmodel.documents import Constants
+from trainplan.costmodel.hardware import FabricTier
 from trainplan.costmodel.machine.hardware import (
     GemmRate,
     Provenance,
 )
-from trainplan.costmodel.profiles.profile import EndPoint, LayerPoint
+from trainplan.costmodel.profiles import EndPoint, LayerPoint
 from trainplan.costmodel.residuals import ALONE, Residuals, Shares
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB, SpecError
 from trainplan.costmodel.machine.machine import Machine
 
 

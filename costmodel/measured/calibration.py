@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.documents.calibration import (
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.documents import (
     Calibration,
     FittedFactor,
+    MeasuredRun,
     Scalars,
     SharedSpeed,
 )
-from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.machine import Machine, Provenance, with_reserve
 from trainplan.costmodel.measured.effects import family_of
 from trainplan.costmodel.measured.profile import measured_machine, profile_notes
 from trainplan.costmodel.pipeline.node_groups import group_jobs
-from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.uncertainty import calibrated_regime
 
 

@@ -15,10 +15,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.documents.calibration import (
+from trainplan.costmodel.documents import (
     LARGEST_FACTOR,
     LEAST_FACTOR,
     Calibration,
@@ -28,9 +28,9 @@ from trainplan.costmodel.documents.calibration import (
     Scalars,
     SharedSpeed,
 )
-from trainplan.costmodel.job.job import Job, Precision
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job, Precision
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
 from trainplan.costmodel.measured.choice import choice_of
@@ -45,7 +45,7 @@ from trainplan.costmodel.measured.scalars import (
     fit_of,
 )
 from trainplan.costmodel.model.flops import model_flop_per_step
-from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.uncertainty import NORMAL_80
 

@@ -18,11 +18,11 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GB, MICROSECOND
+from trainplan.costmodel.base import GB, MICROSECOND
 from trainplan.costmodel.catalog.evidence import evidence_of
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.hardware.gpu import CollectiveFit, Fit
-from trainplan.costmodel.job.job import Precision
+from trainplan.costmodel.hardware import CollectiveFit, Fit
+from trainplan.costmodel.job import Precision
 from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.machine import OPERATIONS, SHAPES, STRIDES, GemmRate, Machine
 from trainplan.costmodel.measured.curve_residuals import (
@@ -32,7 +32,7 @@ from trainplan.costmodel.measured.curve_residuals import (
     on_curve,
     single_products,
 )
-from trainplan.costmodel.profiles.profile import (
+from trainplan.costmodel.profiles import (
     AttentionPoint,
     CollectivePoint,
     OptimizerPoint,

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32, GB, MICROSECOND
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import bus_factor
-from trainplan.costmodel.hardware.gpu import CollectiveFit
-from trainplan.costmodel.job.job import FULL_WIDTH, Precision
+from trainplan.costmodel.hardware import CollectiveFit
+from trainplan.costmodel.job import FULL_WIDTH, Precision
 from trainplan.costmodel.kernels import Product, fused_attention_seconds, roofline_seconds
 from trainplan.costmodel.machine import (
     OPERATIONS,
@@ -21,12 +21,7 @@ from trainplan.costmodel.machine import (
     curve_name,
     nearest_stride,
 )
-from trainplan.costmodel.profiles.profile import (
-    AttentionPoint,
-    CollectivePoint,
-    Point,
-    ProductPoint,
-)
+from trainplan.costmodel.profiles import AttentionPoint, CollectivePoint, Point, ProductPoint
 from trainplan.costmodel.residuals import Residuals, residuals
 
 LEAST_POINTS = 3

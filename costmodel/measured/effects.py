@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.uncertainty import seen
 
 TextColumn = NDArray[np.str_]

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GB, TERA
-from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup
-from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import GB, TERA
+from trainplan.costmodel.hardware import ClusterSpec, DriveSpec, HostSpec, NodeGroup
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.machine import Drives, Machine, Provenance
-from trainplan.costmodel.profiles.profile import (
+from trainplan.costmodel.profiles import (
     HOST_COPIES,
     CopyPoint,
     Direction,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from statistics import median
 
-from trainplan.costmodel.base.units import GB
-from trainplan.costmodel.hardware.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec
-from trainplan.costmodel.profiles.profile import LinkPoint, Profile
+from trainplan.costmodel.base import GB
+from trainplan.costmodel.hardware import MOST_LINKED_NODES, NODE_NAME, LinkSpec
+from trainplan.costmodel.profiles import LinkPoint, Profile
 
 
 def measured_links(profile: Profile) -> LinkSpec | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.hardware.gpu import GpuSpec
-from trainplan.costmodel.job.job import Precision
+from trainplan.costmodel.hardware import ClusterSpec, GpuSpec
+from trainplan.costmodel.job import Precision
 from trainplan.costmodel.measured import Measured
 
 USUAL: Precision = "bf16"

@@ -13,12 +13,10 @@ from typing import TypeVar
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import BYTES_FP32
-from trainplan.costmodel.documents.constants import Constants
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.hardware.gpu import FittedConstants
-from trainplan.costmodel.job.job import LOW_PRECISION, Job, Precision
-from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.documents import Constants
+from trainplan.costmodel.hardware import ClusterSpec, FittedConstants
+from trainplan.costmodel.job import LOW_PRECISION, Job, OptimizerSpec, Precision
 from trainplan.costmodel.kernels import ADAM_STEP_BYTES
 from trainplan.costmodel.machine import GemmRate, Machine, machine_of
 from trainplan.costmodel.measured.counted import SHARED_LINK, shares_note
@@ -33,7 +31,7 @@ from trainplan.costmodel.measured.host import measured_host
 from trainplan.costmodel.measured.shrink import shrunk
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.optimizers.adamw import ADAMW
-from trainplan.costmodel.profiles.profile import (
+from trainplan.costmodel.profiles import (
     LOSSES,
     PERMUTES,
     AttentionPoint,

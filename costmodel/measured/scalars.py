@@ -16,7 +16,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
-from trainplan.costmodel.documents.calibration import Scalars
+from trainplan.costmodel.documents import Scalars
 from trainplan.costmodel.measured.effects import Effects, Shared, effects_of
 from trainplan.costmodel.residuals import MAD_OF_NORMAL, TAIL
 

@@ -12,7 +12,7 @@ from typing import TypedDict
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import LOW_PRECISION, Precision
+from trainplan.costmodel.job import LOW_PRECISION, Precision
 from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.machine import (
     OPERATIONS,
@@ -32,7 +32,7 @@ from trainplan.costmodel.measured.counted import (
     share_of_streams,
 )
 from trainplan.costmodel.measured.curve_residuals import beside_linear
-from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.residuals import Residuals, Share, Shares
 
 CONSTANTS = {

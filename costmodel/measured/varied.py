@@ -12,7 +12,7 @@ from math import exp
 from types import MappingProxyType
 from typing import Literal, get_args
 
-from trainplan.costmodel.documents.constants import Constants
+from trainplan.costmodel.documents import Constants
 from trainplan.costmodel.machine import GemmRate, Machine
 
 ScalarName = Literal[

@@ -7,7 +7,7 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.columns import ClassRows, FloatColumn
-from trainplan.costmodel.layouts.table import FULL, LayoutTable
+from trainplan.costmodel.layouts import FULL, LayoutTable
 from trainplan.costmodel.pipeline.ranks import Ranks
 
 LAYERS_IN_TRANSIT = 2

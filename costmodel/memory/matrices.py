@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from trainplan.costmodel.architecture.layers import ATTENTIONS
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec, MoeSpec
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.states import (
     MTP_NORMS,
     BlockParams,

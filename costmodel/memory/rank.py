@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.casts import cast_weight_bytes
 from trainplan.costmodel.blocks.embedding_and_head import embedding_kept_bytes
 from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, Rows
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import NONE
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import NONE, num_microbatches
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
 from trainplan.costmodel.memory.optimizer_state import (

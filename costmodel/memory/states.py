@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.casts import cast_weight_bytes
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
@@ -18,11 +18,10 @@ from trainplan.costmodel.blocks.feed_forward.rank_params import (
 )
 from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, IntColumn, Rows
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.model.params import (
     MIXER_COUNTS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import FloatColumn
 
 SUBGROUP_PARAMS = 1_000_000_000

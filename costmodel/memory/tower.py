@@ -8,7 +8,7 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.blocks.tower_layers import tower_layers, tower_rows
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.layouts.table import FULL
+from trainplan.costmodel.layouts import FULL
 from trainplan.costmodel.memory.states import shard_ranks
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.memory.transients import layer_backward_bytes

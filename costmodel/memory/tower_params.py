@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.architecture.tower import TowerSpec
+from trainplan.costmodel.architecture import TowerSpec
 from trainplan.costmodel.blocks.tower_layers import tower_ranks
 from trainplan.costmodel.columns import FloatColumn, IntColumn, Rows
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.model.tower import (
     encoder_outside_params,
     layer_weights,

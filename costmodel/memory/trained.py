@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn, Rows
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.trained import trains_embedding, trains_head
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.architecture import ModelSpec, trains_embedding, trains_head
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.embedding_and_head import padded_vocab, projected_share
 from trainplan.costmodel.blocks.feed_forward.routing import loads
@@ -17,10 +16,9 @@ from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
 from trainplan.costmodel.blocks.tiles import loss_share
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.memory.tiles import (
     hidden_gradient_columns,
     tile_bytes_per_logit,

@@ -7,8 +7,8 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.columns import ClassRows, FloatColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.optimizer_state import largest_block_gradients, uneven_share_bytes
 from trainplan.costmodel.memory.states import (
     BlockParams,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.trained import (
+from trainplan.costmodel.architecture import (
     MLP_PROJECTIONS,
+    ModelSpec,
     Projection,
     adapted,
     projections,

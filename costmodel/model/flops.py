@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from trainplan.costmodel.architecture.layers import ATTENTIONS
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.trained import trains_head
-from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec, trains_head
+from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.lengths import real_tokens_per_step, span_share
 from trainplan.costmodel.model.params import (
     MIXER_COUNTS,

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainplan.costmodel.architecture.mixers import LinearAttentionSpec, SsmSpec
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import LinearAttentionSpec, ModelSpec, SsmSpec
 from trainplan.costmodel.model.mixer_products import (
     convolution_of,
     indexer_flop,

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.architecture.mixers import ConvolutionSpec, LinearAttentionSpec, SsmSpec
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import (
+    ConvolutionSpec,
+    LinearAttentionSpec,
+    ModelSpec,
+    SsmSpec,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,7 @@ Source of every shape: the Hugging Face implementation of the family named in `m
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.layers import Mixer
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture import Mixer, ModelSpec, MoeSpec
 from trainplan.costmodel.model import mixer_params as counts
 from trainplan.costmodel.model.mixer_params import MixerCounts
 from trainplan.costmodel.model.spans import attention_span

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 
 
 def window_span(window: int | None, seq_length: int) -> float:

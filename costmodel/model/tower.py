@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainplan.costmodel.architecture.tower import LinearSpec, TowerSpec
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.architecture import LinearSpec, TowerSpec
+from trainplan.costmodel.job import Job
 
 
 def spans(tower: TowerSpec) -> tuple[tuple[int, int], ...]:

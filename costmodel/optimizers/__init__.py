@@ -5,9 +5,8 @@ To add one: write its object, add one line here and its word to the runtimes tha
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import SpecError, unknown_name
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.job.optimizer import SETTINGS, OptimizerSpec
+from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.job import SETTINGS, Job, OptimizerSpec
 from trainplan.costmodel.optimizers.adafactor import ADAFACTOR
 from trainplan.costmodel.optimizers.adamw import ADAMW, LION, SGD
 from trainplan.costmodel.optimizers.adamw8bit import ADAMW8BIT
@@ -15,7 +14,7 @@ from trainplan.costmodel.optimizers.base import Matrix, Multiplied, Optimizer
 from trainplan.costmodel.optimizers.low_rank import APOLLO, APOLLO_MINI, GALORE, GALORE8BIT
 from trainplan.costmodel.optimizers.muon import DIST_MUON, MUON
 from trainplan.costmodel.optimizers.shampoo import SHAMPOO, SOAP
-from trainplan.costmodel.plugins.plugins import Registry
+from trainplan.costmodel.plugins import Registry
 
 __all__ = ["OPTIMIZERS", "Matrix", "Multiplied", "Optimizer", "optimizer_of", "updates_by_layer"]
 

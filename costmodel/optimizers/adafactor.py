@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.optimizers.base import Matrix, Optimizer
 
 

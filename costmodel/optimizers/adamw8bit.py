@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP8, BYTES_FP32
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.optimizers.base import Matrix, Optimizer
 
 BLOCK = 256

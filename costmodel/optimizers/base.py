@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.job import OptimizerSpec
 
 Ranks = FloatColumn | IntColumn | float
 """Numbers of ranks, or of tensors."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.optimizers.adamw8bit import quantized_bytes
 from trainplan.costmodel.optimizers.base import Matrix, Multiplied, Optimizer, adam_bytes
 

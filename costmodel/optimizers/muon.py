@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.optimizers.base import Matrix, Multiplied, Optimizer, adam_bytes
 
 NEWTON_SCHULZ_STEPS = 5

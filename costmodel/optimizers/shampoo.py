@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.optimizers.base import Matrix, Multiplied, Optimizer, adam_bytes
 
 ROOT_PERIOD = 50

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP8, BYTES_FP32
-from trainplan.costmodel.job.job import StatePrecision
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32
+from trainplan.costmodel.job import StatePrecision
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, IntColumn
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, StageSpec
-from trainplan.costmodel.layouts.table import LayoutTable, stage_codes
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.layouts import LayoutTable, stage_codes
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import ClassRows, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable, stage_codes
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, num_microbatches, stage_codes
 from trainplan.costmodel.pipeline.stages import RankClasses, decoder_of, rank_classes
 from trainplan.costmodel.schedules import SCHEDULES
 

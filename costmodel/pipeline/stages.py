@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import (
     FloatColumn,
     IntColumn,
@@ -22,10 +22,9 @@ from trainplan.costmodel.columns import (
     IntRowStages,
     IntStageKinds,
 )
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import StageSpec
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import StageSpec
+from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_stage
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.memory import nondominated
 from trainplan.costmodel.schedules.program import placed

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.hardware.gpu import FittedConstants, GpuSpec
-from trainplan.costmodel.job.job import Float8Recipe, Precision
-from trainplan.costmodel.spec.base import Sourced, Spec
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.hardware import FittedConstants, GpuSpec
+from trainplan.costmodel.job import Float8Recipe, Precision
+from trainplan.costmodel.spec import Sourced, Spec
 
 SCHEMA = "trainplan/profile/v1"
 MEASURED_RUNTIME = "torch-eager"

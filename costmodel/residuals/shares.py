@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from trainplan.costmodel.profiles.profile import Timing
+from trainplan.costmodel.profiles import Timing
 
 IN_PLACE = 0.1
 """Spread of how much slower a kernel is in a training step than alone, in log units, one side.

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import unknown_name
-from trainplan.costmodel.base.identical import Identical
-from trainplan.costmodel.job.job import DEFAULT_RUNTIME, Job, TrainingSpec
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import Identical, unknown_name
+from trainplan.costmodel.job import DEFAULT_RUNTIME, Job, TrainingSpec
 from trainplan.costmodel.optimizers import optimizer_of
-from trainplan.costmodel.plugins.plugins import Registry
+from trainplan.costmodel.plugins import Registry
 from trainplan.costmodel.runtimes.accelerate import ACCELERATE
 from trainplan.costmodel.runtimes.adapters import refuse_training
 from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.architecture.trained import MLP_PROJECTIONS, adapted
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import MLP_PROJECTIONS, adapted
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 

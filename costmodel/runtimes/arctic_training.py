@@ -9,12 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.lanes.placed import Habits, Place
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
 from trainplan.costmodel.runtimes.deepspeed import habits as deepspeed_habits
 from trainplan.costmodel.runtimes.traits import Adapting

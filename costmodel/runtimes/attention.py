@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.runtimes.traits import AttentionKernel, attention_with
 
 CPU = "cpu"

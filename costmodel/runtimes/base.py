@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.job.job import Float8Recipe, RuntimeOptions, StatePrecision
-from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.job import Float8Recipe, RuntimeOptions, StatePrecision
+from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.runtimes.traits import (
     Adapting,
     Communication,

@@ -11,11 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.placed import Habits, Place
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import FULL, LayoutTable
+from trainplan.costmodel.layouts import FULL, LayoutTable, rule
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE

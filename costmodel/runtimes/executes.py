@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.architecture.layers import ATTENTIONS
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import BLOCK, LayoutTable, evenly, module_bits, stage_codes
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.layouts import BLOCK, LayoutTable, Rule, evenly, module_bits, stage_codes
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.offloads import offloads_modules, offloads_states
 from trainplan.costmodel.runtimes.traits.layers import GATED_DELTA, uncommon_parts

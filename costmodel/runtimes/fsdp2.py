@@ -9,11 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
 from trainplan.costmodel.runtimes.torchtitan import HEAD_BYTES

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.adapters import adapters_are_whole
 from trainplan.costmodel.runtimes.traits import Adapting, Kernels, Recompute
 from trainplan.costmodel.runtimes.traits.footprint import Autograd

@@ -8,7 +8,7 @@ exponentials is kept beside logits in 16 bits, then beside their gradient).
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE, data_parallel_only
 from trainplan.costmodel.runtimes.traits import (

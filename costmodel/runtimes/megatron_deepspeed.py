@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import Rule, rule
-from trainplan.costmodel.layouts.table import BLOCK, LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import BLOCK, LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
     Communication,

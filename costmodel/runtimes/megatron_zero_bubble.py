@@ -11,10 +11,9 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Schedule
-from trainplan.costmodel.layouts.rules import Rule, rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES, Schedule
+from trainplan.costmodel.layouts import LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.attention import attention_of
 from trainplan.costmodel.runtimes.megatron.core import interleaved_needs_whole_groups
 from trainplan.costmodel.runtimes.megatron.options import sgd_is_whole

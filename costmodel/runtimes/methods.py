@@ -12,14 +12,13 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.lanes.habits import deepspeed_habits
 from trainplan.costmodel.lanes.methods import METHODS
 from trainplan.costmodel.lanes.methods.deep_optimizer_states import SUBGROUP_PARAMS
 from trainplan.costmodel.lanes.methods.zero_offload import HABITS
 from trainplan.costmodel.lanes.placed import Habits, Place
-from trainplan.costmodel.layouts.rules import Rule, rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import (
     DEEPSPEED,

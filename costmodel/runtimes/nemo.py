@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.architecture.trained import Trained
+from trainplan.costmodel.architecture import Trained
 from trainplan.costmodel.runtimes.adapters import BRIDGE_RULES
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.settings import NEMO_SETTINGS, NEMO_STATED

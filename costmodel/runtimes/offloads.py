@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import OFFLOAD_MODULES
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import FIELDS, LayoutTable, module_bits, moves_states
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import OFFLOAD_MODULES
+from trainplan.costmodel.layouts import FIELDS, LayoutTable, Rule, module_bits, moves_states
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 CHOSEN: Mapping[str, Callable[[RuntimeTraits], object]] = MappingProxyType(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.optimizers.rules import LEVEL_RULES, OPTIMIZER_RULES
 from trainplan.costmodel.optimizers.state_precision import STORED

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.lanes.habits import fsdp2_habits
 from trainplan.costmodel.lanes.placed import Habits, Place
-from trainplan.costmodel.layout.layout import Schedule
+from trainplan.costmodel.layout import Schedule
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
 from trainplan.costmodel.runtimes.torchtitan_rules import RULES

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture import ModelSpec, MoeSpec
 from trainplan.costmodel.runtimes.rare_parts import rare_parts, unwritten_layers
 
 SCALINGS = ("llama3", "yarn")

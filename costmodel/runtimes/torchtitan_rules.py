@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Schedule
-from trainplan.costmodel.layouts.rules import num_microbatches, rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES, Schedule
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches, rule
 
 FILLED: tuple[Schedule, ...] = ("1f1b", "gpipe")
 """Schedules that torch builds for as many micro batches as stages at least.

@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import Rule, rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.megatron.dispatchers import (
     deepep_groups,
     domain_gpus,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.plugins.plugins import Registry
+from trainplan.costmodel.plugins import Registry
 from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs import (
     bidirectional,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.memory import AHEAD
 from trainplan.costmodel.schedules.program import FloatMatrix, IntMatrix, Op, Program

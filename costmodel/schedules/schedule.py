@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import Work
 from trainplan.costmodel.schedules.program import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trainplan.costmodel.layout.layout import Layout, Schedule
+from trainplan.costmodel.layout import Layout, Schedule
 
 NAMES: Mapping[Schedule, str] = MappingProxyType(
     {

@@ -1,1 +1,19 @@
-"""What every stated document is made of: frozen, unknown keys refused, its errors in plain words."""
+"""What every stated document is made of: frozen, unknown keys refused, its errors in plain words.
+
+complaints: all that is wrong, in the order of the fields.
+first_complaint: what to say where one line must do.
+MISSING: pydantic's types of errors for a key that is not there.
+shown: a value of user input, short enough for a message.
+Sourced: a catalog number with its source.
+Spec: an immutable, hashable value read from a file or given by the caller.
+UNKNOWN: pydantic's type of error for a key that no document has.
+"""
+
+from trainplan.costmodel.spec.base import Sourced, Spec
+from trainplan.costmodel.spec.validation_errors import (
+    MISSING,
+    UNKNOWN,
+    complaints,
+    first_complaint,
+    shown,
+)

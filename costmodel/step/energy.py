@@ -15,17 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import Blocks, block_counts, blocks, distinct_keys
 from trainplan.costmodel.blocks.block import Block
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.blocks.parts import PassSeconds
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.step.estimate import Priced, price

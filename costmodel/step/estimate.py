@@ -22,7 +22,7 @@ from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import message_seconds
 from trainplan.costmodel.comm.topology import link_speed, pipeline_neighbour
-from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
 from trainplan.costmodel.memory.states import BlockParams, RankParams, rank_params, updated_params

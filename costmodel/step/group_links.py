@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base.units import GB, MICROSECOND
+from trainplan.costmodel.base import GB, MICROSECOND
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntRowStages, RowBoundaries
 from trainplan.costmodel.comm import group as links_of

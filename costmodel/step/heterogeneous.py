@@ -23,8 +23,8 @@ from trainplan.costmodel.columns import (
     RowBoundaries,
     distinct,
 )
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.host import OffDevice
 from trainplan.costmodel.memory.rank import MemoryTable

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import SECONDS_PER_DAY, SECONDS_PER_HOUR
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.base import SECONDS_PER_DAY, SECONDS_PER_HOUR, SpecError
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.lengths import real_tokens_per_step
 
 

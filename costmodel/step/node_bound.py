@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks import Blocks, block_counts, blocks, distinct_keys
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step.estimate import p2p_seconds, with_overhead

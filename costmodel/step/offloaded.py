@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import (
     BoolColumn,
@@ -27,8 +27,8 @@ from trainplan.costmodel.lanes.offloaded_step import floor_of_step, seconds_of_s
 from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.timeline import binding
 from trainplan.costmodel.lanes.work import Work
-from trainplan.costmodel.layout.layout import TIERS
-from trainplan.costmodel.layouts.table import moves_states
+from trainplan.costmodel.layout import TIERS
+from trainplan.costmodel.layouts import moves_states
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import (
     BlockParams,

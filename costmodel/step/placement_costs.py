@@ -16,10 +16,10 @@ from trainplan.costmodel.blocks.attention.context import context_ways
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm.neighbours import Pairs, Paths, Places, joined
-from trainplan.costmodel.hardware.links import LinkSpec
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.hardware import LinkSpec
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES

@@ -8,11 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.base.identical import Identical
-from trainplan.costmodel.base.units import TERA
+from trainplan.costmodel.base import TERA, Identical
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable

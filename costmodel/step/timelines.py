@@ -16,8 +16,8 @@ from trainplan.costmodel.columns import (
     RowRanks,
     distinct,
 )
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.table import stage_codes
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import stage_codes
 from trainplan.costmodel.pipeline.stages import decoder_of, recomputed_layers, stage_layers
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds

@@ -9,7 +9,7 @@ import numpy as np
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.tower import TowerBlock
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import FULL
+from trainplan.costmodel.layouts import FULL
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.pipeline.bound import COLUMNS, LayerSeconds, layer_seconds

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.architecture.tower import TowerSpec
+from trainplan.costmodel.architecture import TowerSpec
 from trainplan.costmodel.axes.tp import tp_divides_tower
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.blocks.tower import TowerBlock
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm.collectives import message_seconds
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (

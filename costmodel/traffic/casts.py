@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16
+from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.casts import CAST_BYTES, needs_second_cast
 from trainplan.costmodel.columns import ClassRows

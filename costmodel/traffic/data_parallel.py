@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.columns import (
@@ -26,7 +26,7 @@ from trainplan.costmodel.comm.collectives import (
 )
 from trainplan.costmodel.comm.topology import Group
 from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_second
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import (
     RankParams,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.lanes.update import serial_added_seconds
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 
 CPU_ADAM_PARAMS_PER_SECOND = 4.5e9

@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.units import BYTES_FP32
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.even_split import stage_layers
-from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import num_microbatches, stage_layers
 
 Sent = Counter[tuple[str, str]]
 """(group, operation) -> bytes of the whole buffers that a rank hands over."""

@@ -11,12 +11,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainplan.costmodel.base.units import BYTES_FP32
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.even_split import stage_layers
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
 from trainplan.costmodel.memory.states import BlockParams, block_params
 from trainplan.costmodel.model.params import norm_params, query_columns, value_columns
 from trainplan.costmodel.runtimes import traits_of

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.kernels import (
     ADAM_SHARD_BYTES,
     Product,
@@ -20,7 +20,7 @@ from trainplan.costmodel.kernels import (
     product_seconds,
     sum_columns,
 )
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import expert_shard_ranks, rank_params, shard_ranks

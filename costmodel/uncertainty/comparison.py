@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.uncertainty.intervals import NORMAL_33, NORMAL_80
 
 SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp_replicate", "micro_batch_size")

@@ -15,8 +15,8 @@ from typing import Literal
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import evidence_of
-from trainplan.costmodel.hardware.cluster import NodeGroup
-from trainplan.costmodel.job.job import Graph, Job, Precision
+from trainplan.costmodel.hardware import NodeGroup
+from trainplan.costmodel.job import Graph, Job, Precision
 from trainplan.costmodel.machine import PRODUCTS, Machine
 
 LEVEL = 0.8

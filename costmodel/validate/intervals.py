@@ -10,7 +10,7 @@ from statistics import fmean
 
 import numpy as np
 
-from trainplan.costmodel.documents.constants import IntervalEnds, Intervals, IntervalWidth
+from trainplan.costmodel.documents import IntervalEnds, Intervals, IntervalWidth
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.uncertainty import LEVEL, UNMEASURED, calibrated_regime, width_factor
 from trainplan.costmodel.validate.one_step import errors_after_one_step

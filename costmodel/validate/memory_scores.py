@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trainplan.costmodel.documents.measured_run import MeasuredRun, MemoryKind
+from trainplan.costmodel.documents import MeasuredRun, MemoryKind
 from trainplan.costmodel.validate.predict import Prediction, peak_memory_gib
 from trainplan.costmodel.validate.steps import Errors, errors
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.documents.measured_run import MeasuredRun
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.documents import MeasuredRun
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured.calibration_fit import Observation
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of

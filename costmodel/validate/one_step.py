@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.measured.effects import Shared, machine_spread, shared_by
 from trainplan.costmodel.measured.scalars import fit_of_one
 from trainplan.costmodel.uncertainty import seen

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.documents.constants import Constants
-from trainplan.costmodel.documents.measured_run import (
+from trainplan.costmodel.documents import (
+    Constants,
     MeasuredRun,
     MemoryKind,
     MemoryRank,
@@ -19,9 +18,9 @@ from trainplan.costmodel.documents.measured_run import (
     RunModel,
     RunTraining,
 )
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.measured.calibration import calibrated

@@ -8,7 +8,7 @@ from statistics import fmean
 
 import numpy as np
 
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.uncertainty import is_near_tie, place_of_tie
 from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.steps import TimedRow

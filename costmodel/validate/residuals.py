@@ -13,10 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.documents.constants import IntervalEnds
-from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.documents import IntervalEnds, MeasuredRun
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.uncertainty import LEVEL, Kind, kind_of_run, names_of_runs
 from trainplan.costmodel.validate.steps import SMALL_SOURCE, TimedRow

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.validate.residuals import Miss, key_of, weights_of

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from types import MappingProxyType
 
-from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.documents import MeasuredRun
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.predict import Prediction

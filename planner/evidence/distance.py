@@ -15,8 +15,8 @@ from math import log2
 from operator import attrgetter
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import CatalogError
-from trainplan.costmodel.documents.published_run import PublishedRun, Shape
+from trainplan.costmodel.base import CatalogError
+from trainplan.costmodel.documents import PublishedRun, Shape
 from trainplan.planner.evidence.shape import family_of
 
 SIZES = (

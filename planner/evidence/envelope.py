@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from trainplan.costmodel.catalog.published import published_runs
-from trainplan.costmodel.documents.published_run import PublishedRun, Shape
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.documents import PublishedRun, Shape
+from trainplan.costmodel.spec import Spec
 from trainplan.planner.evidence.distance import architecture
 from trainplan.planner.evidence.shape import family_of
 

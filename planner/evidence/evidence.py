@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from trainplan.costmodel.documents.published_run import PublishedRun
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.documents import PublishedRun
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.spec import Spec
 from trainplan.planner.evidence.distance import nearest
 from trainplan.planner.evidence.envelope import Beyond, Measurements, measurements
 from trainplan.planner.evidence.shape import shape_of

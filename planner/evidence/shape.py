@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.documents.published_run import Shape
-from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.documents import Shape
+from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits

@@ -11,12 +11,11 @@ from math import prod
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import FULL, LayoutTable, module_bits
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.layouts import FULL, LayoutTable, Rule, module_bits
 from trainplan.planner.evidence.envelope import (
     OF_LAYOUT,
     Envelope,

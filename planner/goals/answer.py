@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.planner.goals.after_even import with_uneven_stages
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, reach

@@ -14,8 +14,8 @@ from itertools import combinations
 
 import numpy as np
 
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import Figure, SearchContext

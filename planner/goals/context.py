@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.space.settings import Combination
 from trainplan.planner.tree import Pool, SearchResult

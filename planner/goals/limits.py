@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.job.job import LARGEST_SIZE, Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import LARGEST_SIZE, Job
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price

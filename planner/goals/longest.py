@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.axes import AXIS_OF_COLUMN, Least, Tried
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import LARGEST_SIZE, Job
-from trainplan.costmodel.layout.codecs import Flag
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import LARGEST_SIZE, Job
+from trainplan.costmodel.layout import Flag
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext

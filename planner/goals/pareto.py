@@ -14,14 +14,14 @@ from math import inf, nextafter
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate, explicit
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.goals.after_even import check_uneven

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import objects
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, Rule, layers_per_stage
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of

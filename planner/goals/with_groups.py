@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.planner.goals.context import SearchContext

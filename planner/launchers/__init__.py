@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainplan.costmodel.base.errors import unknown_name
-from trainplan.costmodel.plugins.plugins import Registry
+from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.plugins import Registry
 from trainplan.planner.launchers.kubernetes import PYTORCHJOB, TRAINJOB
 from trainplan.planner.launchers.mpi import MPI
 from trainplan.planner.launchers.script import Launcher, LaunchFile, hostfile

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.launchers.script import (
     Launcher,
     gpus_per_node,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     OWN_FOLDER,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.runtimes.config import (
     Argument,
     ConfigFile,

@@ -6,8 +6,8 @@ its catalog of accelerators (names).
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.launchers.kubernetes import yaml_file
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     Launcher,

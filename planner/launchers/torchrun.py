@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     OWN_FOLDER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.launchers.script import LaunchFile, gpus_per_node, num_nodes, script
 from trainplan.planner.launchers.slurm import SUBMITTED_FROM, directives
 

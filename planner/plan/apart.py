@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 NO_EXPORT = (
     "no launch files are written for a tower on GPUs of its own (--fix tower=apart): the layout is "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.optimizers import optimizer_of
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.semantics import CHANGES, Change

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout, OffloadSpec, StageSpec
-from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout, OffloadSpec, StageSpec
+from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.pipeline.stages import StageLayers, decoder_of, stage_layers
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 Json = Mapping[str, object]
 _DERIVED = ("dp_shard", "num_microbatches", "num_microbatches_per_replica")

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.spec import Spec
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan.target import Name
 from trainplan.planner.space import Choice

@@ -11,15 +11,13 @@ from collections.abc import Mapping
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.hardware.links import Placement
-from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout, Schedule
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.hardware import ClusterSpec, Placement
+from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.layout import Layout, Schedule
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.apart import Apart

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from pydantic import TypeAdapter, ValidationError
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.plan.layout_document import layout_from_json
 from trainplan.planner.plan.plan import Candidate, Plan, chosen_from_json
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 from trainplan.planner.space.settings import Level
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import SECONDS_PER_HOUR
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.base import SECONDS_PER_HOUR, SpecError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.costmodel.step.footprint import kg_co2, site_kwh
 from trainplan.costmodel.step.money import price_per_second, run_steps

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 Name = Literal["time", "memory", "cost", "energy", "gpus", "context"]
 """Objectives of a search."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel, Field, ValidationError
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.evidence.trusted import OPTION
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import chosen_from_json

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.uncertainty import is_near_tie, place_of_tie

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.uncertainty import probability_faster

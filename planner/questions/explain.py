@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Literal
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import RankMemory
 from trainplan.planner.plan import Candidate

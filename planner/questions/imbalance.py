@@ -11,9 +11,9 @@ from trainplan.costmodel.blocks.feed_forward.routing import (
     load,
     local_tokens,
 )
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.questions.estimates import estimate
 

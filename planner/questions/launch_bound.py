@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
 

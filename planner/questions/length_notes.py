@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.blocks.attention.packed import packed_rows
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.lengths import mean_length, padding_fraction, rows_of
 from trainplan.costmodel.machine import Machine
 

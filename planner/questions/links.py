@@ -11,10 +11,9 @@ from trainplan.costmodel.blocks.attention.key_values import key_value_columns
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import bus_factor, group
 from trainplan.costmodel.comm.topology import Group, pipeline_neighbour
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.memory.states import rank_params

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import IntColumn, objects
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout, stage_specs
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout, stage_specs
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of

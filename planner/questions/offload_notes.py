@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from math import ceil
 
 from trainplan.costmodel.axes.grid import has_drives
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import GIB, SpecError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.measured.host import host_notes
-from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.planner.plan import Candidate, Certificate, Plan
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import estimate, search

@@ -12,14 +12,13 @@ import math
 import numpy as np
 from pydantic import ValidationError
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import IntColumn
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.hardware.links import LinkSpec, Placement
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.hardware import ClusterSpec, LinkSpec, Placement
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.spec import first_complaint
 from trainplan.costmodel.step.placement import placed_seconds
 from trainplan.costmodel.step.placement_costs import (
     NodeLinks,

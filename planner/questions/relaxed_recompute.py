@@ -15,9 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.neighbours import nearest_fitting
 from trainplan.planner.questions.changes.variations import Case, with_choice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.uncertainty import is_near_tie, probability_faster
 from trainplan.planner.plan import Candidate
 

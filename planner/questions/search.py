@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.axes.grid import divisors
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.attention.packed import packed_rows, waits
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.job.lengths import LengthSpec, Packing
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job, LengthSpec, Packing, TrainingSpec
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.lengths import padding_fraction, real_tokens_per_step
 from trainplan.costmodel.lengths.distribution import Lengths, lengths_of
 from trainplan.costmodel.measured import Measured, machine_for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.lanes.timeline import Span, timeline
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups
 from trainplan.costmodel.schedules import SCHEDULES, program_for

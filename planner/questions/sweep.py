@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product
 
-from trainplan.costmodel.base.errors import PlanError, SpecError
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.planner.questions.changes.parameters import Varied, turned
 from trainplan.planner.questions.changes.variations import Case, with_batch

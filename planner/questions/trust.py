@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.planner.evidence.trusted import trusted_rules
 from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.context import SearchContext

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel.axes import AXES, Held
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.results import RankMemory
 from trainplan.costmodel.uncertainty import is_near_tie, probability_faster

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
-from trainplan.costmodel.architecture.trained import Method
+from trainplan.costmodel.architecture import Method
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.step.money import run_steps

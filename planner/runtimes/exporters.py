@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainplan.costmodel.plugins.plugins import Registry
+from trainplan.costmodel.plugins import Registry
 from trainplan.planner.runtimes.accelerate.write import ACCELERATE
 from trainplan.planner.runtimes.arctic_training.write import ARCTIC_TRAINING
 from trainplan.planner.runtimes.config import Exporter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
+from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.planner.runtimes.reading import Asked, Field
 from trainplan.planner.shell import Launch, Problem, number
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.planner.shell import Launch, Place, Problem
 
 Origin = Literal["stated", "default", "derived", "assumed"]

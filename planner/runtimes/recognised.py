@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from trainplan.costmodel.plugins.plugins import Registry
+from trainplan.costmodel.plugins import Registry
 from trainplan.planner.runtimes.accelerate.read import ACCELERATE
 from trainplan.planner.runtimes.arctic_training.read import ARCTIC_TRAINING
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.schedules.dependencies import LETTERS, checked, op_text, waves_of
 from trainplan.costmodel.schedules.program import LARGEST_PROGRAM, Op, Pass, Program, program_of
 

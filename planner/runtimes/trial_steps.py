@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.planner.runtimes.config import (
     Argument,
     ConfigFile,

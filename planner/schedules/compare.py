@@ -8,7 +8,7 @@ from math import ceil
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError, unknown_name
+from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.memory import peak_activation_bytes, with_copies
 from trainplan.costmodel.schedules.program import Op, Placement, Program

@@ -6,10 +6,9 @@ import numpy as np
 
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout, Schedule
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout, Schedule
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import executed_by, traits_of
 from trainplan.costmodel.schedules import SCHEDULES

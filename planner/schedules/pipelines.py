@@ -9,7 +9,7 @@ from math import gcd
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.schedules.program import (
     LARGEST_PROGRAM,

@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.runtimes import executed_by
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import Op, Placement, Program, placed

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 
 
 class ShellError(PlanError):

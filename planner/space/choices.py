@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.axes import AXIS_OF_COLUMN, AXIS_OF_OPTION, AXIS_OF_SHORT, RULES
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.similar import did_you_mean, shortened
+from trainplan.costmodel.base import SpecError, did_you_mean, shortened
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable, evenly
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, Rule, evenly
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import executed
 

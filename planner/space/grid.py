@@ -32,9 +32,8 @@ from trainplan.costmodel.axes import (
     grid,
 )
 from trainplan.costmodel.columns import BoolColumn, IntColumn, distinct
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.columns import ClassRows, FloatColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 

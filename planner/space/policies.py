@@ -11,8 +11,8 @@ import numpy as np
 
 from trainplan.costmodel.axes import POLICY_AXES
 from trainplan.costmodel.columns import BoolColumn, IntColumn
-from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
-from trainplan.costmodel.layouts.table import (
+from trainplan.costmodel.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.layouts import (
     BLOCK,
     FULL,
     SELECTIVE,

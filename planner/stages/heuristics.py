@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, ObjectColumn, objects
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.planner.space.grid import VARIANT_DEGREES, memory_policies, skeletons
 from trainplan.planner.space.offload import least_offload, with_fraction
 from trainplan.planner.space.policies import POLICY_COLUMNS

@@ -18,9 +18,8 @@ from itertools import chain
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import RuleFilter, skeletons

@@ -13,15 +13,15 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, PARAMETER_TIERS
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import (
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import OFFLOAD_MODULES, PARAMETER_TIERS
+from trainplan.costmodel.layouts import (
     BLOCK,
     FULL,
     SELECTIVE,
     UNIFORM,
     LayoutTable,
+    Rule,
     module_bits,
 )
 from trainplan.costmodel.machine import Machine

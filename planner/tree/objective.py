@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.energy import Energy
 

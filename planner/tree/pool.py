@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 
 WHOLE_GROUP = -1
 """Number of the member of a branch whose bound holds under every combination of a group."""

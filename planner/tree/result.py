@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.planner.space import Space
 from trainplan.planner.tree.pool import Pool
 

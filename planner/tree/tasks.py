@@ -9,8 +9,8 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, MemoryTable
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import Priced, price

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import FULL, SELECTIVE, LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import FULL, SELECTIVE, LayoutTable
 from trainplan.planner.tuning.contenders import Contenders
 
 DOUBLED = ("tp", "pp", "vpp", "cp", "dp", "ep", "etp", "micro_batch_size", "dp_replicate")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.job import RuntimeOptions
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.plan.layout_document import Json, layout_json
 from trainplan.planner.plan.plan import chosen_from_json, estimate_json, job_json

@@ -6,11 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from trainplan.costmodel.documents.calibration import Calibration
-from trainplan.costmodel.documents.trial import Outcome
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.documents import Calibration, Outcome
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.measured.varied import ScalarName
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 StopReason = Literal["settled", "trials", "seconds", "all_tried"]
 """Nothing untried is likely to be faster; a budget is spent; no contender is left."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
-from trainplan.costmodel.documents.trial import Outcome, Trial
+from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.measured.host import processes_per_core
 from trainplan.costmodel.measured.varied import SCALARS

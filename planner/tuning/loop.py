@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.documents.trial import Outcome, Trial
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.documents import Outcome, Trial
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.plan import Infeasible, Plan
 from trainplan.planner.questions.search import search

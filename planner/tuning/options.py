@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 from trainplan.planner.plan import SearchOptions
 
 

@@ -8,9 +8,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.documents.calibration import Calibration
-from trainplan.costmodel.documents.trial import Trial
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.documents import Calibration, Trial
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.scalars import LEAST_LEARNT

@@ -17,13 +17,13 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.documents.trial import Outcome, Trial
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.documents import Outcome, Trial
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.varied import ScalarName, varied
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step.simulate import simulated
 from trainplan.planner.tuning.alike import features
 

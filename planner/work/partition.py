@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import IntColumn, distinct
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 
 PRICED_AT_ONCE = 8_192
 """Rows priced at once: columns of this length stay in the processor's cache."""

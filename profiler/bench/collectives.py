@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, product
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.profiles.profile import CollectivePoint, Operation, Point, Timing
+from trainplan.costmodel.profiles import CollectivePoint, Operation, Point, Timing
 from trainplan.profiler.bench.inputs.groups import Shape, group_of, shapes, strided_shapes
 from trainplan.profiler.bench.inputs.marks import Marks, Pattern
 from trainplan.profiler.bench.inputs.tensors import device_of, dtype_of, task, working_precision

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Literal
 
-from trainplan.costmodel.profiles.profile import CopyPoint, Point
+from trainplan.costmodel.profiles import CopyPoint, Point
 from trainplan.profiler.bench.inputs.tensors import device_of, task
 from trainplan.profiler.bench.inputs.threads import own_threads, running
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.profiles.profile import CopyPoint, Point
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.profiles import CopyPoint, Point
 from trainplan.profiler.bench.inputs.tensors import task
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.drive import IN_MEMORY, file_system

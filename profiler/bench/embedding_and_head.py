@@ -7,8 +7,8 @@ from functools import partial
 from itertools import product
 from typing import Literal
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.profiles.profile import EndPoint, Point
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.profiles import EndPoint, Point
 from trainplan.profiler.bench.inputs.shapes import FP32_BYTES, Caps, caps, padded_rows
 from trainplan.profiler.bench.inputs.tensors import check_finite, task, tensors, working_precision
 from trainplan.profiler.bench.layers.modules import Linear, Weights, hidden_norm

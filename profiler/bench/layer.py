@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 
-from trainplan.costmodel.profiles.profile import MEASURED_RUNTIME, LayerPoint, Point
+from trainplan.costmodel.profiles import MEASURED_RUNTIME, LayerPoint, Point
 from trainplan.profiler.bench.attention import DEFAULT, MATH, kernels
 from trainplan.profiler.bench.inputs.shapes import caps
 from trainplan.profiler.bench.inputs.tensors import (

@@ -10,7 +10,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.profiles.profile import LinkPoint, Point
+from trainplan.costmodel.profiles import LinkPoint, Point
 from trainplan.profiler.bench.inputs.tensors import device_of, task
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import dist, torch

@@ -7,9 +7,9 @@ from functools import partial
 from itertools import product
 from typing import Literal
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.job.job import Precision
-from trainplan.costmodel.profiles.profile import EndPoint, LayerPoint, Point, Timing
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.job import Precision
+from trainplan.costmodel.profiles import EndPoint, LayerPoint, Point, Timing
 from trainplan.profiler.bench.embedding_and_head import head_tokens
 from trainplan.profiler.bench.inputs.shapes import caps, padded_rows
 from trainplan.profiler.bench.inputs.tensors import difference, task, working_precision

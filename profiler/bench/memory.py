@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.profiles.profile import MemoryPoint, Point
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.profiles import MemoryPoint, Point
 from trainplan.profiler.bench.inputs.tensors import Tensors, device_of, task, tensors
 from trainplan.profiler.bench.layers.decoder import Layer, rotation
 from trainplan.profiler.bench.layers.modules import Sharding

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from trainplan.costmodel.optimizers.adamw import ADAMW
-from trainplan.costmodel.profiles.profile import OptimizerPoint, Point
+from trainplan.costmodel.profiles import OptimizerPoint, Point
 from trainplan.profiler.bench.inputs.tensors import check_finite, device_of, task, tensors
 from trainplan.profiler.bench.inputs.threads import own_threads, running
 from trainplan.profiler.errors import ProfilerError

@@ -11,7 +11,7 @@ from math import ceil
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
-from trainplan.costmodel.profiles.profile import (
+from trainplan.costmodel.profiles import (
     HOST_COPIES,
     SHARDING,
     HostCopy,

@@ -13,7 +13,7 @@ from functools import partial
 from importlib.util import find_spec
 from statistics import fmean
 
-from trainplan.costmodel.profiles.profile import Point, PowerPoint
+from trainplan.costmodel.profiles import Point, PowerPoint
 from trainplan.profiler.bench.attention import DEFAULT, core_of, kernels
 from trainplan.profiler.bench.inputs.shapes import caps
 from trainplan.profiler.bench.inputs.tensors import device_of, task, tensors, working_precision

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.profiles.profile import Point, StreamPoint
+from trainplan.costmodel.profiles import Point, StreamPoint
 from trainplan.profiler.bench.inputs.tensors import (
     Tensors,
     check_finite,

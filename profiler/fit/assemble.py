@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GB, GIB, TERA
+from trainplan.costmodel.base import GB, GIB, TERA
 from trainplan.costmodel.comm import bus_factor
-from trainplan.costmodel.hardware.gpu import CPU, GpuSpec
+from trainplan.costmodel.hardware import CPU, GpuSpec
 from trainplan.costmodel.measured.host import DRIVE_WAYS
 from trainplan.costmodel.measured.profile import points_of
-from trainplan.costmodel.profiles.profile import (
+from trainplan.costmodel.profiles import (
     HOST_COPIES,
     CollectivePoint,
     CopyPoint,
@@ -26,7 +26,7 @@ from trainplan.costmodel.profiles.profile import (
     Profile,
     StreamPoint,
 )
-from trainplan.costmodel.spec.base import Sourced
+from trainplan.costmodel.spec import Sourced
 from trainplan.profiler.fit.heat import heat_notes
 from trainplan.profiler.fit.merge import MISSING_DEVICE, has_spec, spec_of
 from trainplan.profiler.fit.points import TINY, fitted

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32, GB, MICROSECOND, TERA
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32, GB, MICROSECOND, TERA
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import bus_factor
-from trainplan.costmodel.hardware.gpu import CollectiveFit, GemmFit, GpuSpec
-from trainplan.costmodel.job.job import Precision
+from trainplan.costmodel.hardware import CollectiveFit, GemmFit, GpuSpec
+from trainplan.costmodel.job import Precision
 from trainplan.costmodel.kernels import ATTENTION_BACKWARD_FLOP, fused_slowness
 from trainplan.costmodel.machine import GemmRate, element_bytes
 from trainplan.costmodel.measured.curve_residuals import (
@@ -28,7 +28,7 @@ from trainplan.costmodel.measured.curve_residuals import (
     product_residuals,
     products,
 )
-from trainplan.costmodel.profiles.profile import AttentionPoint, CollectivePoint, ProductPoint
+from trainplan.costmodel.profiles import AttentionPoint, CollectivePoint, ProductPoint
 
 ROUNDS = 30
 """Rounds of reweighting; the fits of the recorded samples move by less than 0.1 % after 20."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainplan.costmodel.profiles.profile import PowerPoint
+from trainplan.costmodel.profiles import PowerPoint
 
 SLOWER_FRACTION = 0.03
 """Less is not remarked upon. Source: as the canary's product, `profiler.host.canary`."""

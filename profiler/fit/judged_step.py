@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.job.job import Job, Precision, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job, Precision, TrainingSpec
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import Measured, machine_for
-from trainplan.costmodel.profiles.profile import (
-    LayerPoint,
-    Origin,
-    ProductPoint,
-    Profile,
-)
+from trainplan.costmodel.profiles import LayerPoint, Origin, ProductPoint, Profile
 from trainplan.costmodel.step import explicit
 from trainplan.profiler.fit.coverage import KnownQuantity, coverage
 from trainplan.profiler.fit.machines import cluster_of

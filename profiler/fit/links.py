@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.units import GB, MICROSECOND
+from trainplan.costmodel.base import GB, MICROSECOND
 from trainplan.costmodel.comm.collectives import hops_seconds, nic_share
-from trainplan.costmodel.hardware.gpu import CollectiveFit
+from trainplan.costmodel.hardware import CollectiveFit
 from trainplan.costmodel.machine import GROUP_SIZES, OPERATIONS, SHAPES, STRIDES, curve_name
 from trainplan.costmodel.measured.curve_residuals import inside_domain
-from trainplan.costmodel.profiles.profile import CollectivePoint
-from trainplan.costmodel.spec.base import Sourced
+from trainplan.costmodel.profiles import CollectivePoint
+from trainplan.costmodel.spec import Sourced
 from trainplan.profiler.fit.curves import (
     fit_collective,
     left_out,

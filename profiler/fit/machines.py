@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup
+from trainplan.costmodel.hardware import ClusterSpec, NodeGroup
 from trainplan.costmodel.measured.links import measured_links
-from trainplan.costmodel.profiles.profile import Profile
+from trainplan.costmodel.profiles import Profile
 
 
 def cluster_of(profile: Profile) -> ClusterSpec:

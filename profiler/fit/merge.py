@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import CatalogError, SpecError
-from trainplan.costmodel.hardware.gpu import GpuSpec
-from trainplan.costmodel.profiles.profile import Point, Profile, Timing
-from trainplan.costmodel.spec.base import Sourced
+from trainplan.costmodel.base import CatalogError, SpecError
+from trainplan.costmodel.hardware import GpuSpec
+from trainplan.costmodel.profiles import Point, Profile, Timing
+from trainplan.costmodel.spec import Sourced
 from trainplan.profiler.fit.points import fitted
 from trainplan.profiler.journal.attempts import DOUBTFUL
 

@@ -7,17 +7,12 @@ from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel.base.units import GB, MICROSECOND, TERA
-from trainplan.costmodel.hardware.gpu import (
-    CPU,
-    AttentionFit,
-    FittedConstants,
-    GpuSpec,
-)
+from trainplan.costmodel.base import GB, MICROSECOND, TERA
+from trainplan.costmodel.hardware import CPU, AttentionFit, FittedConstants, GpuSpec
 from trainplan.costmodel.measured.curve_residuals import single_products
 from trainplan.costmodel.measured.profile import points_of
 from trainplan.costmodel.measured.shrink import CONSTANTS
-from trainplan.costmodel.profiles.profile import (
+from trainplan.costmodel.profiles import (
     LOSSES,
     PERMUTES,
     SHARDING,
@@ -28,7 +23,7 @@ from trainplan.costmodel.profiles.profile import (
     Profile,
     StreamPoint,
 )
-from trainplan.costmodel.spec.base import Sourced
+from trainplan.costmodel.spec import Sourced
 from trainplan.profiler.fit.curves import (
     LEAST_POINTS,
     backward_efficiency,

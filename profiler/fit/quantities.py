@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.job.job import DEFAULT_RUNTIME
+from trainplan.costmodel.job import DEFAULT_RUNTIME
 from trainplan.costmodel.machine import MESSAGES, STRIDED, STRIDED_GROUPS, SourceKind
 from trainplan.costmodel.measured.host import DRIVE_WAYS
-from trainplan.costmodel.profiles.profile import (
+from trainplan.costmodel.profiles import (
     HOST_COPIES,
     MEASURED_RUNTIME,
     CopyPoint,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainplan.costmodel.hardware.gpu import AttentionFit, CollectiveFit, GemmFit, GpuSpec
-from trainplan.costmodel.spec.base import Sourced
+from trainplan.costmodel.hardware import AttentionFit, CollectiveFit, GemmFit, GpuSpec
+from trainplan.costmodel.spec import Sourced
 
 
 @dataclass(slots=True)

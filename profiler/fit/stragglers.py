@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from trainplan.costmodel.profiles.profile import LinkPoint
+from trainplan.costmodel.profiles import LinkPoint
 
 SLOW_FRACTION = 0.88
 """A node, or a link, with less than that of the usual bandwidth is named.

@@ -9,8 +9,8 @@ from statistics import median
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from trainplan.costmodel.profiles.profile import Flag, Timing
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.profiles import Flag, Timing
+from trainplan.costmodel.spec import Spec
 from trainplan.profiler.host.nvml import driver
 from trainplan.profiler.task import Clock, Place
 from trainplan.profiler.torch_on_use import torch

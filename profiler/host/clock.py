@@ -26,7 +26,7 @@ from trainplan.profiler.torch_on_use import dist, torch
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from trainplan.costmodel.profiles.profile import Timing
+    from trainplan.costmodel.profiles import Timing
 
 ALONE_FRACTION = 0.01
 TOGETHER_FRACTION = 0.03

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from itertools import combinations, groupby
 from pathlib import Path
 
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.profiles.profile import Host, Software
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.profiles import Host, Software
 from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.host.drive import file_system, space_bytes
 from trainplan.profiler.host.nvml import Driver, driver

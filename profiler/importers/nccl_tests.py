@@ -20,16 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trainplan.costmodel.base.entries import Entry, json_entry, positive
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import MICROSECOND
-from trainplan.costmodel.profiles.profile import (
-    CollectivePoint,
-    Failure,
-    Operation,
-    Profile,
-    Timing,
-)
+from trainplan.costmodel.base import MICROSECOND, Entry, SpecError, json_entry, positive
+from trainplan.costmodel.profiles import CollectivePoint, Failure, Operation, Profile, Timing
 from trainplan.costmodel.residuals import MAD_OF_NORMAL
 from trainplan.profiler.importers.request import ImportRequest, base_name, stated
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.base.errors import SpecError, unknown_name
-from trainplan.costmodel.plugins.plugins import Registry
-from trainplan.costmodel.profiles.profile import Profile
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.plugins import Registry
+from trainplan.costmodel.profiles import Profile
+from trainplan.costmodel.spec import first_complaint
 from trainplan.profiler.importers import nccl_tests
 from trainplan.profiler.importers.request import ImportRequest
 

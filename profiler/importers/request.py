@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.job.job import Precision
-from trainplan.costmodel.profiles.profile import Origin, Timing
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.job import Precision
+from trainplan.costmodel.profiles import Origin, Timing
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from trainplan.costmodel.profiles.profile import Flag, Point, Timing
+from trainplan.costmodel.profiles import Flag, Point, Timing
 from trainplan.profiler.journal.samples import Samples, replayed, timings
 from trainplan.profiler.journal.timing import FEWEST_REPEATS, NOISY_FRACTION, timing_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.journal.records import AGAIN, JournalContent, Record, line_of, read_journal
 

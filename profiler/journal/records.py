@@ -21,10 +21,9 @@ from pydantic import (
     model_validator,
 )
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.profiles.profile import Failure, Flag, Host, Point, Software
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.profiles import Failure, Flag, Host, Point, Software
+from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.profiler.journal.attempts import MOST_ATTEMPTS, Attempt, best_known, doubt_of
 from trainplan.profiler.journal.samples import Samples, timings
 from trainplan.profiler.journal.seals import sealed, unsealed

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from trainplan.costmodel.profiles.profile import Point, Timing
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.profiles import Point, Timing
+from trainplan.costmodel.spec import Spec
 from trainplan.profiler.journal.timing import timing_of
 
 DIGITS = 6

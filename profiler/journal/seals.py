@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from zlib import crc32
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 
 SEAL = re.compile(r',"crc32":"([0-9a-f]{8})"\}\r?$')
 """The last field of a record: of the text without it. Line ends that a copy changed are no harm.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import comb, inf, isfinite
 from statistics import median, multimode
 
-from trainplan.costmodel.profiles.profile import Flag, Timing
+from trainplan.costmodel.profiles import Flag, Timing
 from trainplan.costmodel.residuals import MAD_OF_NORMAL
 from trainplan.profiler.errors import ProfilerError
 

@@ -19,7 +19,7 @@ from tempfile import TemporaryFile
 from time import monotonic, sleep
 from typing import IO
 
-from trainplan.costmodel.base.errors import PlanError, SpecError
+from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.cores import usable_cores
 from trainplan.profiler.journal.file import JournalFile

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.spec import Spec
 
 LONGEST_LINE = 1 << 14
 Kind = Literal["ready", "go", "beat", "fault", "done"]

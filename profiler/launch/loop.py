@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Literal
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.profiles.profile import Failure
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.profiles import Failure
 from trainplan.profiler.host.canary import NOISE, Canary, State, changes
 from trainplan.profiler.host.clock import DeviceClock
 from trainplan.profiler.journal.file import JournalFile

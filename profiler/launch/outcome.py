@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.profiles.profile import Point
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.profiles import Point
 from trainplan.profiler.host.clock import DeviceClock
 from trainplan.profiler.journal.samples import Book, Samples, labelled
 from trainplan.profiler.task import MeasurementTask

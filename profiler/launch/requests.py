@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.job.job import LOW_PRECISION
-from trainplan.costmodel.profiles.profile import MEASURED_RUNTIME
+from trainplan.costmodel.job import LOW_PRECISION
+from trainplan.costmodel.profiles import MEASURED_RUNTIME
 from trainplan.profiler.bench.inputs.shapes import caps, model_shapes, products
 from trainplan.profiler.bench.layer import LAYER, torch_tasks
 from trainplan.profiler.bench.layers.megatron import RUNTIME as MEGATRON

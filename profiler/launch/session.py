@@ -13,8 +13,8 @@ from pathlib import Path
 from time import monotonic
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.profiles.profile import Host
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.profiles import Host
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.canary import canary, crowd, slow_ranks
 from trainplan.profiler.host.clock import CAP_SECONDS, QUICK_CAP_SECONDS, DeviceClock

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.profiler.logs.formats import FORMATS, StatedRun
 from trainplan.profiler.logs.reading import LogReading
 from trainplan.profiler.logs.trace import trace_steps

@@ -14,8 +14,7 @@ import re
 from collections.abc import Mapping
 from statistics import median
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import MICROSECOND
+from trainplan.costmodel.base import MICROSECOND, SpecError
 
 STEP = re.compile(r"ProfilerStep#(?P<number>\d{1,9})")
 GPU_TRACK = "gpu_user_annotation"

@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 from time import monotonic
 from typing import Self
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.profiler.train.messages import Answered, Asked, TrainingFailedError
 from trainplan.profiler.train.request import RankReport, TrainerName, TrainingRequest
 from trainplan.profiler.train.trainers import need, refusal

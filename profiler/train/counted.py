@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.profiler.train.client import Trainers
 from trainplan.profiler.train.request import RankReport, TrainerName, TrainingRequest
 from trainplan.profiler.train.trainers import refusal

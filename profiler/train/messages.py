@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import PositiveFloat, PositiveInt
 
-from trainplan.costmodel.documents.trial import Ending
-from trainplan.costmodel.spec.base import Spec
+from trainplan.costmodel.documents import Ending
+from trainplan.costmodel.spec import Spec
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.train.request import RankReport, TrainingRequest
 

@@ -7,7 +7,7 @@ import sys
 import traceback
 from datetime import timedelta
 
-from trainplan.costmodel.documents.trial import Ending
+from trainplan.costmodel.documents import Ending
 from trainplan.profiler.torch_on_use import dist, torch
 from trainplan.profiler.train.messages import Answered, Asked
 from trainplan.profiler.train.trainers import Train

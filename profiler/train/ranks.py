@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
-from trainplan.costmodel.documents.trial import Ending
+from trainplan.costmodel.documents import Ending
 from trainplan.profiler.train.messages import Answered, Asked
 from trainplan.profiler.train.rank import run_rank
 from trainplan.profiler.train.request import RankReport

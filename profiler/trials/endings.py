@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.documents.trial import Ending, Outcome
+from trainplan.costmodel.documents import Ending, Outcome
 from trainplan.profiler.logs.reading import LogReading
 from trainplan.profiler.trials.run import Limits, TrialRun, Verdict
 from trainplan.profiler.trials.steady import measured, timed

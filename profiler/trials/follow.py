@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
-from trainplan.costmodel.documents.trial import Outcome
+from trainplan.costmodel.documents import Outcome
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.logs.reading import GrowingFile, LogReading
 from trainplan.profiler.trials.endings import Ended, Stop, outcome

@@ -12,11 +12,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.documents.trial import Outcome, Trial
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.documents import Outcome, Trial
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.profiler.journal.file import LineFile
 from trainplan.profiler.journal.seals import sealed, unsealed
 

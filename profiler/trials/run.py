@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from trainplan.costmodel.documents.trial import Ending
+from trainplan.costmodel.documents import Ending
 from trainplan.profiler.logs.formats import StatedRun
 
 LOG = "log.txt"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from trainplan.costmodel.documents.trial import Outcome
+from trainplan.costmodel.documents import Outcome
 
 WARM_UP_STEPS = 2
 """Source: assumed; the second step is the first with optimizer states and a full allocator."""

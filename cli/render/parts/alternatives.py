@@ -18,7 +18,7 @@ from trainplan.cli.words import (
     usual_schedule,
 )
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.uncertainty import near_tie_range
 from trainplan.planner.plan import Candidate, Plan
 

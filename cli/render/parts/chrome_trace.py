@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.lanes.loads import Lane
 from trainplan.costmodel.schedules.dependencies import LETTERS, NOTHING, sources
 from trainplan.costmodel.schedules.program import FloatMatrix, Op, Program

@@ -19,9 +19,9 @@ from trainplan.cli.words import (
     usual_schedule,
     zero_text,
 )
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, NodeMemory
 from trainplan.planner.questions.compare import FieldDifference, Side, TermDifference

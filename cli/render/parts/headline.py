@@ -19,8 +19,8 @@ from trainplan.cli.words import (
     seconds,
     seconds_like,
 )
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.step import Estimate

@@ -8,8 +8,8 @@ from dataclasses import astuple
 from trainplan.cli.words import plural
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import evidence_of
-from trainplan.costmodel.hardware.cluster import NodeGroup
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.hardware import NodeGroup
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.uncertainty import BY_EVIDENCE, UNMEASURED, UNVALIDATED, Interval
 
 KINDS = {

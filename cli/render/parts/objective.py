@@ -9,7 +9,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.words import gib, percent, plural, seconds
-from trainplan.costmodel.base.units import long_unit
+from trainplan.costmodel.base import long_unit
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.footprint import JOULES_PER_KWH
 from trainplan.costmodel.step.money import run_steps

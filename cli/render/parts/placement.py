@@ -12,9 +12,9 @@ from rich.text import Text
 
 from trainplan.cli.terminal.text import WIDTH
 from trainplan.cli.words import percent, plural, seconds_like
-from trainplan.costmodel.hardware.links import Placement
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
+from trainplan.costmodel.hardware import Placement
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.pipeline.node_groups import rank_groups
 from trainplan.planner.plan import Plan
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import tokens
-from trainplan.costmodel.base.units import SECONDS_PER_HOUR, long_unit
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.base import SECONDS_PER_HOUR, long_unit
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.money import run_steps
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import parameters, plural
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.tower import tower_params
 
 TRAINED = {"none": "trained", "encoder": "encoder frozen", "all": "frozen"}

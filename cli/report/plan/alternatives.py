@@ -27,7 +27,7 @@ from trainplan.cli.render.parts.alternatives import (
 from trainplan.cli.render.parts.differences import SAME, change_text
 from trainplan.cli.words import layout_line, offloaded_text, recompute_text
 from trainplan.costmodel.axes import Axis
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.questions.compare import TermDifference, term_differences
 

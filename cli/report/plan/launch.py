@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.cli.blocks.blocks import Block, Code, Paragraph, Section
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.planner.launchers import LAUNCHERS, hostfile
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.apart import NO_EXPORT

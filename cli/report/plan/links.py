@@ -18,8 +18,7 @@ from trainplan.cli.blocks.tables import (
 from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.report.plan.ranks import ranks_chart
 from trainplan.cli.words import gib
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan import Plan

@@ -20,9 +20,9 @@ from trainplan.cli.blocks.tables import Row, gib_cell, number, table
 from trainplan.cli.render.parts.headline import fit_line
 from trainplan.cli.render.parts.lanes import drive_life_lines
 from trainplan.cli.words import gib, percent, plural
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
+from trainplan.costmodel.base import GIB
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups
 from trainplan.costmodel.step import Estimate

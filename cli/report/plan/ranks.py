@@ -11,8 +11,8 @@ from trainplan.cli.blocks.blocks import Chart, Table
 from trainplan.cli.blocks.figures import DOWN, SERIES, figure, label, layout
 from trainplan.cli.blocks.tables import table
 from trainplan.cli.words import plural
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.layout import Layout
 
 MOST_NODES = 32
 """Rows of the map."""

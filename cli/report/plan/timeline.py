@@ -11,8 +11,8 @@ from trainplan.cli.blocks.blocks import Block, Chart, Folded, Paragraph, Section
 from trainplan.cli.blocks.tables import Row, number, seconds_cell, table
 from trainplan.cli.report.plan.bars import Bars, drawing, lanes_chart
 from trainplan.cli.words import otherwise_text, percent, seconds
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.schedules.dependencies import NOTHING, sources
 from trainplan.costmodel.schedules.program import IntMatrix, Op

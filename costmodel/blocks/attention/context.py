@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.topology import Group, link_speed
-from trainplan.costmodel.job.job import ContextExchange
+from trainplan.costmodel.job import ContextExchange
 from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.model.params import query_columns, value_columns
 
 

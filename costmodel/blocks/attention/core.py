@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture.layers import LowRankSpec
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import LowRankSpec, ModelSpec
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
 from trainplan.costmodel.blocks.attention.kept import dropped_core_bytes, saved_bytes
 from trainplan.costmodel.blocks.attention.kernels import kernel_speed

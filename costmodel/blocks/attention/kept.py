@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.attention.key_values import kept_key_value_width
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.blocks.residual import MASK_BYTES, mask_bytes, residual_bytes

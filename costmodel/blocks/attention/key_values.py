@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.parts import Shapes, gathered_share
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group

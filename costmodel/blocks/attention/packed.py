@@ -7,11 +7,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.candidates import Candidates, Context
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.job.job import TrainingSpec
-from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.job import TrainingSpec
+from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.lengths import Rows, Waiting, rows_of, waiting_factor
 from trainplan.costmodel.model.params import query_columns, value_columns
 

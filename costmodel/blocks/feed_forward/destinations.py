@@ -6,7 +6,7 @@ from math import comb
 
 import numpy as np
 
-from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture import MoeSpec
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.architecture import MoeSpec
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.feed_forward.destinations import destinations_in_groups
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.feed_forward.routing import Loads, loads

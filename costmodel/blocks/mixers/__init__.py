@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture.layers import Mixer
+from trainplan.costmodel.architecture import Mixer
 from trainplan.costmodel.blocks.attention.core import attention_part
 from trainplan.costmodel.blocks.mixers.convolution import convolution_part
 from trainplan.costmodel.blocks.mixers.linear_attention import linear_attention_part

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.architecture.mixers import LinearAttentionSpec
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import LinearAttentionSpec, ModelSpec
 from trainplan.costmodel.blocks.mixers.carried import Carried, carried_part
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.comm import collective_seconds, group

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.mixers import SsmSpec
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec, SsmSpec
 from trainplan.costmodel.blocks.mixers.carried import Carried, carried_part
 from trainplan.costmodel.blocks.parts import Part, Shapes
 from trainplan.costmodel.model.mixer_params import ssm_convolved_columns, ssm_input_columns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.mixers import IndexerSpec
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.architecture import IndexerSpec
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.attention.core import attention_part
 from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds

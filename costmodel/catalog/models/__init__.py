@@ -15,8 +15,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import cast
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import unknown_name
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.catalog.models.plugged import SUFFIX, plugged_presets
 from trainplan.costmodel.model.families import model_from_config
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.catalog.plugged import beside
 from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.plugins.plugins import Added, Installed, added
+from trainplan.costmodel.plugins import Added, Installed, added
 
 SUFFIX, SOURCE = ".json", "_source"
 Config = Mapping[str, object]

@@ -13,8 +13,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.model.families.dbrx import dbrx
 from trainplan.costmodel.model.families.deepseek_v2 import deepseek_v2
 from trainplan.costmodel.model.families.deepseek_v3 import deepseek_v3
@@ -38,7 +38,7 @@ from trainplan.costmodel.model.families.qwen3 import qwen3
 from trainplan.costmodel.model.families.qwen3_moe import qwen3_moe
 from trainplan.costmodel.model.families.reader import NOT_MODELLED, HfConfig, refusal
 from trainplan.costmodel.model.families.towers import has_tower, with_tower
-from trainplan.costmodel.spec.validation_errors import shown
+from trainplan.costmodel.spec import shown
 
 FAMILIES: Final[Mapping[str, Callable[[HfConfig], ModelSpec]]] = {
     "dbrx": dbrx,

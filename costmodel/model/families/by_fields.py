@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import ModelSpec, MoeSpec
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import ACTIVATIONS, DEFAULTS, head_dim
 from trainplan.costmodel.model.families.family import Family, Fields
 from trainplan.costmodel.model.families.latent import latent_attention

@@ -5,9 +5,8 @@ Source: transformers `DbrxConfig`, `modeling_dbrx.py`; databricks/dbrx, README.
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import ModelSpec, MoeSpec
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import ACTIVATIONS, head_dim
 from trainplan.costmodel.model.families.reader import HfConfig
 

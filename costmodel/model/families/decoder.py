@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.rope import rotary
 

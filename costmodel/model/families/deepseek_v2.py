@@ -5,10 +5,8 @@ Source: transformers `DeepseekV2Config`, `modeling_deepseek_v2.py`; arXiv:2405.0
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.layers import MlaSpec
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import MlaSpec, ModelSpec, MoeSpec
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig

@@ -5,7 +5,7 @@ Source: transformers `DeepseekV3Config`; arXiv:2412.19437, section 2; arXiv:2507
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.families.deepseek_v2 import deepseek_v2
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.routing import BALANCED_WITHOUT_LOSS

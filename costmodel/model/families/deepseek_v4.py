@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import FeedForward, LowRankSpec, Mixer
-from trainplan.costmodel.architecture.mixers import IndexerSpec
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import FeedForward, IndexerSpec, LowRankSpec, Mixer
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.family import Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, of_length
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.validation_errors import shown
+from trainplan.costmodel.spec import shown
 
 HEAVY: Final = "heavily_compressed_attention"
 SPARSE: Final = "compressed_sparse_attention"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import FeedForward, Mixer
+from trainplan.costmodel.architecture import FeedForward, Mixer
 from trainplan.costmodel.model.families.reader import HfConfig
 
 Fields = Mapping[str, object]

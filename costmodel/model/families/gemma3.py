@@ -5,7 +5,7 @@ Source: transformers `Gemma3TextConfig`, `modeling_gemma3.py`; arXiv:2503.19786,
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.families.gemma2 import DEFAULTS as GEMMA2
 from trainplan.costmodel.model.families.gemma2 import gemma
 from trainplan.costmodel.model.families.reader import HfConfig

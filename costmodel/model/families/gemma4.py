@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import FeedForward, Mixer
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.architecture import FeedForward, Mixer
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.family import Fields
 from trainplan.costmodel.model.families.placement import FULL, SLIDING, count_of_layers, of_length
 from trainplan.costmodel.model.families.reader import HfConfig

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.by_fields import OPTIONAL, read
 from trainplan.costmodel.model.families.decoder import ACTIVATIONS
 from trainplan.costmodel.model.families.family import LINEAR, QKV, Family
 from trainplan.costmodel.model.families.plain_parts import unrotated
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.spellings import is_harmless, spelled
-from trainplan.costmodel.spec.validation_errors import shown
+from trainplan.costmodel.spec import shown
 
 GENERIC: Final = Family(
     "LlamaConfig",

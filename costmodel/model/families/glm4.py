@@ -5,7 +5,7 @@ Source: transformers `Glm4Config`, `modeling_glm4.py`; arXiv:2406.12793, section
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig
 

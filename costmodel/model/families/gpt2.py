@@ -5,8 +5,8 @@ Source: transformers `GPT2Config`, `modeling_gpt2.py`; arXiv:2005.14165, section
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import activation, head_dim
 from trainplan.costmodel.model.families.reader import HfConfig
 

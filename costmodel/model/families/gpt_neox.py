@@ -5,7 +5,7 @@ Source: transformers `GPTNeoXConfig`, `modeling_gpt_neox.py`; arXiv:2204.06745, 
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.families.decoder import activation, head_dim
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.rope import rotary

@@ -5,8 +5,7 @@ Source: transformers `GptOssConfig`, `modeling_gpt_oss.py`; arXiv:2508.10925, se
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture import ModelSpec, MoeSpec
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig, every_other_layer, listed_layers
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import Mixer
-from trainplan.costmodel.architecture.mixers import ConvolutionSpec, LinearAttentionSpec
+from trainplan.costmodel.architecture import ConvolutionSpec, LinearAttentionSpec, Mixer
 from trainplan.costmodel.model.families.family import HEAD, Family, Fields
 from trainplan.costmodel.model.families.placement import (
     Words,

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, cast
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.families.by_fields import read
 from trainplan.costmodel.model.families.family import Family
 from trainplan.costmodel.model.families.hybrids import HYBRIDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.layers import MlaSpec
+from trainplan.costmodel.architecture import MlaSpec
 from trainplan.costmodel.model.families.reader import HfConfig
 
 

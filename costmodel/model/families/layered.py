@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import FeedForward, Mixer
+from trainplan.costmodel.architecture import FeedForward, Mixer
 from trainplan.costmodel.model.families.family import BALANCED, HEAD, QKV, Family, Fields
 from trainplan.costmodel.model.families.gemma4 import (
     GEMMA_3N_PARTS,

@@ -5,7 +5,7 @@ Source: transformers `MistralConfig`; arXiv:2310.06825, section 2.
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig, every_layer, listed_layers
 

@@ -5,8 +5,7 @@ Source: transformers `MixtralConfig`; arXiv:2401.04088, section 2 (softmax over 
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture import ModelSpec, MoeSpec
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig, every_layer, listed_layers
 

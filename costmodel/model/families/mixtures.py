@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import LowRankSpec, Mixer
+from trainplan.costmodel.architecture import LowRankSpec, Mixer
 from trainplan.costmodel.model.families.family import BALANCED, HEAD, QKV, Family, Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, named, of_length
 from trainplan.costmodel.model.families.plain_parts import unrotated

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import FeedForward, Mixer
-from trainplan.costmodel.architecture.mixers import SsmSpec
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.architecture import FeedForward, Mixer, SsmSpec
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.model.families.family import Fields
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.validation_errors import shown
+from trainplan.costmodel.spec import shown
 
 Mixers = Sequence[Mixer]
 Feeds = Sequence[FeedForward]

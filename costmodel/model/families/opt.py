@@ -5,8 +5,8 @@ Source: transformers `OPTConfig`, `modeling_opt.py`; arXiv:2205.01068, section 2
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import activation, head_dim
 from trainplan.costmodel.model.families.reader import HfConfig
 

@@ -5,7 +5,7 @@ Source: transformers `Phi3Config`, `modeling_phi3.py`; arXiv:2404.14219, section
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig, every_layer, listed_layers
 

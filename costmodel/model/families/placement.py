@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import FeedForward, Mixer
-from trainplan.costmodel.architecture.moe import MoeSpec, placed_layers
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.architecture import FeedForward, Mixer, MoeSpec, placed_layers
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.model.families.family import Family
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.spellings import spelled
-from trainplan.costmodel.spec.validation_errors import shown
+from trainplan.costmodel.spec import shown
 
 SLIDING: Final = "sliding_attention"
 FULL: Final = "full_attention"

@@ -5,7 +5,7 @@ Source: transformers 5.24, `modeling_*.py` of the `model_type` that a name stand
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.family import Fields
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, of_length
 from trainplan.costmodel.model.families.reader import HfConfig

@@ -5,7 +5,7 @@ Source: transformers `Qwen2Config`, `modeling_qwen2.py`; arXiv:2407.10671, secti
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.reader import HfConfig, listed_layers
 

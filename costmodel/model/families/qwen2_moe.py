@@ -5,9 +5,8 @@ Source: transformers `Qwen2MoeConfig`, `modeling_qwen2_moe.py`; arXiv:2407.10671
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import ModelSpec, MoeSpec
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, window
 from trainplan.costmodel.model.families.reader import HfConfig, listed_layers

@@ -5,7 +5,7 @@ Source: transformers `Qwen3Config`, `modeling_qwen3.py`; arXiv:2505.09388, secti
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.families.decoder import DEFAULTS as COMMON
 from trainplan.costmodel.model.families.decoder import decoder
 from trainplan.costmodel.model.families.qwen2 import WINDOW_DEFAULTS, upper_layers, window

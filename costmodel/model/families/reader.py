@@ -11,10 +11,9 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.architecture.layers import Mixer
-from trainplan.costmodel.architecture.moe import MoeSpec, placed_layers
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.spec.validation_errors import first_complaint, shown
+from trainplan.costmodel.architecture import Mixer, MoeSpec, placed_layers
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.spec import first_complaint, shown
 
 LARGEST_NUMBER = 10**12
 """No dimension, count or constant of a published model comes near it; larger is a typing slip."""

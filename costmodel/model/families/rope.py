@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.architecture.model import RopeScaling
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import RopeScaling
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.reader import HfConfig
 
 SCALINGS = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.architecture import MoeSpec
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.family import Family
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.spellings import spelled

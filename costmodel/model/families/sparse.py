@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import FeedForward, Mixer, MlaSpec
-from trainplan.costmodel.architecture.mixers import IndexerSpec, LinearAttentionSpec
-from trainplan.costmodel.base.errors import SpecError, UnsupportedError
+from trainplan.costmodel.architecture import (
+    FeedForward,
+    IndexerSpec,
+    LinearAttentionSpec,
+    Mixer,
+    MlaSpec,
+)
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.model.families.deepseek_v4 import DEEPSEEK_V4
 from trainplan.costmodel.model.families.family import BALANCED, Family, Fields
 from trainplan.costmodel.model.families.hybrids import LINEAR_WORDS
@@ -25,7 +30,7 @@ from trainplan.costmodel.model.families.nemotron_h import (
 from trainplan.costmodel.model.families.placement import count_of_layers, listed, named
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.state_spaces import typed
-from trainplan.costmodel.spec.validation_errors import shown
+from trainplan.costmodel.spec import shown
 
 UNTIED: Final[Mapping[str, Fields]] = {"tie_word_embeddings": {}}
 """The code has an output projection of its own whatever the file says."""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.spec.validation_errors import shown
+from trainplan.costmodel.spec import shown
 
 SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),

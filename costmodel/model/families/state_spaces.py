@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture.layers import FeedForward, Mixer
-from trainplan.costmodel.architecture.mixers import SsmSpec
+from trainplan.costmodel.architecture import FeedForward, Mixer, SsmSpec
 from trainplan.costmodel.model.families.family import Fields
 from trainplan.costmodel.model.families.placement import Words, count_of_layers, listed, named
 from trainplan.costmodel.model.families.reader import HfConfig

@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.attention import attention_of
 
 

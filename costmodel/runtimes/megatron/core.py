@@ -12,14 +12,13 @@ from itertools import combinations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.costmodel.lanes.habits import megatron_habits
 from trainplan.costmodel.lanes.placed import Habits, Place
-from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
-from trainplan.costmodel.layouts.rules import num_microbatches, rule
-from trainplan.costmodel.layouts.table import UNIFORM, LayoutTable
+from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
+from trainplan.costmodel.layouts import UNIFORM, LayoutTable, num_microbatches, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.megatron.context_rules import CONTEXT_RULES

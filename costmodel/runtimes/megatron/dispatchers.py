@@ -10,9 +10,8 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.megatron.capacity import CAPACITY_RULES, pads
 
 DEEPEP_PEERS = 8

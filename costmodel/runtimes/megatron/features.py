@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.model import ModelSpec, RopeScaling
-from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture import ModelSpec, MoeSpec, RopeScaling
 from trainplan.costmodel.runtimes.rare_parts import rare_parts
 from trainplan.costmodel.runtimes.traits.layers import (
     GATED_DELTA,

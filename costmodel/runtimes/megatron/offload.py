@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import OFFLOAD_MODULES
-from trainplan.costmodel.layouts.rules import rule
-from trainplan.costmodel.layouts.table import FULL, LayoutTable, recomputes
-from trainplan.costmodel.layouts.table import offloads as offloaded
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import OFFLOAD_MODULES
+from trainplan.costmodel.layouts import FULL, LayoutTable, recomputes, rule
+from trainplan.costmodel.layouts import offloads as offloaded
 from trainplan.costmodel.runtimes.traits import Offload
 
 ATTENTION = ("core_attn", "attn_proj")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trainplan.costmodel.base.units import BYTES_BF16
-from trainplan.costmodel.job.job import ContextExchange, Dispatcher, RuntimeOptions
+from trainplan.costmodel.base import BYTES_BF16
+from trainplan.costmodel.job import ContextExchange, Dispatcher, RuntimeOptions
 from trainplan.costmodel.runtimes.traits.stated import stated_or
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB
-from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB
+from trainplan.costmodel.job import RuntimeOptions
 from trainplan.costmodel.runtimes.traits.stated import stated_or
 
 LowPrecision = Literal["cached", "primary", "cast"]

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from trainplan.costmodel.job.job import (
-    Attention,
-    CrossEntropy,
-    Float8Recipe,
-    Graph,
-    RuntimeOptions,
-)
+from trainplan.costmodel.job import Attention, CrossEntropy, Float8Recipe, Graph, RuntimeOptions
 from trainplan.costmodel.runtimes.traits.stated import stated_or
 
 AttentionKernel = Literal["flash", "flash2", "triton", "unfused"]

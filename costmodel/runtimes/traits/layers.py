@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.layers import Mixer
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import Mixer, ModelSpec
 
 KNOWN: tuple[Mixer, ...] = ("full_attention", "sliding_attention")
 """Mixers of every runtime."""

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
 from trainplan.costmodel.lanes.work import Work
-from trainplan.costmodel.layout.layout import Tier
+from trainplan.costmodel.layout import Tier
 
 
 class Offload(NamedTuple):

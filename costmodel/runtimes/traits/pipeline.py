@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, IntColumn
-from trainplan.costmodel.layout.layout import Schedule
+from trainplan.costmodel.layout import Schedule
 
 
 def splits_groups(pp: IntColumn | int, num_microbatches: IntColumn | int) -> BoolColumn:

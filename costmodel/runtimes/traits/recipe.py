@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.architecture.trained import Trained
-from trainplan.costmodel.job.job import Precision, StateType
+from trainplan.costmodel.architecture import Trained
+from trainplan.costmodel.job import Precision, StateType
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import Rule
 
 
 def nothing_lacks(job: Job) -> str | None:

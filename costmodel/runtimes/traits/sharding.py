@@ -7,9 +7,9 @@ from math import inf
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_BF16, BYTES_FP32
+from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.job import RuntimeOptions
 from trainplan.costmodel.runtimes.traits.stated import stated_or
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32, GIB
+from trainplan.costmodel.base import BYTES_FP32, GIB
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 
 LOSS_TILE_BYTES = GIB
 """fp32 logits of one tile of the loss.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.architecture.trained import Method
+from trainplan.costmodel.architecture import Method
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import sys
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
 from trainplan.costmodel.schedules.memory import held_by

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.patterns.frames import (

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
 from trainplan.costmodel.schedules.patterns.frames import weights_behind

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.program import IntMatrix, Op, Program

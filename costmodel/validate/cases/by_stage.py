@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import floor
 
-from trainplan.costmodel.documents.measured_run import MeasuredRun, RunStage
-from trainplan.costmodel.layout.layout import Layout, stage_specs
-from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.documents import MeasuredRun, RunStage
+from trainplan.costmodel.layout import Layout, stage_specs
+from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
 from trainplan.costmodel.validate.cases.unstated import plan_gradients

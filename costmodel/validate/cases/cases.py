@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.documents.measured_run import MeasuredRun, RunLayout
-from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup
-from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.layout.layout import RECOMPUTE_MODULES, Layout
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.documents import MeasuredRun, RunLayout
+from trainplan.costmodel.hardware import ClusterSpec, NodeGroup
+from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.layout import RECOMPUTE_MODULES, Layout
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.traits import Recipe
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.spec import first_complaint
 from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.model import model_of
 from trainplan.costmodel.validate.cases.needed import Skip, SkipReason, needed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.validate.cases.cases import Case
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.layers import MlaSpec
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec, placed_layers
+from trainplan.costmodel.architecture import MlaSpec, ModelSpec, MoeSpec, placed_layers
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.documents.measured_run import MeasuredRun, RunModel
+from trainplan.costmodel.documents import MeasuredRun, RunModel
 from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.needed import needed
 from trainplan.costmodel.validate.cases.unstated import (

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import get_args
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.architecture.layers import Mixer
-from trainplan.costmodel.job.job import ContextExchange, Dispatcher, Precision
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.architecture import Mixer
+from trainplan.costmodel.job import ContextExchange, Dispatcher, Precision
+from trainplan.costmodel.layout import SCHEDULE_NAMES
 
 SCHEDULES: Mapping[str, str] = MappingProxyType(
     {

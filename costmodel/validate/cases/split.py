@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.documents import MeasuredRun
+from trainplan.costmodel.layout import Layout, stage_specs
 from trainplan.costmodel.validate.cases.unstated import layers_by_cost, recipe_of
 
 MOST_REPEATS = 10_000

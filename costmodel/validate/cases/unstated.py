@@ -5,17 +5,10 @@ from __future__ import annotations
 import re
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.architecture.model import Activation, ModelSpec, RopeScaling
-from trainplan.costmodel.documents.measured_run import MeasuredRun, RunCluster, RunModel
-from trainplan.costmodel.hardware.cluster import NicSpec
-from trainplan.costmodel.hardware.gpu import GpuSpec
-from trainplan.costmodel.job.job import (
-    Float8Recipe,
-    GradientType,
-    Graph,
-    RuntimeOptions,
-    StateType,
-)
+from trainplan.costmodel.architecture import Activation, ModelSpec, RopeScaling
+from trainplan.costmodel.documents import MeasuredRun, RunCluster, RunModel
+from trainplan.costmodel.hardware import GpuSpec, NicSpec
+from trainplan.costmodel.job import Float8Recipe, GradientType, Graph, RuntimeOptions, StateType
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.traits import Recipe
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES

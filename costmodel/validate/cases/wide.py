@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.layers import ATTENTIONS
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.documents.measured_run import RunWide
+from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec
+from trainplan.costmodel.documents import RunWide
 from trainplan.costmodel.validate.cases.needed import Skip
 
 WIDE = "{} in 16 bits"

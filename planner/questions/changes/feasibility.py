@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.layouts.rules import Rule
+from trainplan.costmodel.base import GIB, PlanError
+from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.measured import machine_for
 from trainplan.planner.evidence.trusted import OPTION
 from trainplan.planner.goals.context import UntilFeasible

@@ -14,9 +14,9 @@ from trainplan.costmodel.axes.grid import (
     tiled_mlps_under,
 )
 from trainplan.costmodel.blocks.candidates import Context, context_of
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout, OffloadSpec
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Offload

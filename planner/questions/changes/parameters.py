@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar, get_args
 
-from trainplan.costmodel.base.errors import PlanError, SpecError
-from trainplan.costmodel.base.similar import did_you_mean
+from trainplan.costmodel.base import PlanError, SpecError, did_you_mean
 from trainplan.costmodel.catalog.clusters import gpu_meant
-from trainplan.costmodel.hardware.cluster import MOST_GPUS
-from trainplan.costmodel.job.job import LARGEST_SIZE, Precision
+from trainplan.costmodel.hardware import MOST_GPUS
+from trainplan.costmodel.job import LARGEST_SIZE, Precision
 from trainplan.planner.questions.changes.variations import (
     Case,
     with_batch,

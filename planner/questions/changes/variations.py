@@ -9,13 +9,12 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec, NodeGroup
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.hardware import ClusterSpec, NicSpec, NodeGroup
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
-from trainplan.costmodel.spec.base import Spec
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import Choice
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.planner.questions.compare import FieldDifference, field_differences
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.corrected import SettingChange

@@ -14,9 +14,9 @@ from itertools import combinations
 import numpy as np
 
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable, place
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, place
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.estimates import estimates

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE

@@ -8,14 +8,12 @@ from itertools import combinations as chosen_of
 
 import numpy as np
 
-from trainplan.costmodel.base.units import BYTES_FP32
+from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.blocks.saved import norm_extra_bytes
-from trainplan.costmodel.job.job import Job, RuntimeOptions
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.even_split import stage_layers
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job, RuntimeOptions
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.hardware import parse_cluster
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout, stage_specs
 from trainplan.planner.questions.verify.shrink import EXPERTS, left_out, tiny_job
 
 AXES = ("tp", "pp", "dp")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.planner.questions.verify.expected import Expected
 
 ROUNDING = 2.0**-24

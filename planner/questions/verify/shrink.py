@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.job.job import DEFAULT_RUNTIME, Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.architecture import ModelSpec, MoeSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.job import DEFAULT_RUNTIME, Job, RuntimeOptions, TrainingSpec
 
 HIDDEN, HEADS, HEAD_DIM, INTERMEDIATE, EXPERT = 64, 8, 8, 128, 128
 VOCABULARY, LENGTH, EXPERTS = 1024, 32, 8

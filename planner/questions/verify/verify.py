@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.base import PlanError
 from trainplan.planner.questions.verify.asked import counted as counted_of
 from trainplan.planner.questions.verify.combinations import Combination
 from trainplan.planner.questions.verify.compare import Compared, Report, compared

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.accelerate.read_checks import kind_is_read
 from trainplan.planner.runtimes.accelerate.read_keys import (
     BACKEND,

@@ -13,9 +13,9 @@ from pathlib import PurePosixPath
 
 import yaml
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 from trainplan.planner.runtimes.arctic_training.write import COMMIT
 from trainplan.planner.runtimes.compare import recorded_flags

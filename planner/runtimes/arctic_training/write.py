@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 import yaml
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING as TRAITS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.planner.runtimes.config import (

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.deepspeed.read_json import (
     OFFLOAD,
     Keys,

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.memory.swap_buffers import (
     STATES,
     SUBGROUP_PARAMS,

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.planner.runtimes.config import (
     ConfigFile,

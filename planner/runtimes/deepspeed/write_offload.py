@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.memory.swap_buffers import (
     SUBGROUP_PARAMS,
     WEIGHT_BUFFERS,

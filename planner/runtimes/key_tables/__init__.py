@@ -14,7 +14,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Literal
 
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.planner.runtimes.config import Argument, UserVariable, assigned
 
 LATENT = "--multi-latent-attention"

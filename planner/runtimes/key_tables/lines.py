@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.config import Argument
 from trainplan.planner.runtimes.key_tables import OTHERS, KeyTable, key_table, translated
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM

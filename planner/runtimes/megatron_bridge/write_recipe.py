@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.trained import Projection, adapted, projections
+from trainplan.costmodel.architecture import ModelSpec, Projection, adapted, projections
 from trainplan.planner.runtimes.config import ConfigFile, RequiredVariable
 from trainplan.planner.runtimes.training_script.trained import ALPHA_OVER_RANK
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from trainplan.costmodel.job.job import Job, RuntimeOptions
-from trainplan.costmodel.layout.layout import Layout, Schedule, stage_specs
-from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.job import Job, RuntimeOptions
+from trainplan.costmodel.layout import Layout, Schedule, stage_specs
+from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM, PROGRAMS
 from trainplan.planner.runtimes.megatron_lm.read.parser import options

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import LARGEST_SIZE
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import LARGEST_SIZE
+from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.ranks import machines_of
 from trainplan.planner.runtimes.reading import Asked, Field, Origin
 from trainplan.planner.shell import Launch, Place, Problem, Verdict, Word, number

@@ -10,12 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.trained import Projection, Trained, adapted
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.architecture import ModelSpec, Projection, Trained, adapted
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes.adapters import plain_replicas
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.planner.runtimes.config import ConfigFile

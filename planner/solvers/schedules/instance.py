@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules.dependencies import waves_of
 from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.patterns.stage_line import BACKWARD, Line

@@ -13,7 +13,7 @@ from math import ceil, inf
 
 import numpy as np
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.patterns.justification import justified
 from trainplan.costmodel.schedules.patterns.stage_line import KINDS

@@ -15,8 +15,8 @@ from trainplan.costmodel.columns import (
     RankRows,
     distinct,
 )
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.table import FULL, UNIFORM
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.transients import head_bytes
 from trainplan.costmodel.schedules import SCHEDULES

@@ -18,8 +18,8 @@ from trainplan.costmodel.columns import (
     KindRankRows,
     RankRows,
 )
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layouts.table import FULL, UNIFORM
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step import Priced

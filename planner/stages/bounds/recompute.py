@@ -12,9 +12,8 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, objects
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, StageSpec
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.schedules.program import IntMatrix, placed

@@ -19,9 +19,9 @@ from trainplan.costmodel.columns import (
     IntRankChunks,
     distinct,
 )
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import (

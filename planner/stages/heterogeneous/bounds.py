@@ -26,8 +26,8 @@ from trainplan.costmodel.columns import (
     RowBoundaries,
     distinct,
 )
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.table import FULL, UNIFORM
+from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds

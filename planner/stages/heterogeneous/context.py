@@ -15,8 +15,8 @@ from trainplan.costmodel.columns import (
     RankRows,
     objects,
 )
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, StageSpec
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, usual_layers
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous

@@ -15,8 +15,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, objects
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.planner.space.offload import fractions_of_splits, in_parts
 from trainplan.planner.stages.heterogeneous.context import GroupsContext

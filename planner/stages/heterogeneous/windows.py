@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RankRows
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.pipeline.stages import ENDS
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step.block_costs import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import IntColumn, IntRankChunks
 from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, objects
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.step import Priced, price

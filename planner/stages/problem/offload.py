@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import layer_counts
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous

@@ -21,9 +21,8 @@ from trainplan.costmodel.columns import (
     IntRankChunks,
     IntStageKinds,
 )
-from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, StageSpec, stage_specs
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
+from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec, stage_specs
+from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_stage
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds

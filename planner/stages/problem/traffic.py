@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, IntRankChunks, RankRows
 from trainplan.costmodel.memory.states import RankParams

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
-from trainplan.costmodel.layouts.table import FULL, LayoutTable
+from trainplan.costmodel.layouts import FULL, LayoutTable
 from trainplan.costmodel.step.block_costs import BlockCosts
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.planner.stages.bounds.mean_paths import PathPool

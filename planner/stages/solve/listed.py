@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, objects
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS

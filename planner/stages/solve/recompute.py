@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.columns import IntColumn, objects
-from trainplan.costmodel.layout.layout import StageSpec
-from trainplan.costmodel.layouts.table import BLOCK, FULL, NONE, LayoutTable
+from trainplan.costmodel.layout import StageSpec
+from trainplan.costmodel.layouts import BLOCK, FULL, NONE, LayoutTable
 from trainplan.costmodel.pipeline.stages import layers_before
 from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead

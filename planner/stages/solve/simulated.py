@@ -9,7 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, objects
-from trainplan.costmodel.layout.layout import StageSpec
+from trainplan.costmodel.layout import StageSpec
 from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.schedules.timeline.critical_path import Paths, critical_paths

@@ -17,9 +17,8 @@ from trainplan.costmodel.columns import (
     distinct,
     objects,
 )
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.rules import Rule
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, Rule
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs
 from trainplan.costmodel.step.estimate import without_overhead

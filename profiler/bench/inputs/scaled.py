@@ -17,7 +17,7 @@ from functools import cache
 from math import ceil
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.job.job import LOW_PRECISION, Float8Recipe, Precision
+from trainplan.costmodel.job import LOW_PRECISION, Float8Recipe, Precision
 from trainplan.profiler.bench.inputs.shapes import Pass, Shape
 from trainplan.profiler.bench.inputs.tensors import Tensors
 from trainplan.profiler.torch_on_use import torch

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.embedding_and_head import VOCAB_MULTIPLE
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import query_columns, value_columns

@@ -9,8 +9,8 @@ from itertools import cycle
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.job.job import FULL_WIDTH, Precision
-from trainplan.costmodel.profiles.profile import Point, Timing
+from trainplan.costmodel.job import FULL_WIDTH, Precision
+from trainplan.costmodel.profiles import Point, Timing
 from trainplan.profiler.task import Clock, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import torch
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.architecture.layers import MlaSpec
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import MlaSpec, ModelSpec
 from trainplan.profiler.bench.inputs.tensors import Tensors
 from trainplan.profiler.bench.layers.experts import Experts
 from trainplan.profiler.bench.layers.modules import (

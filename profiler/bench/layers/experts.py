@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture import ModelSpec, MoeSpec
 from trainplan.profiler.bench.gemm import grouped_product
 from trainplan.profiler.bench.layers.modules import Linear, Mlp, Sharding, Weights, activate
 from trainplan.profiler.torch_on_use import torch

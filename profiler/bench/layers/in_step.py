@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from trainplan.costmodel.profiles.profile import Timing
+from trainplan.costmodel.profiles import Timing
 from trainplan.profiler.bench.inputs.tensors import Tensors, device_of
 from trainplan.profiler.bench.layers.case import Case
 from trainplan.profiler.bench.layers.decoder import Layer, rotation

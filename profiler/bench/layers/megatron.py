@@ -16,10 +16,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.costmodel.job.job import Job, Precision, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.hardware import parse_cluster
+from trainplan.costmodel.job import Job, Precision, TrainingSpec
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.profiler.bench.layers.case import Case
 from trainplan.profiler.task import Place

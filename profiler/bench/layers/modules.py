@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.profiler.bench.inputs.tensors import Tensors
 from trainplan.profiler.bench.layers.norm import rms_norm
 from trainplan.profiler.torch_on_use import torch

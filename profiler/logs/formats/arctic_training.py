@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB
 from trainplan.profiler.logs.formats.base import LogFormat, LogLine, StatedRun
 
 ITERATION = re.compile(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 
-from trainplan.costmodel.base.units import GB
+from trainplan.costmodel.base import GB
 from trainplan.profiler.logs.formats.base import (
     LogFormat,
     LogLine,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.base import GIB
 from trainplan.profiler.logs.formats.base import LogFormat, LogLine, StatedRun, stateless, step
 
 STEP = re.compile(

@@ -11,7 +11,7 @@ from typing import Any
 from megatron.core import parallel_state as groups
 from megatron.core.pipeline_parallel import get_forward_backward_func
 
-from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.layouts import num_microbatches
 from trainplan.profiler.torch_on_use import dist, torch
 from trainplan.profiler.train.data import microbatches
 from trainplan.profiler.train.megatron.engine import stand_in_for_engine

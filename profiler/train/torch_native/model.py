@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.profiler.train.activations import activations
 from trainplan.profiler.train.torch_native.kernels import (

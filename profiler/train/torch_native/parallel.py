@@ -13,8 +13,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import parallel as cut
 
-from trainplan.costmodel.base.units import BYTES_FP32
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import BYTES_FP32
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.profiler.train.torch_native.model import Decoder
 from trainplan.profiler.train.torch_native.ring import Ring

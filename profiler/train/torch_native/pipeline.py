@@ -12,9 +12,9 @@ from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage, schedules
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, _PipelineScheduleRuntime
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.even_split import stage_layers
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import stage_layers
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.dependencies import op_text
 from trainplan.costmodel.schedules.program import Shape, placed

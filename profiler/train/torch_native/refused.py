@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout, OffloadSpec
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout, OffloadSpec
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.runtimes.executes import executed
 from trainplan.costmodel.runtimes.fsdp import shards_with_fsdp2

@@ -17,10 +17,10 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn import functional
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.profiler.train.data import microbatches
 from trainplan.profiler.train.request import RankReport, TrainingRequest

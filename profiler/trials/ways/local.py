@@ -13,7 +13,7 @@ from functools import partial
 from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
 from subprocess import run as run_command
 
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.base import SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.trials.processes import MARK, NOBODY, end_all
 from trainplan.profiler.trials.run import State, TrialRun, Verdict

@@ -16,7 +16,7 @@ from subprocess import run as run_command
 from time import monotonic, sleep
 from types import MappingProxyType
 
-from trainplan.costmodel.documents.trial import Ending
+from trainplan.costmodel.documents import Ending
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.trials.run import State, TrialRun, Verdict
 from trainplan.profiler.trials.ways.local import environment

@@ -19,9 +19,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.architecture import MoeSpec
+from trainplan.costmodel.base import Identical, SpecError
 from trainplan.costmodel.blocks.feed_forward.routing.choices import (
     Counts,
     changed_rows,
@@ -30,9 +29,8 @@ from trainplan.costmodel.blocks.feed_forward.routing.choices import (
 )
 from trainplan.costmodel.blocks.feed_forward.routing.expected_maximum import expected_maximum
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.job import Job, RuntimeOptions
-from trainplan.costmodel.job.routing import RoutingSpec
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job, RoutingSpec, RuntimeOptions
+from trainplan.costmodel.layouts import LayoutTable
 
 ALIGNED_ROWS = {"fp8": 16, "mxfp8": 32, "nvfp4": 128}
 """Rows of an expert that quantized products take at once.

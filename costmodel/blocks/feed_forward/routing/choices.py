@@ -8,10 +8,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.architecture import MoeSpec
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job.routing import RoutingSpec
+from trainplan.costmodel.job import RoutingSpec
 
 TAIL = 12.0
 """Standard deviations of a count that are summed.

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.architecture.tower import TowerSpec
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.architecture import ModelSpec, TowerSpec
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.towers import projectors
 from trainplan.costmodel.model.families.towers.encoders import encoder_of

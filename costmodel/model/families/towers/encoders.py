@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from trainplan.costmodel.base.errors import UnsupportedError
+from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.towers.fields import Fields, patches_of, sizes
 from trainplan.costmodel.model.families.towers.qwen import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import isqrt
 from typing import Any
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.model.families.towers.fields import Fields
 

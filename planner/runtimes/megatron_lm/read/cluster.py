@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
-from trainplan.costmodel.job.job import Precision
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
+from trainplan.costmodel.job import Precision
 from trainplan.planner.runtimes.megatron_lm.read.arguments import shown
 from trainplan.planner.runtimes.ranks import ASSUMED_GPU, counts_of, is_silent
 from trainplan.planner.runtimes.reading import Asked, Field

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.layout.layout import (
-    OFFLOAD_MODULES,
-    RECOMPUTE_MODULES,
-    Layout,
-    stage_specs,
-)
-from trainplan.costmodel.layouts.even_split import EMPTY_ENDS, layers_per_stage
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, Layout, stage_specs
+from trainplan.costmodel.layouts import EMPTY_ENDS, layers_per_stage
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.layers import FeedForward, Mixer, MlaSpec
-from trainplan.costmodel.architecture.model import ModelSpec, RopeScaling
-from trainplan.costmodel.architecture.moe import MoeSpec, placed_layers
+from trainplan.costmodel.architecture import (
+    FeedForward,
+    Mixer,
+    MlaSpec,
+    ModelSpec,
+    MoeSpec,
+    RopeScaling,
+    placed_layers,
+)
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.moe import expert_layers, mlp_width, read_experts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.architecture import MoeSpec
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 
 GLU_MULTIPLE = 64

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.job.job import (
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.job import (
     ContextExchange,
     Dispatcher,
     GradientType,
     Job,
+    OptimizerSpec,
     Precision,
     RuntimeOptions,
     StateType,
 )
-from trainplan.costmodel.job.optimizer import OptimizerSpec
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.planner.runtimes.config import with_traits

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.spec.validation_errors import first_complaint
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments, shown
 from trainplan.planner.runtimes.megatron_lm.read.checks import CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.cluster import Place, lacks_format, place_of

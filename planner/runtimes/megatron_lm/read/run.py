@@ -8,7 +8,7 @@ A bare name is a rule of the cost model. Source: Megatron-LM
 
 from __future__ import annotations
 
-from trainplan.costmodel.layout.layout import OFFLOAD_MODULES
+from trainplan.costmodel.layout import OFFLOAD_MODULES
 from trainplan.planner.runtimes.megatron_lm.read.degrees import ENDS, LAYOUT, dealt_layers
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, needs
 from trainplan.planner.runtimes.megatron_lm.read.moe import expert_layers

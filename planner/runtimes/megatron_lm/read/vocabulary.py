@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.job.job import Job
+from trainplan.costmodel.job import Job
 from trainplan.planner.runtimes.config import Argument
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.write import written_model

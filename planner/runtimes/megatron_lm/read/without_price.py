@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
 from trainplan.planner.runtimes.megatron_lm.read.facts import Facts, holds, words

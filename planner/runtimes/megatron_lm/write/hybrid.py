@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainplan.costmodel.architecture.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.architecture import IndexerSpec, LinearAttentionSpec, ModelSpec, SsmSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.planner.runtimes.config import Argument, option, switch
 

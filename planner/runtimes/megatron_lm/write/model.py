@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.megatron.features import all_linear_biased, unsupported_feature
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.job.job import Dispatcher, Job, RuntimeOptions
+from trainplan.costmodel.architecture import MoeSpec
+from trainplan.costmodel.job import Dispatcher, Job, RuntimeOptions
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.planner.runtimes.config import Argument, option, switch

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.planner.runtimes.config import Argument, option, switch
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.planner.runtimes.config import Argument, option

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Job, Precision, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job, Precision, TrainingSpec
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.planner.runtimes.config import Argument, UserVariable, option, steps_of, switch
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY

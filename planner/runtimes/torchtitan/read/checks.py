@@ -5,7 +5,7 @@ Sources: torchtitan/trainer.py, distributed/parallel_dims.py and models/common/d
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.planner.runtimes.torchtitan.read.degrees import (
     EP,
     GRAPHS,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.job.job import LARGEST_SIZE, Job, Precision, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.layout.layout import Layout, OffloadSpec, Schedule
+from trainplan.costmodel.job import LARGEST_SIZE, Job, Precision, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layout import Layout, OffloadSpec, Schedule
 from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
 from trainplan.costmodel.runtimes.torchtitan_rules import FILLED
 from trainplan.costmodel.schedules import SCHEDULES

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.catalog.models import preset, preset_names
-from trainplan.costmodel.job.job import Dispatcher, Precision
+from trainplan.costmodel.job import Dispatcher, Precision
 from trainplan.planner.runtimes.torchtitan.read.source import Made, Unread
 from trainplan.planner.runtimes.torchtitan.write.facts import Flavour, flavours, what_it_builds
 from trainplan.planner.runtimes.torchtitan.write.model import QUANTIZED

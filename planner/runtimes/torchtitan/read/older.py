@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 
-from trainplan.costmodel.job.job import Precision
+from trainplan.costmodel.job import Precision
 from trainplan.planner.runtimes.reading import Asked
 from trainplan.planner.runtimes.torchtitan.read.command import Option, literal, options
 from trainplan.planner.runtimes.torchtitan.read.model import ReadModel, model_of_flavour

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from math import ceil
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout, Schedule, StageSpec, stage_specs
-from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout, Schedule, StageSpec, stage_specs
+from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.schedules.torch_classes import NAMES
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 from trainplan.planner.runtimes.torchtitan.read.told import Config

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.config import (
     PLACEHOLDER_STEPS,
     ConfigFile,

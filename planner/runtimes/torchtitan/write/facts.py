@@ -12,7 +12,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from trainplan.costmodel.architecture.model import ModelSpec
+from trainplan.costmodel.architecture import ModelSpec
 
 RECORDED = "torchtitan/options.json"
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Dispatcher, Job, Precision
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Dispatcher, Job, Precision
 from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
 from trainplan.planner.runtimes.torchtitan.write.code import Call, Code, Expression
 from trainplan.planner.runtimes.torchtitan.write.facts import flavours, what_it_builds

@@ -12,10 +12,9 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.rules import num_microbatches
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.program import EQUAL, Program, Shape

@@ -5,11 +5,10 @@ Source: torchtitan/config/configs.py and distributed/activation_checkpoint.py.
 
 from __future__ import annotations
 
-from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.even_split import stage_layers
-from trainplan.costmodel.layouts.rules import num_microbatches
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import num_microbatches, stage_layers
 from trainplan.planner.runtimes.config import steps_of
 from trainplan.planner.runtimes.torchtitan.write.code import Call, Code, Expression
 from trainplan.planner.runtimes.torchtitan.write.schedule import (
