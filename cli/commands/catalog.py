@@ -34,8 +34,8 @@ with imported_on_answer():
     from trainplan.costmodel.catalog import hosts as known_hosts
     from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.catalog.models import plugged_models, preset, preset_names
+    from trainplan.costmodel.copy_streams import METHODS
     from trainplan.costmodel.hardware import ClusterSpec
-    from trainplan.costmodel.lanes.methods import METHODS
     from trainplan.costmodel.optimizers import OPTIMIZERS
 
 TEMPLATE = "cluster.yaml"

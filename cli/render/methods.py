@@ -9,8 +9,7 @@ from rich.text import Text
 
 from trainplan.cli.render.catalog import Entry
 from trainplan.cli.terminal.text import DOT
-from trainplan.costmodel.lanes.methods import METHODS, Method
-from trainplan.costmodel.lanes.placed import Place
+from trainplan.costmodel.copy_streams import METHODS, Method, Place
 from trainplan.costmodel.runtimes import RUNTIMES
 
 PLACES = {Place.DEVICE: "GPU", Place.HOST: "host", Place.DRIVE: "drives"}

@@ -30,6 +30,14 @@ from trainplan.costmodel.kernels.attention import (
     kernel_head_dim,
     unfused_attention_seconds,
 )
+from trainplan.costmodel.kernels.memory_bound import (
+    ADAM_SHARD_BYTES,
+    ADAM_STEP_BYTES,
+    elementwise_seconds,
+    optimizer_bytes_per_second,
+    streaming_bytes_per_second,
+    sum_columns,
+)
 from trainplan.costmodel.kernels.products import (
     ForwardBackward,
     Product,
@@ -38,12 +46,4 @@ from trainplan.costmodel.kernels.products import (
     linear_seconds,
     product_seconds,
     roofline_seconds,
-)
-from trainplan.costmodel.kernels.streams import (
-    ADAM_SHARD_BYTES,
-    ADAM_STEP_BYTES,
-    elementwise_seconds,
-    optimizer_bytes_per_second,
-    streaming_bytes_per_second,
-    sum_columns,
 )

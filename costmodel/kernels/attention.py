@@ -8,8 +8,8 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.kernels.products import ForwardBackward, Product, product_seconds
-from trainplan.costmodel.kernels.streams import elementwise_seconds
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.residuals import Residuals
 

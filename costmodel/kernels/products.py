@@ -17,7 +17,7 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Float8Recipe
-from trainplan.costmodel.kernels.streams import (
+from trainplan.costmodel.kernels.memory_bound import (
     elementwise_seconds,
     streaming_bytes_per_second,
     sum_columns,

@@ -11,11 +11,15 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.copy_streams import OffloadPolicy, Place
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import LayoutTable, rule
-from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
-from trainplan.costmodel.runtimes.deepspeed import habits as deepspeed_habits
+from trainplan.costmodel.runtimes.deepspeed import (
+    DEEPSPEED,
+)
+from trainplan.costmodel.runtimes.deepspeed import (
+    offload_policy as deepspeed_offload_policy,
+)
 from trainplan.costmodel.runtimes.traits import Adapting
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 
@@ -50,13 +54,13 @@ def unsupported_feature(model: ModelSpec) -> str | None:
     return model.tower.called if model.tower else None
 
 
-def habits(stage: int, place: Place) -> Habits:
+def offload_policy(stage: int, place: Place) -> OffloadPolicy:
     """The engine's, but checkpoints are copied by the stream that computes, the last one, too.
 
     Source: monkey_patches.py, CheckpointFunctionWithCPUOffload.
     """
-    own = deepspeed_habits(stage, place)
-    return replace(own, checkpoints_beside=False, keeps_last=False)
+    own = deepspeed_offload_policy(stage, place)
+    return replace(own, overlaps_checkpoints=False, keeps_last=False)
 
 
 ARCTIC_TRAINING = replace(
@@ -65,7 +69,7 @@ ARCTIC_TRAINING = replace(
     version="0.8.1.dev0",
     recompute=replace(DEEPSPEED.recompute, stops_early=False),  # transformers 4: reentrant
     optimizers=(("adamw", "fused_adam"),),  # optimizer/adam_factory.py
-    offloading=replace(DEEPSPEED.offloading, habits=habits),
+    offloading=replace(DEEPSPEED.offloading, offload_policy=offload_policy),
     adapting=Adapting(),
     refuses=unsupported_feature,
     rules=(*DEEPSPEED.rules, trainer_cuts_no_matrices, trainer_tiles_the_loss),

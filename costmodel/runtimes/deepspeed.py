@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.copy_streams import OffloadPolicy, Place, deepspeed_offload_policy
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.lanes.habits import deepspeed_habits
-from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import FULL, LayoutTable, rule
 from trainplan.costmodel.runtimes.adapters import quantised_weights_are_whole
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -91,9 +90,9 @@ def engine_updates_on_processors(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.offload_optimizer > 0) & slow)
 
 
-def habits(stage: int, place: Place) -> Habits:
+def offload_policy(stage: int, place: Place) -> OffloadPolicy:
     """As the exporter states it: overlap_comm, and reads and writes of drives beside updates."""
-    return deepspeed_habits(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
+    return deepspeed_offload_policy(stage, overlap_comm=True, pipelined=place is Place.DRIVE)
 
 
 DEEPSPEED = RuntimeTraits(
@@ -128,7 +127,7 @@ DEEPSPEED = RuntimeTraits(
         # runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing; ArcticTraining
         # `arctic_training/monkey_patches.py` for models of transformers
         checkpoints=(0.0, 1.0),
-        habits=habits,
+        offload_policy=offload_policy,
     ),
     # runtime/sequence_parallel/ulysses_sp.py, TiledMLP and TiledFusedLogitsLoss
     tiling=Tiling(mlp=True, loss=True),

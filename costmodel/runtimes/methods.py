@@ -1,8 +1,8 @@
 """Published methods that no runtime has: priced as DeepSpeed moves bytes, never exported.
 
-Each is DeepSpeed with what the method may keep where, and the lanes' own program of its step
-(`costmodel.lanes.methods`). What else a publication changes (chunks of PatrickStar, numbers of
-blocks of ProTrain) is a formula there, not a choice of the search.
+Each is DeepSpeed with what the method may keep where, and the program of its step that
+`copy_streams.METHODS` has. What else a publication changes (chunks of PatrickStar, numbers of
+blocks of ProTrain) is no choice of the search.
 """
 
 from __future__ import annotations
@@ -12,12 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.copy_streams import METHODS, OffloadPolicy, Place, deepspeed_offload_policy
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.lanes.habits import deepspeed_habits
-from trainplan.costmodel.lanes.methods import METHODS
-from trainplan.costmodel.lanes.methods.deep_optimizer_states import SUBGROUP_PARAMS
-from trainplan.costmodel.lanes.methods.zero_offload import HABITS
-from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layouts import LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.deepspeed import (
@@ -35,7 +31,7 @@ STRIDES = (0, *range(2, 13))
     "method_offloads_all",
     "offload_optimizer",
     "the method keeps the whole optimizer off the GPU: use offload.optimizer=1",
-    "costmodel.lanes.methods; that of each",
+    "costmodel.copy_streams.methods; that of each",
     values=(1.0,),
 )
 def method_offloads_all(job: Job, table: LayoutTable) -> BoolColumn:
@@ -82,23 +78,23 @@ def _method(name: str, offloading: Offloading, *rules: Rule) -> RuntimeTraits:
     )
 
 
-def _zero3(stage: int, place: Place) -> Habits:
-    return deepspeed_habits(stage, pipelined=place is Place.DRIVE)
+def _zero3(stage: int, place: Place) -> OffloadPolicy:
+    return deepspeed_offload_policy(stage, pipelined=place is Place.DRIVE)
 
 
-def _interleaved(stage: int, place: Place) -> Habits:
-    return deepspeed_habits(stage, pipelined=True)
+def _interleaved(stage: int, place: Place) -> OffloadPolicy:
+    return deepspeed_offload_policy(stage, pipelined=True)
 
 
-def _zero_offload(stage: int, place: Place) -> Habits:
-    return HABITS
+def _zero_offload(stage: int, place: Place) -> OffloadPolicy:
+    return METHODS["zero-offload"].policy
 
 
-WHOLE = Offloading(optimizer_step=1.0, gradients=True, habits=_zero3)
+WHOLE = Offloading(optimizer_step=1.0, gradients=True, offload_policy=_zero3)
 """The whole optimizer on the host."""
 _DELAYED = _method(
     "zero-offload-delayed",
-    replace(WHOLE, delays=True, habits=_zero_offload),
+    replace(WHOLE, delays=True, offload_policy=_zero_offload),
     method_offloads_all,
 )
 ZERO_OFFLOAD_DELAYED = replace(
@@ -111,8 +107,8 @@ DEEP_OPTIMIZER_STATES = _method(
     replace(
         WHOLE,
         strides=STRIDES,
-        subgroup_params=float(SUBGROUP_PARAMS),
-        habits=_interleaved,
+        subgroup_params=METHODS["deep-optimizer-states"].policy.subgroup_params,
+        offload_policy=_interleaved,
     ),
     method_offloads_all,
 )
@@ -134,7 +130,7 @@ SSDTRAIN = _method(
     Offloading(
         checkpoints=(0.0, 0.25, 0.5, 0.75, 1.0),
         checkpoints_tier="nvme",
-        habits=_zero3,
+        offload_policy=_zero3,
     ),
 )
 PROTRAIN = _method(

@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import BYTES_BF16
-from trainplan.costmodel.lanes.habits import fsdp2_habits
-from trainplan.costmodel.lanes.placed import Habits, Place
+from trainplan.costmodel.copy_streams import OffloadPolicy, Place, fsdp2_offload_policy
 from trainplan.costmodel.layout import Schedule
 from trainplan.costmodel.runtimes.fsdp import FSDP2
 from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
@@ -62,9 +61,9 @@ def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
     return () if model.mla else (("torchtitan_selective_op",),)
 
 
-def habits(stage: int, place: Place) -> Habits:
+def offload_policy(stage: int, place: Place) -> OffloadPolicy:
     """Source: `torchtitan/distributed/fsdp.py`, CPUOffloadPolicy."""
-    return fsdp2_habits()
+    return fsdp2_offload_policy()
 
 
 TORCHTITAN = replace(
@@ -95,7 +94,7 @@ TORCHTITAN = replace(
         optimizer_step=1.0,
         gradients=True,
         parameters=(None, "cpu"),
-        habits=habits,
+        offload_policy=offload_policy,
     ),
     footprint=replace(
         FSDP2.footprint,

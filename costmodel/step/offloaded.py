@@ -1,6 +1,6 @@
 """Seconds that a step takes longer because something lies off the GPU: lanes beside its own.
 
-The bound of a row and its longest path are two evaluations of the same work, `costmodel.lanes`.
+The bound of a row and its longest path are two evaluations of one work (`copy_streams`).
 Where a runtime offloads its optimizer alone, in series after the passes, the closed form of that
 is `costmodel.traffic.offload.offload_seconds`; the items of the same step say what binds.
 """
@@ -15,18 +15,20 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.columns import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    KindRankRows,
-    distinct,
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, KindRankRows, distinct
+from trainplan.costmodel.copy_streams import (
+    Lane,
+    OffloadPolicy,
+    Place,
+    Placement,
+    Quantities,
+    Speeds,
+    Work,
+    binding,
+    floor_of_step,
+    seconds_of_step,
+    step_work,
 )
-from trainplan.costmodel.lanes.loads import Lane
-from trainplan.costmodel.lanes.offloaded_step import floor_of_step, seconds_of_step, step_work
-from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
-from trainplan.costmodel.lanes.timeline import binding
-from trainplan.costmodel.lanes.work import Work
 from trainplan.costmodel.layout import TIERS
 from trainplan.costmodel.layouts import moves_states
 from trainplan.costmodel.machine import Machine
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
 class Evaluation:
     """One of the two evaluations of the same work."""
 
-    of_rows: Callable[[Quantities, Speeds, Placement, Habits], FloatColumn]
+    of_rows: Callable[[Quantities, Speeds, Placement, OffloadPolicy], FloatColumn]
     of_items: Callable[[Work], FloatColumn]
     least: bool
     """No row takes less under any recomputation."""
@@ -82,10 +84,10 @@ def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:
         quantities = quantities_of(priced, number, least=evaluation.least)
         passes = quantities.layers * (quantities.forward + quantities.backward)
         alone = quantities.micro_batches * passes.sum(axis=0) + quantities.update_seconds
-        for rows, habits in _alike(priced, quantities, moving):
+        for rows, offload_policy in _alike(priced, quantities, moving):
             some = quantities.take(rows), speeds, placement.take(rows, len(found))
             if work is None:
-                seconds = evaluation.of_rows(*some, habits)
+                seconds = evaluation.of_rows(*some, offload_policy)
             else:
                 each = ([row] for row in rows.tolist())
                 works = (
@@ -100,15 +102,15 @@ def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:
 def row_work(priced: Priced, row: int) -> Work | None:
     """The items of one row, of the rank that is delayed most; none where nothing moves."""
     moved = priced.traits.offloading
-    if moved.habits is None or not moves_states(priced.table)[row]:
+    if moved.offload_policy is None or not moves_states(priced.table)[row]:
         return None
     works, only = [], np.array([row])
     speeds, placement = speeds_of(priced.machine), placement_of(priced).take(only, len(priced.key))
     for number in range(len(priced.ranks.embedding)):
         quantities = quantities_of(priced, number)
-        [(_, habits)] = _alike(priced, quantities, only)
+        [(_, offload_policy)] = _alike(priced, quantities, only)
         some = quantities.take(only), speeds, placement
-        works.append(moved.work(*some) if moved.work else step_work(*some, habits))
+        works.append(moved.work(*some) if moved.work else step_work(*some, offload_policy))
     return max(works, key=lambda work: float(work.makespan[0]))
 
 
@@ -129,7 +131,7 @@ def lane_uses(priced: Priced, row: int) -> tuple[LaneUse, ...]:
             busy_s=float(busy[lane]),
             binding_s=path.get(lane, 0.0),
             saved_if_twice_as_fast_s=min(
-                float(work.worth_of(lane)[0]), np.inf if lane is Lane.GPU else most
+                float(work.saved_seconds(lane)[0]), np.inf if lane is Lane.GPU else most
             ),
         )
         for lane in Lane
@@ -156,10 +158,10 @@ def written_bytes(priced: Priced, row: int) -> float:
 
 def _alike(
     priced: Priced, quantities: Quantities, rows: IntColumn
-) -> Iterator[tuple[IntColumn, Habits]]:
+) -> Iterator[tuple[IntColumn, OffloadPolicy]]:
     """Rows of one ZeRO stage, tier and number of subgroups, with what the runtime then does."""
-    table, habits = priced.table, priced.traits.offloading.habits
-    assert habits is not None
+    table, offload_policy = priced.table, priced.traits.offloading.offload_policy
+    assert offload_policy is not None
     share = quantities.updated * table.offload_optimizer
     most = priced.traits.offloading.subgroup_params or SUBGROUP_PARAMS
     pieces = np.maximum(1, np.ceil(share / most)).astype(np.int64)
@@ -167,7 +169,10 @@ def _alike(
     first, key = distinct(*columns)
     for number, one in enumerate(first.tolist()):
         stage, tier, subgroups = (int(column[one]) for column in columns)
-        yield rows[key == number], replace(habits(stage, TIER_PLACES[tier]), subgroups=subgroups)
+        yield (
+            rows[key == number],
+            replace(offload_policy(stage, TIER_PLACES[tier]), subgroups=subgroups),
+        )
 
 
 def speeds_of(machine: Machine) -> Speeds:

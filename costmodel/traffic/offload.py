@@ -6,8 +6,8 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.copy_streams import serial_added_seconds
 from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_second
-from trainplan.costmodel.lanes.update import serial_added_seconds
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 

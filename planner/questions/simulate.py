@@ -9,8 +9,8 @@ import numpy as np
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.copy_streams import Span, timeline
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.lanes.timeline import Span, timeline
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
 
-from trainplan.costmodel.lanes.loads import Lane
+from trainplan.costmodel.copy_streams import Lane
 from trainplan.costmodel.profiles import OffloadedStepPoint, Point
 from trainplan.profiler.bench.drive import at_once, past_cache_is_open, scratch_file
 from trainplan.profiler.bench.inputs.tensors import (

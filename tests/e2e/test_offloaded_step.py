@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.e2e.test_bench import CPU, DENSE, OnceClock, asked, points
-from trainplan.costmodel.lanes.loads import Lane
+from trainplan.costmodel.copy_streams.transfer_volume import Lane
 from trainplan.profiler.bench.offload.program import Sizes, program, run, threads_of
 
 torch = pytest.importorskip("torch", reason="the step needs torch")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup, parse_cluster
-from trainplan.costmodel.kernels.streams import ADAM_SHARD_BYTES, optimizer_bytes_per_second
+from trainplan.costmodel.kernels.memory_bound import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

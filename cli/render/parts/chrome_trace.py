@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.lanes.loads import Lane
+from trainplan.costmodel.copy_streams import Lane
 from trainplan.costmodel.schedules.dependencies import LETTERS, NOTHING, sources
 from trainplan.costmodel.schedules.program import FloatMatrix, Op, Program
 from trainplan.costmodel.schedules.timeline.clock import Timeline
@@ -22,7 +22,7 @@ MICRO = 1e6
 MOST_OPS = 300_000
 """Larger traces take hundreds of megabytes, more than the viewers open."""
 COMPUTE, COPIES, NETWORK, LANE = 0, 1, 2, 3
-"""Threads of a rank; from `LANE` on those of `costmodel.lanes`, in their order."""
+"""Threads of a rank; from `LANE` on those of `costmodel.copy_streams`, in their order."""
 LANES = {COMPUTE: "compute", COPIES: "copies", NETWORK: "data parallel"}
 LANES |= {LANE + lane: f"slowest rank: {lane.plain}" for lane in Lane}
 CATEGORIES = {

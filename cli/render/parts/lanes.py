@@ -9,8 +9,7 @@ from rich.console import Group, RenderableType
 from trainplan.cli.blocks.screen import Words, grid
 from trainplan.cli.words import gib, percent, seconds
 from trainplan.costmodel.base import SECONDS_PER_DAY
-from trainplan.costmodel.lanes.loads import Lane
-from trainplan.costmodel.lanes.timeline import Span
+from trainplan.costmodel.copy_streams import Lane, Span
 from trainplan.costmodel.step import Estimate
 
 DAYS_PER_YEAR = 365.25

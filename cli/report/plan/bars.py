@@ -9,8 +9,7 @@ from trainplan.cli.blocks.blocks import Chart, Figure
 from trainplan.cli.blocks.figures import SERIES, figure, label, layout
 from trainplan.cli.blocks.tables import number, seconds_cell, share_cell, table
 from trainplan.cli.words import percent, seconds
-from trainplan.costmodel.lanes.loads import Lane
-from trainplan.costmodel.lanes.timeline import Span
+from trainplan.costmodel.copy_streams import Lane, Span
 
 MOST_SPANS = 4_000
 """Bars of all lanes. Source: as MOST_BARS of `timeline`."""

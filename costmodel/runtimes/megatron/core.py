@@ -14,9 +14,8 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.copy_streams import OffloadPolicy, Place, megatron_offload_policy
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.lanes.habits import megatron_habits
-from trainplan.costmodel.lanes.placed import Habits, Place
 from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from trainplan.costmodel.layouts import UNIFORM, LayoutTable, num_microbatches, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -159,9 +158,9 @@ def offload_needs_distributed_optimizer(job: Job, table: LayoutTable) -> BoolCol
     return np.asarray((table.offload_optimizer > 0) & (table.zero_stage != 1))
 
 
-def habits(stage: int, place: Place) -> Habits:
+def offload_policy(stage: int, place: Place) -> OffloadPolicy:
     """Without --overlap-cpu-optimizer-d2h-h2d."""
-    return megatron_habits(overlap=False)
+    return megatron_offload_policy(overlap=False)
 
 
 MEGATRON_CORE = RuntimeTraits(
@@ -204,7 +203,7 @@ MEGATRON_CORE = RuntimeTraits(
     ),
     recompute=Recompute(subsets=recompute_subsets),
     offloading=Offloading(
-        habits=habits,
+        offload_policy=offload_policy,
         in_series=True,
         # --optimizer-offload-fraction: training/arguments.py:2922, any float; the parameters of a
         # rank go to the host one by one until they hold as much (cpu_offloading/hybrid_optimizer.py

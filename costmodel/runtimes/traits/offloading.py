@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.lanes.placed import Habits, Place, Placement, Quantities, Speeds
-from trainplan.costmodel.lanes.work import Work
+from trainplan.costmodel.copy_streams import (
+    OffloadPolicy,
+    Place,
+    Placement,
+    Quantities,
+    Speeds,
+    Work,
+)
 from trainplan.costmodel.layout import Tier
 
 
@@ -48,8 +54,8 @@ class Offloading:
     by_layer: bool = False
     """All micro batches of a layer run before the next layer, so all of them are kept."""
     work: Callable[[Quantities, Speeds, Placement], Work] | None = None
-    """A step of one row as items, where habits do not say it."""
-    habits: Callable[[int, Place], Habits] | None = None
+    """A step of one row as items, where its offload policy does not say it."""
+    offload_policy: Callable[[int, Place], OffloadPolicy] | None = None
     """What it copies when, by ZeRO stage and where the optimizer lies; None: it offloads nothing,
     or nobody knows."""
     in_series: bool = False
@@ -64,4 +70,4 @@ class Offloading:
     @property
     def moves_beside(self) -> bool:
         """Does what it keeps off the GPU move beside the passes?"""
-        return self.habits is not None and not self.in_series
+        return self.offload_policy is not None and not self.in_series

@@ -2,7 +2,7 @@
 
 When ops end is linear in that algebra: an op ends at the largest end of its inputs, messages
 included, plus its seconds. So the ends that a cycle hands on are a matrix times those handed to it.
-Source: as `costmodel.lanes.rounds`; tests compare with whole steps.
+Source: as `costmodel.copy_streams`; tests compare with whole steps.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RowRanks
-from trainplan.costmodel.lanes.rounds import powered
+from trainplan.costmodel.copy_streams import powered
 from trainplan.costmodel.schedules.dependencies import NOTHING, Waves
 from trainplan.costmodel.schedules.program import FloatMatrix, IntMatrix
 from trainplan.costmodel.schedules.timeline.clock import StageSeconds, boundary_of

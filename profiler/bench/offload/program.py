@@ -1,4 +1,4 @@
-"""What such a step does, in order: items on lanes, as `costmodel.lanes` prices them."""
+"""What such a step does, in order: items on lanes, as `costmodel.copy_streams` prices them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from trainplan.costmodel.lanes.loads import Lane
-from trainplan.costmodel.lanes.update import STATE_BYTES
-from trainplan.costmodel.lanes.work import Item, Part, Work
+from trainplan.costmodel.copy_streams import STATE_BYTES, Item, Lane, Part, Work
 
 SLOTS = 2
 """Buffers of weights and gradients: one is filled while the other is used."""

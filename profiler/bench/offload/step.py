@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.lanes.update import STATE_BYTES
+from trainplan.costmodel.copy_streams import STATE_BYTES
 from trainplan.profiler.bench.inputs.tensors import SEED
 from trainplan.profiler.bench.offload.program import SLOTS, STATE_SLOTS, Sizes
 from trainplan.profiler.torch_on_use import torch

@@ -13,7 +13,7 @@ from trainplan.costmodel.blocks.mixers.mamba import mamba_sizes
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.kernels.streams import elementwise_seconds
+from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

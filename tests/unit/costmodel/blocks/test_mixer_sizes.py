@@ -15,7 +15,7 @@ from trainplan.costmodel.blocks.mixers.mamba import mamba_sizes
 from trainplan.costmodel.blocks.mixers.sparse import SCORE_PASSES, sparse_attention_part
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
+from trainplan.costmodel.kernels.memory_bound import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 
 LENGTH = 64

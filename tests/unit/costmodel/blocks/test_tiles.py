@@ -8,7 +8,7 @@ from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.tiles import mlp_tiles
 from trainplan.costmodel.job.job import RuntimeOptions
-from trainplan.costmodel.kernels.streams import elementwise_seconds
+from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for

@@ -7,8 +7,8 @@ from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.attention import unfused_attention_seconds
+from trainplan.costmodel.kernels.memory_bound import elementwise_seconds, streaming_bytes_per_second
 from trainplan.costmodel.kernels.products import Product, product_seconds
-from trainplan.costmodel.kernels.streams import elementwise_seconds, streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for

@@ -12,8 +12,8 @@ from trainplan.costmodel.blocks.feed_forward.moe import moe_part
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.kernels.attention import fused_attention_seconds, unfused_attention_seconds
+from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.kernels.products import Product, linear_seconds, product_seconds
-from trainplan.costmodel.kernels.streams import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

@@ -9,7 +9,7 @@ from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import cluster_of, profile_of
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.kernels.streams import streaming_bytes_per_second
+from trainplan.costmodel.kernels.memory_bound import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import Measured

@@ -12,8 +12,8 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import TrainingSpec
+from trainplan.costmodel.kernels.memory_bound import optimizer_bytes_per_second
 from trainplan.costmodel.kernels.products import Product, linear_seconds, product_seconds
-from trainplan.costmodel.kernels.streams import optimizer_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import Measured, machine_for

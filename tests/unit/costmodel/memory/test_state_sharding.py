@@ -9,7 +9,7 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import RuntimeOptions
-from trainplan.costmodel.kernels.streams import optimizer_bytes_per_second
+from trainplan.costmodel.kernels.memory_bound import optimizer_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

@@ -10,8 +10,8 @@ from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.kernels.products import Product, linear_seconds, product_seconds
-from trainplan.costmodel.kernels.streams import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

@@ -9,7 +9,7 @@ from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import RuntimeOptions
-from trainplan.costmodel.kernels.streams import elementwise_seconds
+from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

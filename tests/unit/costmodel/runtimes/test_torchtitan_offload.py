@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.lanes.loads import Lane
+from trainplan.costmodel.copy_streams.transfer_volume import Lane
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for

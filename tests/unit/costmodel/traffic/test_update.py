@@ -7,8 +7,8 @@ import pytest
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.comm import collective_seconds, group
+from trainplan.costmodel.kernels.memory_bound import optimizer_bytes_per_second
 from trainplan.costmodel.kernels.products import Product, product_seconds
-from trainplan.costmodel.kernels.streams import optimizer_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

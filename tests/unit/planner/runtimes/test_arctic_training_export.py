@@ -114,8 +114,10 @@ def test_every_key_written_is_recorded(offload, options):
 
 
 def test_its_checkpoints_are_copied_by_the_stream_that_computes():
-    habits = {name: RUNTIMES[name].offloading.habits for name in ("deepspeed", "arctic-training")}
-    beside = {name: one(3, 1).checkpoints_beside for name, one in habits.items()}
+    offload_policy = {
+        name: RUNTIMES[name].offloading.offload_policy for name in ("deepspeed", "arctic-training")
+    }
+    beside = {name: one(3, 1).overlaps_checkpoints for name, one in offload_policy.items()}
     assert beside == {"deepspeed": True, "arctic-training": False}
 
 

@@ -6,13 +6,13 @@ All are columns over rows: (row,) or (kind, row), where a number stands for the 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.lanes.loads import FloatColumn
+from trainplan.costmodel.copy_streams.transfer_volume import FloatColumn
 
 BoolColumn = NDArray[np.bool_]
 IntColumn = NDArray[np.int64]
@@ -124,61 +124,6 @@ class Placement:
     def take(self, rows: Indices, of: int) -> Placement:
         """Some of so many rows alone."""
         return _taken(self, rows, of)
-
-
-class Accumulation(StrEnum):
-    """Where the gradients of several micro batches are summed."""
-
-    ON_GPU = "on the GPU"
-    OFF_IF_SEVERAL = "off the GPU if there are several micro batches"
-    """Each leaves the GPU; those of earlier ones come back before, to be added to."""
-    OFF = "off the GPU"
-    """So even for one micro batch, whose gradients leave and come back."""
-    ADDED_OFF = "off the GPU, by the processors"
-    """Each leaves the GPU and none comes back; nothing is left to leave for the update."""
-
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """What a runtime copies, when, and what it waits for."""
-
-    accumulation: Accumulation
-    overlaps: bool
-    """Copies of weights and gradients run beside the passes."""
-    checkpoints_beside: bool
-    """So do those of kept activations."""
-    keeps_last: bool
-    """Those of the last layer that keeps any never leave."""
-    gradients_with_update: bool
-    """Summed gradients leave as part of the update, not beside the last backward passes."""
-    pipelines_update: bool
-    """Reads, update, copies and writes of further subgroups run beside each other."""
-    prefetch: int = 1
-    """Layers whose weights are fetched before they are needed."""
-    subgroups: int = 1
-    """Pieces in which the offloaded share is updated, one after the other, at least."""
-    subgroup_params: float = np.inf
-    """Parameters of a piece, at most."""
-    gradient_bytes: float = 4.0
-    """That leave the GPU for each parameter the CPUs update, once a step."""
-    weight_bytes: float = 2.0
-    """That come back for it, or go to the drive, after the update."""
-    state_read_bytes: float = 16.0
-    """Read for it if the optimizer lies on the drive: weights, moments, gradients in fp32."""
-    state_write_bytes: float = 12.0
-    """Written for it: weights and moments; its gradient is written when it leaves the GPU."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gradients:
-    """What of gradients moves in one micro batch, by row."""
-
-    back: BoolColumn
-    """Sums of earlier ones come back to the GPU."""
-    out: BoolColumn
-    """They leave with its own added."""
-    summed: BoolColumn
-    """The sums of all leave for the update: it is the last micro batch."""
 
 
 def _taken(columns: Columns, rows: Indices, of: int) -> Columns:

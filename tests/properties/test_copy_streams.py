@@ -6,12 +6,12 @@ from itertools import count, product
 import numpy as np
 import pytest
 
-from trainplan.costmodel.lanes.habits import deepspeed_habits
-from trainplan.costmodel.lanes.loads import Lane, Order
-from trainplan.costmodel.lanes.offloaded_step import step_work
-from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
-from trainplan.costmodel.lanes.timeline import binding, timeline
-from trainplan.costmodel.lanes.work import Item, Part, Work
+from trainplan.costmodel.copy_streams.offload_policies import deepspeed_offload_policy
+from trainplan.costmodel.copy_streams.offloaded_step import step_work
+from trainplan.costmodel.copy_streams.placement import Place, Placement, Quantities, Speeds
+from trainplan.costmodel.copy_streams.timeline import binding, timeline
+from trainplan.costmodel.copy_streams.transfer_volume import Lane, Order
+from trainplan.costmodel.copy_streams.work import Item, Part, Work
 
 LANES = list(Lane)
 STRUCTURES, ROWS = 200, 50
@@ -73,15 +73,15 @@ def test_lanes_on_the_longest_path_add_up_to_it(works):
 @pytest.mark.parametrize("lane", LANES)
 def test_a_faster_lane_never_makes_the_step_longer(works, lane):
     for work in works[:40]:
-        assert np.all(work.worth_of(lane, 2.0) >= -1e-9)
-        assert np.all(work.worth_of(lane, 2.0) <= work.makespan + 1e-9)
+        assert np.all(work.saved_seconds(lane, 2.0) >= -1e-9)
+        assert np.all(work.saved_seconds(lane, 2.0) <= work.makespan + 1e-9)
 
 
 def test_twice_the_speed_of_a_lane_is_worth_at_most_half_of_its_seconds_on_a_path_that_binds(works):
     for work in works[:40]:
         on_path = binding(work)
         for lane in LANES:
-            assert work.worth_of(lane)[0] <= on_path.get(lane, 0.0) / 2 + 1e-9
+            assert work.saved_seconds(lane)[0] <= on_path.get(lane, 0.0) / 2 + 1e-9
 
 
 def test_lanes_without_work_add_nothing_to_the_last_digit(works):
@@ -101,7 +101,7 @@ def ticks(work):
     latest, barrier, issued = {}, frozenset(), []
     for part in work.parts:
         for _ in range(part.rounds):
-            if part.order is not Order.BESIDE:
+            if part.order is not Order.OVERLAPPED:
                 barrier = frozenset(issued)
             previous = None
             for place, item in enumerate((*part.items, *part.aside)):
@@ -113,7 +113,7 @@ def ticks(work):
                 queues[item.lane].append(index)
                 latest[item.name] = previous = index
                 issued.append(index)
-        if part.order is not Order.BESIDE:
+        if part.order is not Order.OVERLAPPED:
             barrier = frozenset(issued)
     return run(queues, waits, seconds, ended)
 
@@ -149,7 +149,7 @@ def test_a_clock_that_ticks_finds_the_same_end():
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_a_clock_that_ticks_finds_the_same_end_of_steps_of_few_layers(layers, overlaps):
     rng = np.random.default_rng(layers)
-    habits = deepspeed_habits(3, overlap_comm=overlaps, pipelined=overlaps, subgroups=2)
+    policy = deepspeed_offload_policy(3, overlap_comm=overlaps, pipelined=overlaps, subgroups=2)
     for place, checkpoints, batches in product(Place, (0.0, 1.0), (1, 2, 3)):
         whole = [np.full((1, 1), float(number)) for number in (layers, *rng.integers(0, 6, 5))]
         quantities = Quantities(
@@ -162,7 +162,7 @@ def test_a_clock_that_ticks_finds_the_same_end_of_steps_of_few_layers(layers, ov
             checkpoints=checkpoints,
             checkpoints_place=place or Place.HOST,
         )
-        work = step_work(quantities, Speeds(1.0, 1.0, 1.0, 1.0, 1.0), placement, habits)
+        work = step_work(quantities, Speeds(1.0, 1.0, 1.0, 1.0, 1.0), placement, policy)
         assert work.makespan[0] == ticks(work)
 
 
@@ -174,6 +174,6 @@ def test_an_item_that_waits_for_a_name_no_item_has_is_refused():
 def test_rounds_that_run_beside_each_other_are_those_written_out():
     rng = np.random.default_rng(3)
     for _ in range(50):
-        part = Part(random_items(rng, [], 4), Order.BESIDE, 7)
+        part = Part(random_items(rng, [], 4), Order.OVERLAPPED, 7)
         once = Work((replace(part, rounds=1),) * 7, 4)
         assert Work((part,), 4).makespan == pytest.approx(once.makespan, rel=1e-12)

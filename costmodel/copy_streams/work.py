@@ -13,17 +13,23 @@ lane is free and the latest item of every name in `after` has ended: of the same
 before, else of the round or part before; none so far is none to wait for.
 
 All evaluations read these same items: `floor` (no order, cheap), `makespan` (the longest path),
-`costmodel.lanes.timeline` (start and end of each item of one row).
+`copy_streams.timeline` (start and end of each item of one row).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.lanes.loads import (
+from trainplan.costmodel.copy_streams.dependency_rounds import (
+    NAMES,
+    Columns,
+    after_rounds,
+    first_state,
+)
+from trainplan.costmodel.copy_streams.transfer_volume import (
     FloatColumn,
     Lane,
     LaneRows,
@@ -33,7 +39,6 @@ from trainplan.costmodel.lanes.loads import (
     lane_rows,
     lane_seconds,
 )
-from trainplan.costmodel.lanes.rounds import after_rounds, columns, first_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Part:
     """Items that are done `rounds` times, one round after the other."""
 
     items: tuple[Item, ...]
-    order: Order = Order.BESIDE
+    order: Order = Order.OVERLAPPED
     rounds: int = 1
     aside: tuple[Item, ...] = ()
     """Start with a chain and wait for nothing of it but their lanes and what they name."""
@@ -68,6 +73,22 @@ class Part:
             for item in items:
                 loaded[item.lane] += item.seconds
         return Load(seconds, self.order, self.rounds, aside)
+
+    def columns(self, names: Mapping[str, int], rows: int) -> Columns:
+        """The items as columns; `names` numbers the names of all parts."""
+        items = self.all_items
+        seconds = np.empty((len(items), rows))
+        for index, item in enumerate(items):
+            seconds[index] = item.seconds
+        return Columns(
+            lanes=tuple(int(item.lane) for item in items),
+            seconds=seconds,
+            after=tuple(tuple(NAMES + names[name] for name in item.after) for item in items),
+            slots=tuple(NAMES + names[item.name] for item in items),
+            order=self.order,
+            rounds=self.rounds,
+            chained=len(self.items) if self.order is Order.CHAIN else 0,
+        )
 
     def changed(self, change: Callable[[Item], Item]) -> Part:
         """The same with other items."""
@@ -120,7 +141,7 @@ class Work:
         names = {name: slot for slot, name in enumerate(self.names)}
         state = first_state(len(names), self.rows)
         for part in self.parts:
-            state = after_rounds(columns(part, names, self.rows), state)
+            state = after_rounds(part.columns(names, self.rows), state)
         return np.asarray(state[len(Lane)])
 
     def faster(self, lane: Lane, factor: float) -> Work:
@@ -129,7 +150,7 @@ class Work:
             lambda item: replace(item, seconds=item.seconds / factor) if item.lane is lane else item
         )
 
-    def worth_of(self, lane: Lane, factor: float = 2.0) -> FloatColumn:
+    def saved_seconds(self, lane: Lane, factor: float = 2.0) -> FloatColumn:
         """Seconds (row,) saved if one lane were `factor` times as fast.
 
         Source: derived, the same items are evaluated again with the seconds of that lane divided.

@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.lanes.loads import FloatColumn, Lane, LaneRows, Load, Order, lane_rows
-from trainplan.costmodel.lanes.placed import Column, Habits, Place, Placement, Quantities, Speeds
-from trainplan.costmodel.lanes.work import Item, Part
+from trainplan.costmodel.copy_streams.offload_policies import OffloadPolicy
+from trainplan.costmodel.copy_streams.placement import Column, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.copy_streams.transfer_volume import (
+    FloatColumn,
+    Lane,
+    LaneRows,
+    Load,
+    Order,
+    lane_rows,
+)
+from trainplan.costmodel.copy_streams.work import Item, Part
 
 STATE_BYTES = 12
 """Of one parameter in Adam: fp32 weights and two moments, which a subgroup takes to the GPU and
 back. Source: Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1 (K = 12)."""
 
 
-def subgroups(away: FloatColumn, habits: Habits) -> FloatColumn:
+def subgroups(away: FloatColumn, policy: OffloadPolicy) -> FloatColumn:
     """Pieces in which `away` parameters are updated.
 
     Source: DeepSpeed 0.19.8, runtime/zero/config.py, sub_group_size: parameters are taken in tiles
     of at most that many.
     """
-    return np.maximum(habits.subgroups, np.ceil(away / habits.subgroup_params))
+    return np.maximum(policy.subgroups, np.ceil(away / policy.subgroup_params))
 
 
 def gpu_subgroups(subgroups: FloatColumn, stride: FloatColumn | int) -> FloatColumn:
@@ -42,7 +50,7 @@ def serial_added_seconds(
 
     Seconds a parameter: of gradients out and weights back, of the CPUs' update, of the GPU's.
     Source: Ren et al., ZeRO-Offload, arXiv:2101.06840, without delayed update; the
-    chain of `megatron_habits` in one line.
+    chain of `megatron_offload_policy` in one line.
     """
     return np.asarray(moved * np.maximum(0.0, wire + update - saved))
 
@@ -51,7 +59,7 @@ def _seconds(
     quantities: Quantities,
     speeds: Speeds,
     placement: Placement,
-    habits: Habits,
+    policy: OffloadPolicy,
     *,
     pipelined: bool,
 ) -> tuple[LaneRows, LaneRows, LaneRows]:
@@ -64,20 +72,20 @@ def _seconds(
     core/optimizer/cpu_offloading/hybrid_optimizer.py, step: gradients leave first.
     """
     away = quantities.updated * placement.optimizer
-    one = away / subgroups(away, habits)
+    one = away / subgroups(away, policy)
     rate = np.zeros_like(away)
     np.divide(quantities.update_seconds, quantities.updated, out=rate, where=quantities.updated > 0)
     deep = np.asarray(placement.optimizer_place) == Place.DRIVE
     weights = np.asarray(placement.parameters)
-    out = habits.gradient_bytes * habits.gradients_with_update
-    written = habits.state_write_bytes * deep + habits.weight_bytes * (weights == Place.DRIVE)
+    out = policy.gradient_bytes * policy.gradients_with_update
+    written = policy.state_write_bytes * deep + policy.weight_bytes * (weights == Place.DRIVE)
     rows, both = quantities.rows, (speeds.drive_both if pipelined else np.inf)
     read, write = np.minimum(speeds.drive_read, both), np.minimum(speeds.drive_write, both)
     by_cpu = {
         Lane.D2H: one * out / speeds.d2h,
-        Lane.DRIVE_READ: one * habits.state_read_bytes * deep / read,
+        Lane.DRIVE_READ: one * policy.state_read_bytes * deep / read,
         Lane.CPU: one / speeds.cpu_params,
-        Lane.H2D: one * habits.weight_bytes * (weights == Place.DEVICE) / speeds.h2d,
+        Lane.H2D: one * policy.weight_bytes * (weights == Place.DEVICE) / speeds.h2d,
         Lane.DRIVE_WRITE: one * written / write,
     }
     by_gpu = {
@@ -104,7 +112,7 @@ def update_load(
     quantities: Quantities,
     speeds: Speeds,
     placement: Placement,
-    habits: Habits,
+    policy: OffloadPolicy,
     *,
     pipelined: bool,
 ) -> Load:
@@ -112,12 +120,12 @@ def update_load(
 
     Source: derived, subgroups on the GPU and on the CPUs times the seconds of one, `gpu_subgroups`.
     """
-    cpu, gpu, stays = _seconds(quantities, speeds, placement, habits, pipelined=pipelined)
-    count = subgroups(quantities.updated * placement.optimizer, habits)
+    cpu, gpu, stays = _seconds(quantities, speeds, placement, policy, pipelined=pipelined)
+    count = subgroups(quantities.updated * placement.optimizer, policy)
     on_gpu = gpu_subgroups(count, np.asarray(placement.stride))
     moved = cpu * (count - on_gpu) + gpu * on_gpu
     if pipelined:
-        return Load(moved + stays, Order.BESIDE)
+        return Load(moved + stays, Order.OVERLAPPED)
     return Load(moved, Order.CHAIN, aside=stays)
 
 
@@ -125,13 +133,13 @@ def update_part(
     quantities: Quantities,
     speeds: Speeds,
     placement: Placement,
-    habits: Habits,
+    policy: OffloadPolicy,
     *,
     pipelined: bool,
 ) -> Part:
     """The update of a single row."""
-    cpu, gpu, stays = _seconds(quantities, speeds, placement, habits, pipelined=pipelined)
-    count = int(subgroups(quantities.updated * placement.optimizer, habits)[0])
+    cpu, gpu, stays = _seconds(quantities, speeds, placement, policy, pipelined=pipelined)
+    count = int(subgroups(quantities.updated * placement.optimizer, policy)[0])
     stay = tuple(_chain(stays, ((Lane.GPU, "update what stays"),), ""))
     if not pipelined:
         return Part(tuple(_chain(cpu * count, IN_ORDER, "")), Order.CHAIN, aside=stay)
@@ -141,7 +149,7 @@ def update_part(
         theirs = stride and index % stride == stride - 1
         seconds, order = (gpu, THERE_AND_BACK) if theirs else (cpu, IN_ORDER)
         items += _chain(seconds, order, f" {index}")
-    return Part(tuple(items), Order.BESIDE)
+    return Part(tuple(items), Order.OVERLAPPED)
 
 
 def _chain(seconds: LaneRows, order: tuple[tuple[Lane, str], ...], suffix: str) -> list[Item]:

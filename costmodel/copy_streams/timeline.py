@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trainplan.costmodel.lanes.loads import Lane, Order
-from trainplan.costmodel.lanes.work import Item, Part, Work
+from trainplan.costmodel.copy_streams.transfer_volume import Lane, Order
+from trainplan.costmodel.copy_streams.work import Item, Part, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class _Clock:
 
     def part(self, part: Part, row: int) -> None:
         """All rounds of a part."""
-        apart = part.order is not Order.BESIDE
+        alone = part.order is not Order.OVERLAPPED
         for _ in range(part.rounds):
-            self.barrier = chained = self.last if apart else self.barrier
+            self.barrier = chained = self.last if alone else self.barrier
             for item in part.items:
                 self.run(item, _seconds(item, row), chained)
                 chained = len(self.spans) - 1 if part.order is Order.CHAIN else chained
             for item in part.aside:
                 self.run(item, _seconds(item, row), self.barrier)
-        self.barrier = self.last if apart else self.barrier
+        self.barrier = self.last if alone else self.barrier
 
 
 def timeline(work: Work, row: int = 0) -> list[Span]:
@@ -94,7 +94,7 @@ def binding(work: Work, row: int = 0) -> dict[Lane, float]:
     clock, seconds = _Clock([], {}, {}, None, None), dict[Lane, float]()
     times: list[int] = []
     for part in work.parts:
-        again = 1 if part.order is Order.BESIDE else max(1, part.rounds)
+        again = 1 if part.order is Order.OVERLAPPED else max(1, part.rounds)
         clock.part(replace(part, rounds=part.rounds // again), row)
         times += [again] * (len(clock.spans) - len(times))
     for index in _path(clock.spans):

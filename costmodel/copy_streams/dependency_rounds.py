@@ -11,17 +11,12 @@ Linearity (1992): event graphs are linear in max-plus.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.lanes.loads import FloatColumn, Lane, Order
-
-if TYPE_CHECKING:
-    from trainplan.costmodel.lanes.work import Part
+from trainplan.costmodel.copy_streams.transfer_volume import FloatColumn, Lane, Order
 
 ENDED = len(Lane)
 """Slot of the state that holds when all so far has ended; lanes stand before, names behind."""
@@ -56,23 +51,6 @@ class Columns:
         return sorted(read)
 
 
-def columns(part: Part, names: Mapping[str, int], rows: int) -> Columns:
-    """A part as columns; `names` numbers the names of all parts."""
-    items = part.all_items
-    seconds = np.empty((len(items), rows))
-    for index, item in enumerate(items):
-        seconds[index] = item.seconds
-    return Columns(
-        lanes=tuple(int(item.lane) for item in items),
-        seconds=seconds,
-        after=tuple(tuple(NAMES + names[name] for name in item.after) for item in items),
-        slots=tuple(NAMES + names[item.name] for item in items),
-        order=part.order,
-        rounds=part.rounds,
-        chained=len(part.items) if part.order is Order.CHAIN else 0,
-    )
-
-
 def first_state(names: int, rows: int) -> State:
     """Nothing has run: lanes are free, there is nothing to wait for. Source: head of this file."""
     state = np.zeros((NAMES + names, rows))
@@ -82,8 +60,8 @@ def first_state(names: int, rows: int) -> State:
 
 def after_rounds(part: Columns, state: State) -> State:
     """State when all rounds of a part are done. Source: head of this file."""
-    if part.order is not Order.BESIDE:
-        return _apart(part, state)
+    if part.order is not Order.OVERLAPPED:
+        return _one_after_the_other(part, state)
     if not part.rounds:
         return state
     if part.rounds > 1:
@@ -107,7 +85,7 @@ def one_round(part: Columns, state: State) -> State:
     return state
 
 
-def _apart(part: Columns, state: State) -> State:
+def _one_after_the_other(part: Columns, state: State) -> State:
     """Rounds that each start when all before has ended: all take what the first takes from 0.
 
     Source: derived; at the start of such a round every entry of the state is at most the end of

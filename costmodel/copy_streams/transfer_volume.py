@@ -48,7 +48,7 @@ PLAIN = {
 class Order(StrEnum):
     """What the pieces of a part wait for, apart from their lane and what they name."""
 
-    BESIDE = "beside"
+    OVERLAPPED = "overlapped"
     """Nothing: they run beside each other, beside further rounds and parts that are beside too."""
     ROUNDS = "rounds"
     """A round starts when all before it has ended; what follows starts when the last has ended."""
@@ -61,7 +61,7 @@ class Load:
     """Work of a part of a step: seconds of one round on every lane."""
 
     seconds: LaneRows
-    order: Order = Order.BESIDE
+    order: Order = Order.OVERLAPPED
     rounds: FloatColumn | NDArray[np.int64] | int = 1
     """How often it is done, by row."""
     aside: LaneRows | float = 0.0
@@ -77,7 +77,7 @@ class Load:
         return np.asarray((self.seconds + self.aside) * self.rounds)
 
     @property
-    def apart(self) -> FloatColumn:
+    def alone(self) -> FloatColumn:
         """Least seconds of all rounds if nothing else runs beside. Source: `floor_seconds`."""
         least = (self.seconds + self.aside).max(axis=0)
         if self.order is Order.CHAIN:
@@ -116,10 +116,10 @@ def floor_seconds(loads: Sequence[Load]) -> FloatColumn:
     beside: LaneRows | None = None
     ended: FloatColumn = np.zeros(loads[0].seconds.shape[1])
     for load in loads:
-        if load.order is Order.BESIDE:
+        if load.order is Order.OVERLAPPED:
             beside = load.total if beside is None else beside + load.total
             continue
         if beside is not None:
             ended, beside = ended + beside.max(axis=0), None
-        ended = ended + load.apart
+        ended = ended + load.alone
     return ended if beside is None else np.asarray(ended + beside.max(axis=0))

@@ -1,23 +1,19 @@
 """Formulas of published methods against items, brute force and hand-computed cases."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 
-from trainplan.costmodel.lanes.habits import megatron_habits
-from trainplan.costmodel.lanes.loads import Lane
-from trainplan.costmodel.lanes.methods import (
-    METHODS,
-    deep_optimizer_states,
-    harmony,
-    pipeoffload,
-    ssdtrain,
-)
-from trainplan.costmodel.lanes.offloaded_step import step_work
-from trainplan.costmodel.lanes.placed import Place, Placement, Quantities, Speeds
-from trainplan.costmodel.lanes.update import serial_added_seconds
+from trainplan.costmodel.copy_streams.method_steps import best_stride, update_seconds
+from trainplan.costmodel.copy_streams.methods import METHODS, SUBGROUPS_POLICY
+from trainplan.costmodel.copy_streams.offload_policies import megatron_offload_policy
+from trainplan.costmodel.copy_streams.offloaded_step import step_work
+from trainplan.costmodel.copy_streams.placement import Place, Placement, Quantities, Speeds
+from trainplan.costmodel.copy_streams.transfer_volume import Lane
+from trainplan.costmodel.copy_streams.update import serial_added_seconds
 
 SPEEDS = Speeds(h2d=20e9, d2h=20e9, drive_read=6e9, drive_write=4e9, cpu_params=1e9)
 
@@ -82,7 +78,9 @@ def test_zero_offload_is_its_closed_form_but_for_gradients_behind_the_last_layer
 def test_gradients_update_and_weights_in_series_are_the_chain_of_megatron():
     moved = np.array([8e8])
     added = serial_added_seconds(moved, 8 / 20e9, 1 / 1e9, 0.1 / 8e8)
-    work = step_work(model(), SPEEDS, Placement(optimizer=1.0), megatron_habits(overlap=False))
+    work = step_work(
+        model(), SPEEDS, Placement(optimizer=1.0), megatron_offload_policy(overlap=False)
+    )
     on_gpu = 8 * 0.15 + 0.1
     assert work.makespan == pytest.approx(on_gpu + added, rel=1e-12)
 
@@ -98,10 +96,9 @@ def random_updates(count, seed):
 
 def test_every_kth_subgroup_on_the_gpu_ends_no_later_than_any_other_stride():
     for job, speeds in random_updates(15, 5):
-        best = deep_optimizer_states.best_stride(job, speeds)
-        seconds = deep_optimizer_states.update_seconds
-        every = [seconds(job, speeds, stride) for stride in range(2, 32)]
-        assert seconds(job, speeds, best) <= min(every)
+        best = best_stride(job, speeds, SUBGROUPS_POLICY)
+        seconds = partial(update_seconds, job, speeds, SUBGROUPS_POLICY)
+        assert seconds(best) <= min(map(seconds, range(2, 32)))
 
 
 def test_fuyou_updates_beside_the_backward_pass_what_zero_infinity_updates_behind_it():
@@ -122,36 +119,11 @@ def test_fuyou_updates_once_whatever_the_micro_batches():
     assert work.lane_seconds[Lane.GPU] == pytest.approx([4 * 8 * 0.15])
 
 
-@pytest.mark.parametrize("one_way", [0.5, 1.0, 1.4999, 1.5, 1.6, 2.0, 3.0])
-def test_copies_of_a_stage_are_free_exactly_if_both_fit_its_two_passes(one_way):
-    forward, backward = np.array([1.0]), np.array([2.0])
-    ratio = pipeoffload.round_trip_ratio(2 * one_way, forward, backward)
-    steps = [
-        pipeoffload.steady_stage(forward, backward, np.array([one_way]), rounds).makespan
-        for rounds in (200, 100)
-    ]
-    round_seconds = (steps[0] - steps[1]) / 100
-    assert round_seconds == pytest.approx(max(3.0, 2 * one_way), rel=1e-9)
-    assert (round_seconds <= 3.0 + 1e-9) == (ratio <= 1.0)
-    part = np.array([one_way]) * pipeoffload.free_share(ratio)
-    free = [pipeoffload.steady_stage(forward, backward, part, n).makespan for n in (200, 100)]
-    assert (free[0] - free[1]) / 100 == pytest.approx(3.0, rel=1e-9)
-
-
-def test_half_of_the_activations_is_free_up_to_a_ratio_of_two():
-    assert pipeoffload.free_share(np.array([0.5, 1.0, 2.0, 4.0])) == pytest.approx(
-        [1.0, 1.0, 0.5, 0.25]
-    )
-
-
 def test_harmony_fetches_weights_once_a_pass_whatever_the_micro_batches():
-    assert harmony.swapped_in_bytes(10.0, 64, grouped=False) == 1280.0
-    assert harmony.swapped_in_bytes(10.0, 64, grouped=True) == 20.0
     for count in (1, 5):
         work = METHODS["harmony"].work(model(micro_batches=count), SPEEDS, Placement())
         weights = 8 * 2e8
-        moved = harmony.swapped_in_bytes(weights, count, grouped=True)
-        assert work.lane_seconds[Lane.H2D] == pytest.approx([moved / 20e9])
+        assert work.lane_seconds[Lane.H2D] == pytest.approx([2 * weights / 20e9])
         assert work.lane_seconds[Lane.GPU] == pytest.approx([count * 8 * 0.15])
 
 
@@ -172,11 +144,6 @@ def test_what_no_living_runtime_has_is_named():
         "ssdtrain",
         "zero-offload-delayed",
     ]
-
-
-def test_activations_that_are_not_written_yet_are_kept_too():
-    assert ssdtrain.kept_share(8, 4e9, 1.0, 4e9) == pytest.approx(2 / 8)
-    assert ssdtrain.kept_share(8, 4e9, 1.0, 1e9) == pytest.approx(0.75)
 
 
 def test_experts_are_fetched_while_the_layer_before_runs():
