@@ -31,7 +31,7 @@ from trainplan.costmodel.catalog.models import (
 )
 from trainplan.costmodel.hardware import MOST_GPUS, ClusterSpec
 from trainplan.costmodel.model.families import Reading, read_config
-from trainplan.costmodel.model.families.reader import NOT_MODELLED
+from trainplan.costmodel.model.families.registry import NOT_MODELLED
 from trainplan.costmodel.model.params import num_parameters
 
 CONFIG = "config.json"

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from page_parts import Lines, table
 
-from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.model.families import READERS, SAME, read_config
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.model.families import read_config
+from trainplan.costmodel.model.families.registry import READ_BY_NAME, SAME
 from trainplan.costmodel.model.params import num_parameters
 
 RECORDED: Final = Path(__file__).parents[2] / "tests" / "golden" / "decoder_counts.json"
@@ -43,7 +44,7 @@ def model_types_page() -> Lines:
     rows = ((f"`{name}`", *verdict) for name, verdict in verdicts.items())
     yield from table(("model_type", "read", "remark"), rows)
     yield ""
-    others = sorted(set(READERS) - set(verdicts) - set(SAME))
+    others = sorted(READ_BY_NAME - set(verdicts) - set(SAME))
     yield f"Read by name too: {', '.join(f'`{name}`' for name in others)}; and as another type:"
     yield ", ".join(f"`{name}` as `{other}`" for name, other in SAME.items()) + "."
 
@@ -59,7 +60,7 @@ def _verdict(name: str, variants: Mapping[str, Mapping[str, object]]) -> Verdict
         _reading(name, variants["turned"])
     except PlanError as error:
         remarks.append(f"with every switch turned: {_plain(str(error))}")
-    return Verdict(NAME if name in READERS else FIELDS, "; ".join(remarks))
+    return Verdict(NAME if name in READ_BY_NAME else FIELDS, "; ".join(remarks))
 
 
 def _reading(name: str, one: Mapping[str, object]) -> Sequence[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.oracles.decoder_configs import CONFIG_MAPPING
 from trainplan.costmodel.model import families
-from trainplan.costmodel.model.families.known import DEFAULTS, TABLE
-from trainplan.costmodel.model.families.spellings import SPELLINGS, is_harmless
+from trainplan.costmodel.model.families.aliases import ALIASES, is_harmless
+from trainplan.costmodel.model.families.registry import DEFAULTS, FAMILIES
 
 PATH = Path(families.__file__).parent / DEFAULTS
 LONGEST = "max_position_embeddings"
@@ -26,13 +26,13 @@ LIBRARY = ("base_", "sub_", "attribute_", "_auto", "extra_")
 
 
 def names(field):
-    return (field, *SPELLINGS[field])
+    return (field, *ALIASES[field])
 
 
 def defaults(model_type):
     """Fields of one class with a plain default, sizes only where it is null."""
     fields = CONFIG_MAPPING[model_type].__dataclass_fields__
-    learned = TABLE[model_type].model.get("position_embedding") == "learned"
+    learned = FAMILIES[model_type].model.get("position_embedding") == "learned"
     sizes = {*RANKS, *(name for size in SIZES for name in names(size))}
     sizes |= set(names(LONGEST)) if learned else set()
     found = {
@@ -49,8 +49,8 @@ def defaults(model_type):
 def main():
     lines = (
         f"  {json.dumps(model_type)}: {json.dumps(defaults(model_type))}"
-        for model_type in sorted(TABLE)
-        if model_type in CONFIG_MAPPING
+        for model_type in sorted(FAMILIES)
+        if model_type in CONFIG_MAPPING and not FAMILIES[model_type].defaults
     )
     PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -12,7 +12,7 @@ from tests.oracles.decoder_configs import (
 )
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.model.families.known import TABLE, class_defaults
+from trainplan.costmodel.model.families.registry import FAMILIES, class_defaults
 from trainplan.costmodel.model.params import num_parameters
 
 pytestmark = pytest.mark.oracle
@@ -40,7 +40,7 @@ def _unused_weights(config):
     return config.num_layers * config.zero_expert_num * one
 
 
-@pytest.mark.parametrize("model_type", sorted(set(TABLE) & set(CONFIG_MAPPING)))
+@pytest.mark.parametrize("model_type", sorted(set(FAMILIES) & set(CONFIG_MAPPING)))
 def test_the_recorded_defaults_are_those_of_the_class(model_type):
     fields = CONFIG_MAPPING[model_type].__dataclass_fields__
     for name, value in class_defaults().get(model_type, {}).items():

@@ -4,12 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.golden.decoder_counts import recorded
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.model import params
-from trainplan.costmodel.model.families import READERS, model_from_config
-from trainplan.costmodel.model.families.decoder import DEFAULTS
+from trainplan.costmodel.model.families import model_from_config
+from trainplan.costmodel.model.families.generic_config import DEFAULTS
+from trainplan.costmodel.model.families.registry import READ_BY_NAME
 
 PRESETS = {name: dict(preset_config(name)) for name in preset_names()}
 RECORDED = {one.model_type: one.config for one in recorded()}
@@ -24,7 +25,9 @@ SCALARS = st.one_of(
     st.sampled_from([0, -1, 10**12, 10**13, 10**400, -(10**400)]),
     st.floats(),
     st.text(max_size=100),
-    st.sampled_from([*READERS, "yarn", "default", "silu", "full_attention", "sliding_attention"]),
+    st.sampled_from(
+        [*sorted(READ_BY_NAME), "yarn", "default", "silu", "full_attention", "sliding_attention"]
+    ),
 )
 VALUES = st.recursive(
     SCALARS,
@@ -59,7 +62,7 @@ def test_any_mapping_gives_a_model_or_a_plan_error(config: dict[str, object]) ->
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.sampled_from(sorted(READERS)),
+    st.sampled_from(sorted(READ_BY_NAME)),
     st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=25),
 )
 def test_any_fields_under_a_known_model_type_give_a_model_or_a_plan_error(

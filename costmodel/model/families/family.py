@@ -23,6 +23,11 @@ FLAGS: Final[Mapping[str, Fields]] = {
     "tie_word_embeddings": {"tie_word_embeddings": True},
 }
 """A field that is true or false -> what of the model it switches on. Source: `LlamaConfig`."""
+NO_BIASES: Final = {"attention_bias": None, "mlp_bias": None}
+"""Its code has no such switches."""
+NO_MLP_BIAS: Final = {"mlp_bias": None}
+GROUPED: Final = ("num_key_value_heads",)
+"""Sizes that are not those of as many key-value heads as heads where the file lacks them."""
 
 Each = Callable[[HfConfig, Sequence[Mixer], Sequence[FeedForward]], Sequence[Fields]]
 
@@ -35,12 +40,12 @@ class Family:
     """Modeling code, or the report, all this was taken from."""
     model: Fields = field(default_factory=dict)
     """Fields of `ModelSpec` that its code fixes."""
-    experts: Fields = field(default_factory=dict)
-    """Fields of `MoeSpec` that its code fixes."""
+    experts: Fields | None = field(default_factory=dict)
+    """Fields of `MoeSpec` that its code fixes; null: it has no experts, whatever the file names."""
     experts_if: str | None = None
     """A switch without which there are no experts, whatever their number."""
-    flags: Mapping[str, Fields] = field(default_factory=dict)
-    """Its switches, and those of `FLAGS` that mean something else."""
+    flags: Mapping[str, Fields | None] = field(default_factory=dict)
+    """Its switches, and those of `FLAGS` that mean something else; null: no switch of its."""
     off: tuple[str, ...] = ()
     """Switches that are modelled only where they are off."""
     on: tuple[str, ...] = ()
@@ -48,9 +53,13 @@ class Family:
     ignores: tuple[str, ...] = ()
     """Further fields that change no size and no product."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Field of `spellings.SPELLINGS` -> its name here, where no other name is meant."""
+    """Field of `aliases.ALIASES` -> its name here, where no other name is meant."""
     defaults: Fields = field(default_factory=dict)
-    """Defaults of its class, where transformers has none."""
+    """Defaults of its class beside those of class_defaults.json."""
+    needs: tuple[str, ...] = ()
+    """Fields that its file has to give, though files of others may leave them out."""
+    section: str | None = None
+    """Part of the file that describes the decoder; null: all of it."""
     of_all: tuple[str, ...] = ()
     """Fields that may be a list with the same number for every layer."""
     window: str | None = "sliding_window"
@@ -65,9 +74,7 @@ class Family:
     """Which layers have no experts, where the usual fields do not say."""
     feed_forwards: Callable[[HfConfig], Sequence[FeedForward]] | None = None
     """What feeds forward in every layer, where some have nothing."""
-    each: Callable[[HfConfig, Sequence[Mixer], Sequence[FeedForward]], Sequence[Fields]] | None = (
-        None
-    )
+    each: Each | None = None
     """Fields of `LayerKind` in which each layer differs from the model, given its parts."""
     notes: tuple[str, ...] = ()
     """What is counted but not priced, or differs from the code."""
@@ -78,4 +85,5 @@ class Family:
 
     def switches(self) -> Mapping[str, Fields]:
         """All fields that are true or false and what each switches on."""
-        return {**FLAGS, **self.flags}
+        both = {**FLAGS, **self.flags}
+        return {name: fields for name, fields in both.items() if fields is not None}

@@ -1,18 +1,13 @@
-"""A Hugging Face `config.json`, read one field at a time and refused with the field's name.
-
-With the layers that attend to a sliding window, and the architectures that are not modelled.
-"""
+"""A Hugging Face `config.json`, read one field at a time and refused with the field's name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from pydantic import ValidationError
 
-from trainplan.costmodel.architecture import Mixer, MoeSpec, placed_layers
-from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import first_complaint, shown
 
 LARGEST_NUMBER = 10**12
@@ -67,6 +62,10 @@ class HfConfig:
         wanted = "non-negative integer"
         return 0 if value is None else self._whole(value, name, least=0, wanted=wanted)
 
+    def optional_count(self, name: str) -> int:
+        """An integer of at least zero; 0 where neither the file nor its class says."""
+        return self.count(name) if name in self.values or name in self.defaults else 0
+
     def number(self, name: str, *aliases: str) -> float:
         """A positive finite number."""
         value = self._present(name, *aliases)
@@ -96,6 +95,10 @@ class HfConfig:
     def text(self, name: str, *aliases: str) -> str:
         """A string."""
         return self._text(self._present(name, *aliases), name, wanted="string")
+
+    def optional_text(self, name: str) -> str | None:
+        """A string, or null."""
+        return None if self._lookup(name) is None else self.text(name)
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of strings; null counts as an empty one."""
@@ -179,85 +182,3 @@ class HfConfig:
         if not isinstance(value, str):
             raise self.wrong(name, value, wanted)
         return value
-
-
-_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "has recurrent layers of its own": (
-        *("rwkv", "rwkv5", "rwkv6", "rwkv7", "recurrent_gemma", "xlstm"),
-    ),
-    "has one block that many layers share": ("zamba", "zamba2"),
-    "runs its layers several times": ("dory", "hrm_text", "inkling2_loop_text"),
-    "drafts tokens for another model": ("gemma4_assistant", "gemma4_unified_assistant"),
-    "reads bytes in patches": ("blt",),
-    "convolves its keys and values": ("inkling_text", "inkling2_text", "zaya"),
-    "has a mixture of attention heads": ("jetmoe",),
-    "is a vision encoder": (
-        *("vit", "clip", "clip_vision_model", "siglip", "siglip_vision_model", "siglip2"),
-        *("dinov2", "swin"),
-    ),
-    "is an encoder-decoder": (
-        *("t5", "mt5", "umt5", "longt5", "bart", "mbart", "pegasus", "marian", "m2m_100"),
-        "whisper",
-    ),
-    "is an encoder without a decoder": (
-        *("bert", "roberta", "xlm-roberta", "albert", "electra", "distilbert", "deberta"),
-        *("deberta-v2", "modernbert"),
-    ),
-}
-
-NOT_MODELLED: Final[Mapping[str, str]] = {
-    name: what for what, names in _KINDS.items() for name in names
-}
-"""`model_type` -> what it is."""
-
-
-def refusal(model_type: str) -> UnsupportedError:
-    """The error for a `model_type` that is known and not modelled."""
-    return UnsupportedError(
-        f"model_type {model_type!r} {NOT_MODELLED[model_type]}, which is not modelled; "
-        "give a decoder-only transformer"
-    )
-
-
-SLIDING: Final = "sliding_attention"
-FULL: Final = "full_attention"
-
-
-def listed_layers(
-    config: HfConfig, window: int | None, otherwise: Sequence[bool], moe: MoeSpec | None = None
-) -> dict[str, object]:
-    """Fields of a model whose layers see a window or all.
-
-    Args:
-        config: The file; its `layer_types`, where it has them, decide.
-        window: Tokens of the window; null: no layer slides.
-        otherwise: Which layers slide where `layer_types` is missing.
-        moe: Experts, which stand where they say.
-    """
-    types = config.with_defaults({"layer_types": None}).texts("layer_types")
-    layers = config.integer("num_hidden_layers")
-    if types and len(types) != layers:
-        raise SpecError(
-            f"{config.where}: 'layer_types' has {len(types)} entries, "
-            f"'num_hidden_layers' is {layers}; make them equal"
-        )
-    for kind in types:
-        if kind not in (SLIDING, FULL):
-            raise UnsupportedError(
-                f"{config.where}: layer type {kind!r} is not modelled; known: {SLIDING}, {FULL}"
-            )
-    slides = [kind == SLIDING for kind in types] if types else otherwise
-    mixers: list[Mixer] = [SLIDING if window and one else FULL for one in slides]
-    if SLIDING not in mixers:
-        window = None
-    return {"sliding_window": window, **placed_layers(mixers, moe)}
-
-
-def every_other_layer(config: HfConfig) -> tuple[bool, ...]:
-    """The first of every two layers (Gemma 2, gpt-oss)."""
-    return tuple(i % 2 == 0 for i in range(config.integer("num_hidden_layers")))
-
-
-def every_layer(config: HfConfig) -> tuple[bool, ...]:
-    """All of them."""
-    return (True,) * config.integer("num_hidden_layers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.model.families.decoder import activation
+from trainplan.costmodel.model.families.aliases import activation
 from trainplan.costmodel.model.families.reader import HfConfig
 
 Fields = dict[str, object]

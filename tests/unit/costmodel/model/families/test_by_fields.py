@@ -125,7 +125,7 @@ def test_a_missing_size_is_refused_by_its_name(name: str) -> None:
 @pytest.mark.parametrize("model_type", ["mine", "llama", "smollm3", "qwen3"])
 def test_a_list_of_layers_of_the_wrong_length_is_refused(model_type: str) -> None:
     with pytest.raises(SpecError, match="'layer_types' has 3 entries, 'num_hidden_layers' is 4"):
-        mine(model_type=model_type, layer_types=["full_attention"] * 3)
+        mine(model_type=model_type, head_dim=64, layer_types=["full_attention"] * 3)
 
 
 def test_the_language_model_of_a_model_with_towers_is_read_from_its_section() -> None:

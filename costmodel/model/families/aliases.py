@@ -1,4 +1,4 @@
-"""Names that families give to one field of `config.json`, and fields that change nothing."""
+"""Names that families give to one field or activation, and fields that change nothing."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.spec import shown
 
-SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "hidden_size": ("n_embd", "d_model", "n_embed", "model_dim"),
     "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dff"),
@@ -90,6 +90,22 @@ _HARMLESS_SHAPES: Final = re.compile(
 )
 """Drop-outs, tokens with a meaning, first values of weights, losses, position settings."""
 
+ACTIVATIONS: Final[Mapping[str, str]] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_python_tanh": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu2",
+    "xielu": "xielu",
+}
+"""Spelling in `config.json` -> ours. Source: transformers `activations.py`, `ACT2CLS`."""
+
 
 def is_harmless(name: str) -> bool:
     """Does a field change no size and no product, whatever its value?
@@ -99,13 +115,13 @@ def is_harmless(name: str) -> bool:
     return name in _HARMLESS_NAMES.split() or _HARMLESS_SHAPES.fullmatch(name) is not None
 
 
-def spelled(config: HfConfig, name: str, only: str | None = None) -> str:
+def alias_of(config: HfConfig, name: str, only: str | None = None) -> str:
     """The name this file uses for a field; its own where it has none, for the message.
 
     Raises:
         SpecError: Two of the names are in the file with different values.
     """
-    names = (only,) if only else (name, *SPELLINGS.get(name, ()))
+    names = (only,) if only else (name, *ALIASES.get(name, ()))
     there = [one for one in names if one in config.values]
     given = [one for one in there if config.values[one] is not None]
     if len(given) > 1 and name not in MAY_DIFFER:
@@ -114,6 +130,11 @@ def spelled(config: HfConfig, name: str, only: str | None = None) -> str:
     for one in (*given, *there, *(one for one in names if one in config.defaults)):
         return one
     return names[0]
+
+
+def usual_name(name: str) -> str:
+    """The name used here of a field, given any of its names."""
+    return next((usual for usual, others in ALIASES.items() if name in others), name)
 
 
 def _agree(config: HfConfig, given: list[str]) -> None:
@@ -125,3 +146,14 @@ def _agree(config: HfConfig, given: list[str]) -> None:
                 f"'{config.path}{other}' = {shown(config.values[other])} contradict each other; "
                 "correct one of them"
             )
+
+
+def activation(config: HfConfig, name: str, *aliases: str) -> str:
+    """The activation of the MLP, in our spelling."""
+    value = config.text(name, *aliases)
+    if value not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise UnsupportedError(
+            f"{config.where}: activation {value!r} in '{name}' is not modelled; known: {known}"
+        )
+    return ACTIVATIONS[value]

@@ -9,11 +9,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from trainplan.costmodel.architecture import LowRankSpec, Mixer
-from trainplan.costmodel.model.families.family import BALANCED, HEAD, QKV, Family, Fields
-from trainplan.costmodel.model.families.placement import count_of_layers, listed, named, of_length
-from trainplan.costmodel.model.families.plain_parts import unrotated
+from trainplan.costmodel.architecture import LowRankSpec, Mixer, MoeSpec
+from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.model.families.aliases import activation
+from trainplan.costmodel.model.families.experts import ALIKE
+from trainplan.costmodel.model.families.family import (
+    BALANCED,
+    GROUPED,
+    HEAD,
+    NO_BIASES,
+    NO_MLP_BIAS,
+    QKV,
+    Family,
+    Fields,
+)
+from trainplan.costmodel.model.families.layers import (
+    count_of_layers,
+    every_other,
+    listed,
+    named,
+    of_length,
+    unrotated,
+)
 from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.tables.dense import WINDOW_OF_QWEN
 
 SIGMOID: Final[Fields] = {"router_score_function": "sigmoid"}
 """Sigmoid scores and a bias that balances the experts (arXiv:2412.19437, section 2.1.2)."""
@@ -101,6 +120,52 @@ def _step3(config: HfConfig) -> Fields:
     return {"low_rank": LowRankSpec(query_rank=rank), "layer_weights": rank}
 
 
+def _nowhere_dense(config: HfConfig) -> Sequence[bool]:
+    """Experts in every layer."""
+    return [False] * count_of_layers(config)
+
+
+def _qwen_dense(config: HfConfig) -> Sequence[bool]:
+    """Experts in every `decoder_sparse_step`-th layer, or in all but the first that are listed."""
+    period, only = config.integer("decoder_sparse_step"), set(config.indices("mlp_only_layers"))
+    if only != set(range(len(only))) or (only and period != 1):
+        raise UnsupportedError(
+            f"{config.where}: 'mlp_only_layers' is modelled for the first layers only, "
+            "and only with 'decoder_sparse_step' = 1"
+        )
+    return [i in only or (i + 1) % period != 0 for i in range(count_of_layers(config))]
+
+
+def _alternate_lower_layers(config: HfConfig) -> Sequence[bool]:
+    """The first of every two layers below `max_window_layers`, which are those that slide."""
+    end = config.count("max_window_layers")
+    return [i % 2 == 0 and i < end for i in range(count_of_layers(config))]
+
+
+def _dbrx(config: HfConfig) -> Fields:
+    """Attention and experts, which have sections of their own."""
+    attention = config.section("attn_config").with_defaults({"rope_theta": 1e4, "kv_n_heads": 1})
+    defaults = {"moe_num_experts": 4, "moe_top_k": 1, "ffn_hidden_size": 3584, "ffn_act_fn": None}
+    experts = config.section("ffn_config").with_defaults(defaults)
+    named, width = experts.optional_section("ffn_act_fn"), experts.integer("ffn_hidden_size")
+    return {
+        "num_key_value_heads": attention.integer("kv_n_heads"),
+        "rope_theta": attention.number("rope_theta"),
+        "intermediate_size": width,
+        "activation": activation(named, "name") if named else "silu",
+        "mixer": "full_attention",
+        "moe": MoeSpec(
+            num_experts=experts.integer("moe_num_experts"),
+            num_experts_per_tok=experts.integer("moe_top_k"),
+            moe_intermediate_size=width,
+        ),
+    }
+
+
+QWEN_MOE: Final[Fields] = {
+    **WINDOW_OF_QWEN,
+    **{"decoder_sparse_step": 1, "mlp_only_layers": None, "norm_topk_prob": False},
+}
 BAILING: Final = Family(
     "inclusionAI/Ling, models/modeling_bailing_moe.py and modeling_bailing_moe_v2.py",
     defaults={"num_key_value_heads": None, "head_dim": None},
@@ -119,6 +184,17 @@ MIXTURES: Final[Mapping[str, Family]] = {
     "aria_text": Family("arXiv:2410.05993, section 3", off=("mlp_bias",)),
     "bailing_moe": BAILING,
     "bailing_moe_v2": BAILING,
+    "dbrx": Family(
+        "modeling_dbrx.py; databricks/dbrx, README",
+        model={"norm": "layernorm", "norm_weights": "scale", "norm_eps": 1e-5},
+        experts=None,
+        names={
+            **{"num_hidden_layers": "n_layers", "hidden_size": "d_model"},
+            **{"num_attention_heads": "n_heads", "max_position_embeddings": "max_seq_len"},
+        },
+        flags=NO_BIASES,
+        more=_dbrx,
+    ),
     "dots1": Family("arXiv:2506.05767, section 2", model=HEAD, experts=BALANCED),
     "ernie4_5_moe": Family(
         "modeling_ernie4_5_moe.py",
@@ -144,6 +220,19 @@ MIXTURES: Final[Mapping[str, Family]] = {
         flags={"attention_bias": QKV, "use_qk_norm": HEAD},
     ),
     "glm4_moe_lite": Family("modeling_glm4_moe_lite.py", experts=BALANCED),
+    "gpt_oss": Family(
+        "modeling_gpt_oss.py; arXiv:2508.10925, section 2",
+        model={"attention_sinks": True},
+        experts={**ALIKE, "router_bias": True, "expert_bias": True},
+        dense=_nowhere_dense,
+        flags=NO_MLP_BIAS,
+        slides=every_other,
+        defaults={
+            **{"attention_bias": True, "sliding_window": 128, "swiglu_limit": 7.0},
+            **{"rms_norm_eps": 1e-5, "rope_theta": 150_000.0},
+        },
+        needs=("num_local_experts", "head_dim", *GROUPED),
+    ),
     "granitemoe": Family("modeling_granitemoe.py"),
     "granitemoe_swa": Family("modeling_granitemoe_swa.py", model={"attention_sinks": True}),
     "granitemoeshared": Family("modeling_granitemoeshared.py"),
@@ -167,11 +256,40 @@ MIXTURES: Final[Mapping[str, Family]] = {
     ),
     "mellum": Family("modeling_mellum.py", model=HEAD),
     "minimax_m2": Family("modeling_minimax_m2.py", model={"qk_norm": "full"}, experts=BALANCED),
+    "mixtral": Family(
+        "arXiv:2401.04088, section 2: softmax over the top k",
+        experts=ALIKE,
+        dense=_nowhere_dense,
+        flags=NO_BIASES,
+        defaults={"rms_norm_eps": 1e-5, "rope_theta": 1_000_000.0},
+        needs=("num_local_experts", *GROUPED),
+    ),
     "olmoe": Family("arXiv:2409.02060, section 2", model={"qk_norm": "full"}),
     "phimoe": Family(
         "modeling_phimoe.py",
         model={"norm": "layernorm"},
         flags={"lm_head_bias": {"head_bias": True}},
+    ),
+    "qwen2_moe": Family(
+        "modeling_qwen2_moe.py; arXiv:2407.10671, section 2.2.2",
+        experts={"router_score_function": "softmax", "shared_expert_gate": True},
+        dense=_qwen_dense,
+        flags={**NO_BIASES, "qkv_bias": QKV},
+        slides=_alternate_lower_layers,
+        defaults={**QWEN_MOE, "qkv_bias": True},
+        needs=(
+            *("num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"),
+            *("intermediate_size", *GROUPED),
+        ),
+    ),
+    "qwen3_moe": Family(
+        "modeling_qwen3_moe.py; arXiv:2505.09388, section 2",
+        model=HEAD,
+        experts={"router_score_function": "softmax", "shared_expert_intermediate_size": 0},
+        dense=_qwen_dense,
+        flags=NO_MLP_BIAS,
+        defaults=QWEN_MOE,
+        needs=("num_experts", "moe_intermediate_size", "intermediate_size", *GROUPED),
     ),
     "sarvam_mla": Family("SarvamMLAConfig, DeepseekV3ForCausalLM", experts=BALANCED),
     "sarvam_moe": Family(
@@ -188,6 +306,7 @@ MIXTURES: Final[Mapping[str, Family]] = {
             "max_position_embeddings": "max_position_embedding",
             "norm_topk_prob": "norm_expert_weight",
         },
+        needs=("head_dim", "num_key_value_heads"),
         dense=_step3_dense,
         more=_step3,
         off=("use_moe_router_bias",),

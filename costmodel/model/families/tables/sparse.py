@@ -17,19 +17,18 @@ from trainplan.costmodel.architecture import (
     MlaSpec,
 )
 from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.model.families.deepseek_v4 import DEEPSEEK_V4
+from trainplan.costmodel.model.families.attention import latent_attention
 from trainplan.costmodel.model.families.family import BALANCED, Family, Fields
-from trainplan.costmodel.model.families.hybrids import LINEAR_WORDS
-from trainplan.costmodel.model.families.latent import latent_attention
-from trainplan.costmodel.model.families.nemotron_h import (
+from trainplan.costmodel.model.families.layers import count_of_layers, listed, named
+from trainplan.costmodel.model.families.reader import HfConfig
+from trainplan.costmodel.model.families.tables.hybrids import LINEAR_WORDS
+from trainplan.costmodel.model.families.tables.nemotron_h import (
     nemotron,
     nemotron_experts,
     nemotron_feeds,
     nemotron_mixers,
 )
-from trainplan.costmodel.model.families.placement import count_of_layers, listed, named
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.state_spaces import typed
+from trainplan.costmodel.model.families.tables.state_spaces import typed
 from trainplan.costmodel.spec import shown
 
 UNTIED: Final[Mapping[str, Fields]] = {"tie_word_embeddings": {}}
@@ -245,7 +244,6 @@ SPARSE: Final[Mapping[str, Family]] = {
         mixers=_sparse,
         more=_indexer,
     ),
-    "deepseek_v4": DEEPSEEK_V4,
     "dots3_note_text": Family(
         "modeling_dots3_note.py",
         model={"attention_output_gate": "head"},

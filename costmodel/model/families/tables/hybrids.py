@@ -11,13 +11,13 @@ from typing import Final
 
 from trainplan.costmodel.architecture import ConvolutionSpec, LinearAttentionSpec, Mixer
 from trainplan.costmodel.model.families.family import HEAD, Family, Fields
-from trainplan.costmodel.model.families.placement import (
+from trainplan.costmodel.model.families.layers import (
     Words,
     count_of_layers,
     of_length,
 )
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.state_spaces import (
+from trainplan.costmodel.model.families.tables.state_spaces import (
     bamba,
     bamba_mixers,
     both_mixers,

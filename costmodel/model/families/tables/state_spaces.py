@@ -10,7 +10,7 @@ from typing import Final
 
 from trainplan.costmodel.architecture import FeedForward, Mixer, SsmSpec
 from trainplan.costmodel.model.families.family import Fields
-from trainplan.costmodel.model.families.placement import Words, count_of_layers, listed, named
+from trainplan.costmodel.model.families.layers import Words, count_of_layers, listed, named
 from trainplan.costmodel.model.families.reader import HfConfig
 
 MAMBA_WORDS: Final[Words] = {

@@ -11,16 +11,7 @@ from typing import Final
 
 from trainplan.costmodel.architecture import FeedForward, Mixer
 from trainplan.costmodel.model.families.family import BALANCED, HEAD, QKV, Family, Fields
-from trainplan.costmodel.model.families.gemma4 import (
-    GEMMA_3N_PARTS,
-    gemma3n,
-    gemma3n_each,
-    gemma4,
-    gemma4_each,
-    gemma4_mixers,
-    gemma4_unified,
-)
-from trainplan.costmodel.model.families.placement import (
+from trainplan.costmodel.model.families.layers import (
     SLIDING,
     count_of_layers,
     dense_layers,
@@ -182,32 +173,6 @@ LAYERED: Final[Mapping[str, Family]] = {
             *("shared_expert_combination_strategy", "prefix_dense_sliding_window_pattern"),
             *("sliding_window_pattern", "prefix_dense_intermediate_size"),
         ),
-    ),
-    "gemma3n_text": Family(
-        "modeling_gemma3n.py",
-        model=GEMMA_3N_PARTS,
-        more=gemma3n,
-        each=gemma3n_each,
-        ignores=("altup_active_idx", "altup_coef_clip", "activation_sparsity_pattern"),
-        notes=("AltUp's streams are counted, what they move is not priced",),
-    ),
-    "gemma4_text": Family(
-        "modeling_gemma4.py",
-        model=GEMMA_3N_PARTS,
-        mixers=gemma4_mixers,
-        more=gemma4,
-        each=gemma4_each,
-        off=("enable_moe_block",),
-        experts_if="enable_moe_block",
-        ignores=("use_bidirectional_attention", "global_head_dim", "num_global_key_value_heads"),
-    ),
-    "gemma4_unified_text": Family(
-        "modeling_gemma4_unified.py",
-        model=GEMMA_3N_PARTS,
-        mixers=gemma4_mixers,
-        more=gemma4_unified,
-        each=gemma4_each,
-        ignores=("use_bidirectional_attention", "global_head_dim", "num_global_key_value_heads"),
     ),
     "hunyuan_v1_moe": Family(
         "modeling_hunyuan_v1_moe.py; arXiv:2411.02265, section 2",

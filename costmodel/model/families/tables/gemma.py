@@ -1,19 +1,65 @@
-"""Gemma 3n and Gemma 4: inputs of each layer's own, layers without keys and values of their own.
+"""Gemma 1 to 4: embeddings scaled, norms on both sides, then inputs of each layer's own.
 
-Source: transformers `modeling_gemma3n.py`, `modeling_gemma4.py` and their configuration classes.
+Source: modeling and configuration code of transformers 5.24, of the `model_type` each; the reports
+named with each.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from trainplan.costmodel.architecture import FeedForward, Mixer
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.model.families.family import Fields
-from trainplan.costmodel.model.families.placement import FULL, SLIDING, count_of_layers, of_length
+from trainplan.costmodel.model.families.family import (
+    GROUPED,
+    HEAD,
+    NO_MLP_BIAS,
+    Family,
+    Fields,
+)
+from trainplan.costmodel.model.families.layers import (
+    FULL,
+    SLIDING,
+    count_of_layers,
+    every_other,
+    of_length,
+)
 from trainplan.costmodel.model.families.reader import HfConfig
 
+GEMMA: Final[Fields] = {"scale_embeddings": True}
+GEMMA_2: Final = Family(
+    "modeling_gemma2.py; arXiv:2408.00118, section 2",
+    model={**GEMMA, "norm_position": "both"},
+    experts=None,
+    names={"hidden_act": "hidden_activation"},
+    flags=NO_MLP_BIAS,
+    slides=every_other,
+    defaults={
+        "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+        "sliding_window": 4096,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    },
+    needs=("head_dim", *GROUPED),
+)
+GEMMA_3: Final = replace(
+    GEMMA_2,
+    source="modeling_gemma3.py; arXiv:2503.19786, section 2",
+    model={**GEMMA_2.model, **HEAD},
+    slides=None,
+    defaults={
+        **GEMMA_2.defaults,
+        **{"vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4},
+        **{"head_dim": 256, "max_position_embeddings": 131_072, "rope_theta": 1_000_000.0},
+        **{"attn_logit_softcapping": None, "final_logit_softcapping": None},
+        "sliding_window_pattern": 6,
+    },
+    needs=(),
+)
+"""The published files of the 4B, 12B and 27B leave sizes to the class."""
 GEMMA_3N_PARTS: Final[Fields] = {
     "qk_norm": "head",
     "norm_position": "both",
@@ -51,7 +97,7 @@ def _widths(config: HfConfig) -> tuple[int, ...]:
     return widths
 
 
-def gemma3n(config: HfConfig) -> Fields:
+def _gemma3n(config: HfConfig) -> Fields:
     """Four streams (AltUp), a low-rank branch (LAuReL) and inputs of each layer's own."""
     own = _own_inputs(config)
     hidden, streams = config.integer("hidden_size"), config.integer("altup_num_inputs")
@@ -83,7 +129,7 @@ def _shared(config: HfConfig) -> Sequence[bool]:
     return [i >= count - shared for i in range(count)]
 
 
-def gemma3n_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
+def _gemma3n_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
     """Layers without keys and values of their own, and their widths."""
     widths = _widths(config)
     usual = max(widths)
@@ -94,7 +140,7 @@ def gemma3n_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fie
     ]
 
 
-def gemma4_mixers(config: HfConfig) -> Mixers:
+def _gemma4_mixers(config: HfConfig) -> Mixers:
     """`layer_types`, or five sliding layers to one full; the last one is full."""
     types = config.with_defaults({"layer_types": None}).texts("layer_types")
     count = count_of_layers(config)
@@ -106,19 +152,19 @@ def gemma4_mixers(config: HfConfig) -> Mixers:
     return (*mixers[:-1], FULL)
 
 
-def gemma4(config: HfConfig) -> Fields:
+def _gemma4(config: HfConfig) -> Fields:
     """Inputs of each layer's own."""
     config.ignore("attention_k_eq_v", "use_double_wide_mlp", "per_layer_config")
     return _own_inputs(config)
 
 
-def gemma4_unified(config: HfConfig) -> Fields:
+def _gemma4_unified(config: HfConfig) -> Fields:
     """Without inputs of each layer's own."""
     config.ignore("attention_k_eq_v", "per_layer_config")
     return {}
 
 
-def gemma4_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
+def _gemma4_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
     """Full layers have wider heads, and may have keys that are their values."""
     defaults = {"attention_k_eq_v": False, "use_double_wide_mlp": False, "global_head_dim": 512}
     config = config.with_defaults(defaults | {"num_global_key_value_heads": None})
@@ -153,3 +199,41 @@ def _full(config: HfConfig, layer: int, *, same: bool) -> Fields:
         if name not in known:
             raise SpecError(f"{config.where}: '{own.path}{name}' is not modelled")
     return fields | {name: own.integer(name) for name in known if name in values}
+
+
+GEMMAS: Final[Mapping[str, Family]] = {
+    "gemma": Family(
+        "arXiv:2403.08295, section 2", model=GEMMA, ignores=("use_bidirectional_attention",)
+    ),
+    "gemma2": GEMMA_2,
+    "gemma3": replace(GEMMA_3, section="text_config"),
+    "gemma3_text": GEMMA_3,
+    "vaultgemma": Family("arXiv:2510.15001, section 3", model=GEMMA),
+    "gemma3n_text": Family(
+        "modeling_gemma3n.py",
+        model=GEMMA_3N_PARTS,
+        more=_gemma3n,
+        each=_gemma3n_each,
+        ignores=("altup_active_idx", "altup_coef_clip", "activation_sparsity_pattern"),
+        notes=("AltUp's streams are counted, what they move is not priced",),
+    ),
+    "gemma4_text": Family(
+        "modeling_gemma4.py",
+        model=GEMMA_3N_PARTS,
+        mixers=_gemma4_mixers,
+        more=_gemma4,
+        each=_gemma4_each,
+        off=("enable_moe_block",),
+        experts_if="enable_moe_block",
+        ignores=("use_bidirectional_attention", "global_head_dim", "num_global_key_value_heads"),
+    ),
+    "gemma4_unified_text": Family(
+        "modeling_gemma4_unified.py",
+        model=GEMMA_3N_PARTS,
+        mixers=_gemma4_mixers,
+        more=_gemma4_unified,
+        each=_gemma4_each,
+        ignores=("use_bidirectional_attention", "global_head_dim", "num_global_key_value_heads"),
+    ),
+}
+"""`model_type` -> what its code fixes."""

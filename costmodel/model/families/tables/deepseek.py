@@ -1,19 +1,45 @@
-"""DeepSeek-V4: one key for all heads that is its value too, compressed keys, four streams.
+"""DeepSeek-V2 to V4 and Kimi K2, by `model_type`.
 
-Source: transformers `DeepseekV4Config`, `modeling_deepseek_v4.py`.
+Source: modeling and configuration code of transformers 5.24, of the `model_type` each; the reports
+named with each. V4 has one key for all heads that is its value too, compressed keys, four streams.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from trainplan.costmodel.architecture import FeedForward, IndexerSpec, LowRankSpec, Mixer
-from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.model.families.family import Family, Fields
-from trainplan.costmodel.model.families.placement import count_of_layers, listed, of_length
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.model.families.experts import BALANCED_WITHOUT_LOSS
+from trainplan.costmodel.model.families.family import (
+    NO_MLP_BIAS,
+    Family,
+    Fields,
+)
+from trainplan.costmodel.model.families.layers import (
+    all_full,
+    count_of_layers,
+    listed,
+    of_length,
+)
 from trainplan.costmodel.model.families.reader import HfConfig
 from trainplan.costmodel.spec import shown
+
+
+def _leading_dense(config: HfConfig) -> Sequence[bool]:
+    """Experts in all layers but the first."""
+    if config.integer("moe_layer_freq") != 1:
+        raise UnsupportedError(f"{config.where}: 'moe_layer_freq' other than 1 is not modelled")
+    first, count = config.count("first_k_dense_replace"), count_of_layers(config)
+    if first > count:
+        raise SpecError(
+            f"{config.where}: 'first_k_dense_replace' = {first} exceeds the {count} layers; "
+            "lower it"
+        )
+    return [i < first for i in range(count)]
+
 
 HEAVY: Final = "heavily_compressed_attention"
 SPARSE: Final = "compressed_sparse_attention"
@@ -173,3 +199,34 @@ DEEPSEEK_V4: Final = Family(
         *("compress_ratios", "compress_rates"),
     ),
 )
+DEEPSEEK_V2: Final = Family(
+    "modeling_deepseek_v2.py; arXiv:2405.04434, section 2",
+    mixers=all_full,
+    dense=_leading_dense,
+    flags=NO_MLP_BIAS,
+    off=("mlp_bias",),
+    defaults={
+        **{"moe_layer_freq": 1, "norm_topk_prob": False, "scoring_func": "softmax"},
+        **{"topk_method": "greedy", "routed_scaling_factor": 1.0, "num_nextn_predict_layers": 0},
+    },
+    needs=(
+        *("q_lora_rank", "kv_lora_rank", "n_routed_experts", "n_shared_experts"),
+        *("moe_intermediate_size", "first_k_dense_replace", "intermediate_size"),
+    ),
+)
+DEEPSEEK_V3: Final = replace(
+    DEEPSEEK_V2,
+    source="arXiv:2412.19437, section 2; arXiv:2507.20534, section 2.3 (Kimi K2)",
+    defaults={
+        **{"moe_layer_freq": 1, "norm_topk_prob": True, "scoring_func": "sigmoid"},
+        **{"topk_method": BALANCED_WITHOUT_LOSS, "routed_scaling_factor": 2.5},
+        "num_nextn_predict_layers": 0,
+    },
+)
+DEEPSEEK: Final[Mapping[str, Family]] = {
+    "deepseek_v2": DEEPSEEK_V2,
+    "deepseek_v3": DEEPSEEK_V3,
+    "deepseek_v4": DEEPSEEK_V4,
+    "kimi_k2": DEEPSEEK_V3,
+}
+"""`model_type` -> what its code fixes."""

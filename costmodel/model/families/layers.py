@@ -7,9 +7,9 @@ from typing import Final
 
 from trainplan.costmodel.architecture import FeedForward, Mixer, MoeSpec, placed_layers
 from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.model.families.family import Family
+from trainplan.costmodel.model.families.aliases import alias_of
+from trainplan.costmodel.model.families.family import Family, Fields
 from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.spellings import spelled
 from trainplan.costmodel.spec import shown
 
 SLIDING: Final = "sliding_attention"
@@ -62,7 +62,7 @@ def _placed(moe: MoeSpec, feeds: Sequence[FeedForward]) -> MoeSpec:
 
 def count_of_layers(config: HfConfig) -> int:
     """Layers of the model, under any name."""
-    return config.integer(spelled(config, "num_hidden_layers"))
+    return config.integer(alias_of(config, "num_hidden_layers"))
 
 
 def of_length(config: HfConfig, name: str, length: int) -> None:
@@ -120,15 +120,15 @@ def _window(config: HfConfig, family: Family) -> int | None:
         return None
     defaults = {"use_sliding_window": None, "sliding_window": None}
     config = config.with_defaults(defaults)
-    used = config.optional_boolean("use_sliding_window")
-    name = spelled(config, family.window)
-    window = config.with_defaults({family.window: None}).optional_integer(name)
-    return None if used is False else window
+    if config.optional_boolean("use_sliding_window") is False:
+        return None
+    name = alias_of(config, family.window)
+    return config.with_defaults({family.window: None}).optional_integer(name)
 
 
 def _slides(config: HfConfig) -> Sequence[bool]:
     """All layers, but for the last of every `sliding_window_pattern`."""
-    name = spelled(config, "sliding_window_pattern")
+    name = alias_of(config, "sliding_window_pattern")
     period = config.with_defaults({name: None}).optional_integer(name)
     count = count_of_layers(config)
     return [period is None or (i + 1) % period != 0 for i in range(count)]
@@ -141,7 +141,7 @@ def dense_layers(config: HfConfig) -> Sequence[bool]:
     if words:
         config.ignore("first_k_dense_replace", "num_dense_layers", "moe_layer_freq")
         return [_is_dense(config, word) for word in words]
-    frequency = spelled(config, "moe_layer_freq")
+    frequency = alias_of(config, "moe_layer_freq")
     if isinstance(config.values.get(frequency), list):
         flags = config.indices(frequency)
         of_length(config, frequency, len(flags))
@@ -149,11 +149,11 @@ def dense_layers(config: HfConfig) -> Sequence[bool]:
     defaults = {"mlp_only_layers": None, "moe_layer_freq": 1, "first_k_dense_replace": 0}
     config = config.with_defaults(defaults)
     only = frozenset(config.indices("mlp_only_layers"))
-    first = config.count(spelled(config, "first_k_dense_replace"))
+    first = config.count(alias_of(config, "first_k_dense_replace"))
     period = config.integer(frequency)
     if first > count:
         raise SpecError(
-            f"{config.where}: '{spelled(config, 'first_k_dense_replace')}' = {first} exceeds the "
+            f"{config.where}: '{alias_of(config, 'first_k_dense_replace')}' = {first} exceeds the "
             f"{count} layers; lower it"
         )
     sparse = frequency == "decoder_sparse_step"
@@ -169,3 +169,24 @@ def _is_dense(config: HfConfig, word: str) -> bool:
             f"{config.where}: 'mlp_layer_types' has {shown(word)}; known: {', '.join(DENSE)}"
         )
     return DENSE[word]
+
+
+def unrotated(config: HfConfig) -> Fields:
+    """Layers that `no_rope_layers` (1: rotated) leaves without positions, or every n-th."""
+    defaults = {"no_rope_layers": None, "no_rope_layer_interval": 4}
+    config = config.with_defaults(defaults)
+    rotated, count = config.indices("no_rope_layers"), count_of_layers(config)
+    if not rotated:
+        return {"unrotated_layers": count // config.integer("no_rope_layer_interval")}
+    of_length(config, "no_rope_layers", len(rotated))
+    return {"unrotated_layers": rotated.count(0)}
+
+
+def all_full(config: HfConfig) -> Sequence[Mixer]:
+    """Full attention in every layer, whatever the file says of windows."""
+    return [FULL for _ in range(count_of_layers(config))]
+
+
+def every_other(config: HfConfig) -> Sequence[bool]:
+    """The first of every two layers (Gemma 2, gpt-oss)."""
+    return [i % 2 == 0 for i in range(count_of_layers(config))]

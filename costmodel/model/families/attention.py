@@ -1,10 +1,10 @@
-"""Rotary position settings, in the spelling of every transformers version."""
+"""Latent attention and rotary positions, in the spelling of every transformers version."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.architecture import RopeScaling
+from trainplan.costmodel.architecture import MlaSpec, RopeScaling
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.model.families.reader import HfConfig
 
@@ -108,3 +108,15 @@ def _factor(config: HfConfig, section: HfConfig, kind: str) -> float:
     holder = config if config.has("original_max_position_embeddings") else section
     original = holder.integer("original_max_position_embeddings")
     return config.integer("max_position_embeddings") / original
+
+
+def latent_attention(config: HfConfig) -> MlaSpec:
+    """The ranks and head parts of multi-head latent attention."""
+    config.ignore("qk_head_dim", "rope_interleave")
+    return MlaSpec(
+        q_lora_rank=config.with_defaults({"q_lora_rank": None}).optional_integer("q_lora_rank"),
+        kv_lora_rank=config.integer("kv_lora_rank"),
+        qk_nope_head_dim=config.integer("qk_nope_head_dim"),
+        qk_rope_head_dim=config.integer("qk_rope_head_dim"),
+        v_head_dim=config.integer("v_head_dim"),
+    )
