@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trainplan.costmodel.plugins import Registry
 from trainplan.planner.runtimes.accelerate.write import ACCELERATE
-from trainplan.planner.runtimes.arctic_training.write import ARCTIC_TRAINING
+from trainplan.planner.runtimes.arctic_training import EXPORTER as ARCTIC_TRAINING
 from trainplan.planner.runtimes.config import Exporter
 from trainplan.planner.runtimes.deepspeed.write import DEEPSPEED
 from trainplan.planner.runtimes.fsdp2.write import FSDP2

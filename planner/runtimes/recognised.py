@@ -6,7 +6,7 @@ from functools import cache
 
 from trainplan.costmodel.plugins import Registry
 from trainplan.planner.runtimes.accelerate.read import ACCELERATE
-from trainplan.planner.runtimes.arctic_training.read import ARCTIC_TRAINING
+from trainplan.planner.runtimes.arctic_training import READER as ARCTIC_TRAINING
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED
 from trainplan.planner.runtimes.megatron_bridge.read import MEGATRON_BRIDGE
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM

@@ -8,31 +8,13 @@ and `accelerator.py`.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.runtimes.accelerate.read_checks import kind_is_read
-from trainplan.planner.runtimes.accelerate.read_keys import (
-    BACKEND,
-    CP,
-    ENGINE_FILE,
-    EXCHANGE,
-    PARTS,
-    POLICY,
-    PRECISION,
-    REPLICATE,
-    RUNTIME,
-    SHARD,
-    SP,
-    STRATEGY,
-    TP,
-    VERSION,
-    Keys,
-    keys_of,
-)
-from trainplan.planner.runtimes.accelerate.write import COMMIT, STRATEGIES, SWITCHES
+from trainplan.planner.runtimes.accelerate import keys as mesh
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED
+from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option
 from trainplan.planner.runtimes.ranks import ranks_of
 from trainplan.planner.runtimes.reading import Asked, Origin, Reader, Reading
 from trainplan.planner.runtimes.training_script.read import (
@@ -41,8 +23,6 @@ from trainplan.planner.runtimes.training_script.read import (
     FP32,
     FULL,
     MICRO,
-    Notes,
-    Said,
     Script,
     batch_fits,
     cluster_of,
@@ -51,7 +31,7 @@ from trainplan.planner.runtimes.training_script.read import (
     script_of,
     sequence_of,
 )
-from trainplan.planner.shell import COMMAND_LINE, Launch, Word
+from trainplan.planner.shell import COMMAND_LINE, Launch, Verdict, Word
 
 SYNC = "GradientAccumulationPlugin(sync_each_batch=True)"
 """Shards gradients after every micro batch, as priced; else they are accumulated whole. Source:
@@ -65,7 +45,7 @@ def recognises(launch: Launch) -> bool:
     """By its starter, by the variables it sets, or as a YAML alone."""
     if launch.starter == "file":
         return launch.program.text.lower().endswith((".yaml", ".yml"))
-    return launch.starter == RUNTIME or SWITCHES[0] in launch.environment
+    return launch.starter == mesh.RUNTIME or mesh.SWITCHES[0] in launch.environment
 
 
 def read(launch: Launch, asked: Asked) -> Reading:
@@ -77,7 +57,9 @@ def read(launch: Launch, asked: Asked) -> Reading:
     if (engine := _engine(launch, asked)) is not None:
         return DEEPSPEED.read(engine, asked)
     job, layout = _read(notes, launch, asked)
-    return Reading(RUNTIME, COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems))
+    return Reading(
+        mesh.RUNTIME, mesh.COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems)
+    )
 
 
 def _engine(launch: Launch, asked: Asked) -> Launch | None:
@@ -85,12 +67,12 @@ def _engine(launch: Launch, asked: Asked) -> Launch | None:
 
     Source: commands/launch.py, _validate_launch_command, deepspeed_config_file.
     """
-    keys = keys_of(Notes(), launch, asked)
-    if keys is None or ENGINE_FILE not in keys.told:
+    keys = mesh.keys_of(Notes(), launch, asked)
+    if keys is None or not keys.has(mesh.ENGINE_FILE):
         return None
-    file = keys.told[ENGINE_FILE]
+    file = keys.entries[mesh.ENGINE_FILE.name]
     words = (Word("--deepspeed_config_file", COMMAND_LINE), Word(str(file.value), COMMAND_LINE))
-    counts = (keys.told.get("num_processes"), keys.told.get("num_machines"))
+    counts = (keys.entries.get(one.name) for one in (mesh.RANKS, mesh.NODES))
     ranks, nodes = (one and Word(str(one.value), COMMAND_LINE) for one in counts)
     return replace(
         launch,
@@ -102,10 +84,10 @@ def _engine(launch: Launch, asked: Asked) -> Launch | None:
 
 
 def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layout | None]:
-    keys, script = keys_of(notes, launch, asked), script_of(launch.arguments)
-    if keys is None or not kind_is_read(keys):
+    keys, script = mesh.keys_of(notes, launch, asked), script_of(launch.arguments)
+    if keys is None or not _kind_is_read(keys):
         return None, None
-    ranks = keys.count("num_processes", 1) if "num_processes" in keys.told else None
+    ranks = keys.of(mesh.RANKS) if keys.has(mesh.RANKS) else None
     degrees = _degrees(keys, ranks or ranks_of(launch, asked))
     model, length = model_of(notes, asked), sequence_of(notes, asked, script)
     if degrees is None or model is None or length is None:
@@ -126,10 +108,83 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
             }
         ),
         cluster=cluster,
-        runtime=RUNTIME,
+        runtime=mesh.RUNTIME,
         options=_options(keys, degrees),
     )
     return job, _layout(keys, script, degrees, batch[0])
+
+
+def _kind_is_read(keys: Keys) -> bool:
+    """Is it FSDP, or close to it? Else a problem."""
+    kind = keys.of(mesh.KIND).replace("False", "NO")  # YAML: NO is false
+    if kind == "DEEPSPEED":
+        says = (
+            "DeepSpeed under Accelerate is read from the JSON that deepspeed_config_file names, "
+            "not from keys of Accelerate: write one, or give it alone"
+        )
+        keys.problem("distributed_type", "unread", says, mesh.KIND)
+        return False
+    if kind not in ("FSDP", "MULTI_GPU"):
+        says = f"distributed_type {kind[:40]!r} is not read: use FSDP"
+        keys.problem("distributed_type", "unread", says, mesh.KIND)
+        return False
+    if kind == "MULTI_GPU":
+        says = "replicas of DistributedDataParallel are not priced: priced as FSDP2, weights kept"
+        keys.problem("distributed_type", "unmodelled", says, mesh.KIND)
+    elif keys.of(mesh.VERSION) == 1:
+        if any(key.startswith(f"{mesh.PARALLEL}.") for key in keys.entries):
+            says = "parallelism_config needs fsdp_version 2: set it"
+            keys.problem("parallelism_needs_fsdp2", "illegal", says, mesh.VERSION)
+        says = "FSDP1 (fsdp_version 1, the default) is priced as FSDP2: set fsdp_version 2"
+        keys.problem("fsdp_version", "unmodelled", says, mesh.VERSION)
+    _check_fsdp(keys)
+    return True
+
+
+def _check_fsdp(keys: Keys) -> None:
+    new = keys.of(mesh.VERSION) == 2
+    checks: tuple[tuple[bool, str, Verdict, str, Option[Any]], ...] = (
+        (
+            keys.of(mesh.OFFLOADS),
+            "offload_params",
+            "unmodelled",
+            "weights and their states on the host are not priced: the price is without",
+            mesh.OFFLOADS,
+        ),
+        (
+            keys.of(mesh.PARTS),
+            "activation_checkpointing_parts",
+            "unmodelled",
+            "fsdp_activation_checkpointing recomputes the parts of a layer one by one and keeps "
+            "the input of each, priced as whole layers: use gradient_checkpointing of the model",
+            mesh.PARTS,
+        ),
+        (
+            new and keys.of(mesh.SAVES) == "LOCAL_STATE_DICT",
+            "state_dict_type",
+            "illegal",
+            "FSDP2 has no LOCAL_STATE_DICT: use SHARDED_STATE_DICT",
+            mesh.SAVES,
+        ),
+        (
+            new and keys.has(mesh.STRATEGY),
+            "sharding_strategy",
+            "ignored",
+            "FSDP2 reads fsdp_reshard_after_forward instead of fsdp_sharding_strategy: delete it",
+            mesh.STRATEGY,
+        ),
+        (
+            new and keys.of(mesh.WRAPS).upper() == "NO_WRAP",
+            "no_wrap",
+            "unmodelled",
+            "without fsdp_auto_wrap_policy layers are no units of their own and are gathered at "
+            "once, which is not priced: set TRANSFORMER_BASED_WRAP",
+            mesh.WRAPS,
+        ),
+    )
+    for wrong, cause, verdict, says, key in checks:
+        if wrong:
+            keys.problem(cause, verdict, says, key)
 
 
 class Degrees(NamedTuple):
@@ -153,11 +208,11 @@ class Degrees(NamedTuple):
 
 def _degrees(keys: Keys, ranks: int | None) -> Degrees | None:
     """Degrees that fill the ranks; null: the runtime stops, or it cannot be known."""
-    if keys.count(SP, 1) > 1:
+    if keys.of(mesh.SP) > 1:
         says = "sequence parallelism of Accelerate needs DeepSpeed: use cp_size, or DeepSpeed"
-        keys.problem("sequence_parallel_backend", "illegal", says, SP)
+        keys.problem("sequence_parallel_backend", "illegal", says, mesh.SP)
         return None
-    degrees = Degrees(*(keys.count(key, 1) for key in (REPLICATE, SHARD, TP, CP)))
+    degrees = Degrees(*(keys.of(key) for key in (mesh.REPLICATE, mesh.SHARD, mesh.TP, mesh.CP)))
     if degrees.ranks == 1:
         if ranks is None:
             says = "the number of ranks is not told: give num_processes or --cluster"
@@ -169,14 +224,14 @@ def _degrees(keys: Keys, ranks: int | None) -> Degrees | None:
             f"dp_replicate {degrees.replicate} * dp_shard {degrees.shard} * tp {degrees.tp} * cp "
             f"{degrees.cp} is not the {ranks} ranks: change one"
         )
-        keys.problem("world_size", "illegal", says, SHARD)
+        keys.problem("world_size", "illegal", says, mesh.SHARD)
         return None
     return degrees
 
 
 def _batch(notes: Notes, script: Script, degrees: Degrees, asked: Asked) -> tuple[int, int] | None:
     """Sequences of a micro batch and of a step; null: they do not go together."""
-    micro = script.number(notes, MICRO) or Said(1, "assumed", f"--{MICRO}")
+    micro = script.number(notes, MICRO) or Entry(1, "assumed", f"--{MICRO}")
     steps = script.number(notes, ACCUMULATED)
     assert isinstance(micro.value, int)
     at_once = micro.value * degrees.dp
@@ -191,62 +246,61 @@ def _batch(notes: Notes, script: Script, degrees: Degrees, asked: Asked) -> tupl
         notes.problem("micro_batch_divides_batch", "illegal", says, micro.place)
         return None
     if whole > at_once:
-        notes.note("training.sync_each_batch", Said(value=True, origin="assumed", written=SYNC))
+        notes.note("training.sync_each_batch", Entry(value=True, origin="assumed", written=SYNC))
     notes.note("layout.micro_batch_size", micro)
     known = asked.global_batch_size is None and steps is not None
     origin: Origin = "derived" if known and micro.origin == "stated" else "assumed"
-    notes.note("training.global_batch_size", Said(whole, origin, f"--{ACCUMULATED}"))
+    notes.note("training.global_batch_size", Entry(whole, origin, f"--{ACCUMULATED}"))
     return micro.value, whole
 
 
 def _precision(keys: Keys) -> str:
-    told = keys.text(PRECISION, "no").lower()
-    if told in ("no", "false", "fp32"):  # YAML: no is false
+    precision = keys.of(mesh.PRECISION).lower()
+    if precision in ("no", "false", "fp32"):  # YAML: no is false
         keys.notes.note("training.precision", FP32)
         return str(FP32.value)
-    precision = told
     if precision == "fp8":
         says = "fp8 of Accelerate depends on a recipe of the script: priced as bf16"
-        keys.problem("fp8", "unmodelled", says, PRECISION)
+        keys.problem("fp8", "unmodelled", says, mesh.PRECISION)
         precision = "bf16"
     elif precision not in ("bf16", "fp16"):
-        says = f"mixed_precision {told[:40]!r}: use no, bf16, fp16 or fp8"
-        keys.problem("mixed_precision", "illegal", says, PRECISION)
+        says = f"mixed_precision {precision[:40]!r}: use no, bf16, fp16 or fp8"
+        keys.problem("mixed_precision", "illegal", says, mesh.PRECISION)
         precision = "bf16"
-    keys.notes.note("training.precision", keys.said(precision, PRECISION))
+    keys.notes.note("training.precision", keys.entry(precision, mesh.PRECISION))
     return precision
 
 
 def _options(keys: Keys, degrees: Degrees) -> RuntimeOptions:
     """Settings that differ from what the cost model takes of the runtime."""
-    told: dict[str, object] = {}
-    if keys.text(BACKEND, "no").lower() not in ("no", "eager", "false"):
-        told["compile"] = True
-        keys.notes.note("options.compile", keys.said(told["compile"], BACKEND))
-    strategy = keys.text(EXCHANGE, "allgather")
-    names = {written: ours for ours, written in STRATEGIES.items()}
+    options: dict[str, object] = {}
+    if keys.of(mesh.BACKEND).lower() not in ("no", "eager", "false"):
+        options["compile"] = True
+        keys.notes.note("options.compile", keys.entry(options["compile"], mesh.BACKEND))
+    strategy = keys.of(mesh.EXCHANGE)
+    names = {written: ours for ours, written in mesh.STRATEGIES.items()}
     if degrees.cp > 1 and strategy not in names:
         says = f"cp_comm_strategy {strategy[:40]!r}: use {' or '.join(names)}"
-        keys.problem("cp_comm_strategy", "illegal", says, EXCHANGE)
-    elif degrees.cp > 1 and strategy != "allgather":
-        told["cp_comm_type"] = names[strategy]
-        keys.notes.note("options.cp_comm_type", keys.said(names[strategy], EXCHANGE))
-    return RuntimeOptions.model_validate(told)
+        keys.problem("cp_comm_strategy", "illegal", says, mesh.EXCHANGE)
+    elif degrees.cp > 1 and strategy != mesh.EXCHANGE.default:
+        options["cp_comm_type"] = names[strategy]
+        keys.notes.note("options.cp_comm_type", keys.entry(names[strategy], mesh.EXCHANGE))
+    return RuntimeOptions.model_validate(options)
 
 
 def _stage(keys: Keys) -> int:
     """ZeRO stage of a policy of FSDP2, or of a strategy of FSDP1."""
-    if keys.text("distributed_type", "NO") == "MULTI_GPU":
+    if keys.of(mesh.KIND) == "MULTI_GPU":
         return 2
-    if keys.count(VERSION, 1) == 2:
-        return 3 if keys.flag(POLICY, default=True) else 2
-    strategy = keys.text(STRATEGY, keys.text(POLICY, "FULL_SHARD")).upper()
+    if keys.of(mesh.VERSION) == 2:
+        return 3 if keys.of(mesh.RESHARDS) else 2
+    strategy = keys.of(mesh.STRATEGY, keys.of(mesh.POLICY)).upper()
     return STAGES.get(strategy, 3)
 
 
 def _layout(keys: Keys, script: Script, degrees: Degrees, micro: int) -> Layout:
     recompute = script.switch(CHECKPOINTING)
-    full = (recompute is not None and recompute.value) or keys.flag(PARTS, default=False)
+    full = (recompute is not None and recompute.value) or keys.of(mesh.PARTS)
     layout = Layout.model_validate(
         {
             "tp": degrees.tp,
@@ -258,16 +312,16 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, micro: int) -> Layout:
             **(FULL if full else {}),
         }
     )
-    said = {
-        "tp": keys.said(None, TP),
-        "cp": keys.said(None, CP),
-        "dp": keys.said(None, SHARD, REPLICATE),
-        "dp_replicate": keys.said(None, REPLICATE),
-        "zero_stage": keys.said(None, POLICY, STRATEGY),
-        "recompute": recompute or keys.said(None, PARTS),
+    entries = {
+        "tp": keys.entry(None, mesh.TP),
+        "cp": keys.entry(None, mesh.CP),
+        "dp": keys.entry(None, mesh.SHARD, mesh.REPLICATE),
+        "dp_replicate": keys.entry(None, mesh.REPLICATE),
+        "zero_stage": keys.entry(None, mesh.POLICY, mesh.STRATEGY),
+        "recompute": recompute or keys.entry(None, mesh.PARTS),
     }
-    note_layout(keys.notes, layout, said)
+    note_layout(keys.notes, layout, entries)
     return layout
 
 
-ACCELERATE = Reader(RUNTIME, recognises, read)
+ACCELERATE = Reader(mesh.RUNTIME, recognises, read)

@@ -4,7 +4,7 @@
 scripts set them and start torchrun as for every other runtime; the YAML says the same to
 `accelerate launch --config_file`.
 
-Source of every key, variable and rule: huggingface/accelerate, commit `COMMIT`, below
+Source of every key, variable and rule: huggingface/accelerate, commit `mesh.COMMIT`, below
 `src/accelerate`: `commands/config/config_args.py`, `commands/launch.py`, `utils/launch.py`,
 `utils/dataclasses.py` and `parallelism_config.py`.
 """
@@ -12,13 +12,13 @@ Source of every key, variable and rule: huggingface/accelerate, commit `COMMIT`,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 
 import yaml
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.planner.runtimes.accelerate import keys as mesh
 from trainplan.planner.runtimes.config import (
     Argument,
     ConfigFile,
@@ -31,6 +31,8 @@ from trainplan.planner.runtimes.config import (
     switch,
     with_traits,
 )
+from trainplan.planner.runtimes.keys import Written, flat, nested
+from trainplan.planner.runtimes.training_script.read import ACCUMULATED, MICRO, SEQUENCE
 from trainplan.planner.runtimes.training_script.trained import trained_file, trained_notes
 from trainplan.planner.runtimes.training_script.write import (
     CHECKPOINTING,
@@ -38,22 +40,15 @@ from trainplan.planner.runtimes.training_script.write import (
     IN_SCRIPT,
     SCRIPT,
     accumulated,
-    flat,
     notes,
     refuse,
 )
 
-COMMIT = "16cb6eb80dd9aa8b4df1a63ef57863e455d53b83"
-"""Accelerate commit whose keys are written (1.15.0.dev0)."""
 CHECKED = (
     "20 plans were taken by this commit's own ParallelismConfig, "
     "FullyShardedDataParallelPlugin and launcher (torch 2.14, no GPU)"
 )
 FILE = "accelerate.yaml"
-FSDP, PARALLEL, DYNAMO = "fsdp_config", "parallelism_config", "dynamo_config"
-STRATEGIES: Mapping[str, str] = MappingProxyType({"all_gather": "allgather", "p2p": "alltoall"})
-"""How keys and values travel. Source: torch `_attention.py`, _RotateMethod: an all-to-all that
-permutes them round a ring."""
 WRITTEN: dict[str, tuple[object, ...]] = {
     "attention": ("flash",),
     "compile": (True, False),
@@ -61,34 +56,9 @@ WRITTEN: dict[str, tuple[object, ...]] = {
     "overlap_grad_reduce": (True,),
     "overlap_param_gather": (True,),
     "moment_dtype": ("fp32",),
-    "cp_comm_type": tuple(STRATEGIES),
+    "cp_comm_type": tuple(mesh.STRATEGIES),
 }
-VARIABLES: Mapping[str, str] = MappingProxyType(
-    {
-        "mixed_precision": "ACCELERATE_MIXED_PRECISION",
-        f"{FSDP}.fsdp_version": "FSDP_VERSION",
-        f"{FSDP}.fsdp_reshard_after_forward": "FSDP_RESHARD_AFTER_FORWARD",
-        f"{FSDP}.fsdp_auto_wrap_policy": "FSDP_AUTO_WRAP_POLICY",
-        f"{FSDP}.fsdp_offload_params": "FSDP_OFFLOAD_PARAMS",
-        f"{FSDP}.fsdp_activation_checkpointing": "FSDP_ACTIVATION_CHECKPOINTING",
-        f"{FSDP}.fsdp_cpu_ram_efficient_loading": "FSDP_CPU_RAM_EFFICIENT_LOADING",
-        f"{FSDP}.fsdp_state_dict_type": "FSDP_STATE_DICT_TYPE",
-        **{
-            f"{PARALLEL}.parallelism_config_{name}": f"PARALLELISM_CONFIG_{name.upper()}"
-            for name in ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size",
-                         "cp_comm_strategy", "sp_size")
-        },
-        f"{DYNAMO}.dynamo_backend": "ACCELERATE_DYNAMO_BACKEND",
-        f"{DYNAMO}.dynamo_use_regional_compilation": (
-            "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION"
-        ),
-    }
-)  # fmt: skip
-"""Variable of a key. Source: utils/launch.py, prepare_multi_gpu_env."""
 OPTIM = "--optim"
-MICRO, ACCUMULATED = "--per_device_train_batch_size", "--gradient_accumulation_steps"
-LENGTH = "--block_size"
-SWITCHES = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_PARALLELISM_CONFIG")
 
 
 @with_traits
@@ -100,11 +70,11 @@ def export_accelerate(job: Job, traits: RuntimeTraits, layout: Layout) -> Launch
     """
     refuse(job, layout, WRITTEN, traits)
     module = trained_file(job, layout, traits)
-    config = _config(job, layout)
+    config = nested(_keys(job, layout))
     keys = tuple(flat(config))
     return LaunchConfig(
-        runtime="accelerate",
-        runtime_version=COMMIT,
+        runtime=mesh.RUNTIME,
+        runtime_version=mesh.COMMIT,
         checked=CHECKED,
         summary=summary(job, layout),
         environment=tuple(_environment(keys, sharded=layout.zero_stage > 0)),
@@ -118,55 +88,44 @@ def export_accelerate(job: Job, traits: RuntimeTraits, layout: Layout) -> Launch
     )
 
 
-def _config(job: Job, layout: Layout) -> dict[str, object]:
-    told: dict[str, object] = {
-        "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "FSDP",
-        "mixed_precision": {"tf32": "no"}.get(job.training.precision, job.training.precision),
-        "num_machines": sum(group.num_nodes for group in job.cluster.groups),
-        "num_processes": job.cluster.num_gpus,
+def _keys(job: Job, layout: Layout) -> Written:
+    sharded, precision = layout.zero_stage > 0, job.training.precision
+    plain = "NO" if job.cluster.num_gpus == 1 else "MULTI_GPU"  # adapters alone
+    return {
+        mesh.PLACE: mesh.LOCAL,
+        mesh.KIND: "FSDP" if sharded else plain,
+        mesh.PRECISION: {"tf32": "no"}.get(precision, precision),
+        mesh.NODES: sum(group.num_nodes for group in job.cluster.groups),
+        mesh.RANKS: job.cluster.num_gpus,
+        **(_sharded(job, layout) if sharded else {}),
+        mesh.BACKEND: "INDUCTOR" if job.options.compile else None,
+        mesh.REGIONAL: True if job.options.compile else None,
     }
-    if layout.zero_stage == 0:  # adapters alone
-        told["distributed_type"] = "NO" if job.cluster.num_gpus == 1 else "MULTI_GPU"
-    else:
-        told |= _sharded(job, layout)
-    if job.options.compile:
-        told[DYNAMO] = {"dynamo_backend": "INDUCTOR", "dynamo_use_regional_compilation": True}
-    return told
 
 
-def _sharded(job: Job, layout: Layout) -> dict[str, object]:
+def _sharded(job: Job, layout: Layout) -> Written:
     """FSDP2 and its mesh."""
     return {
-        FSDP: {
-            "fsdp_version": 2,
-            "fsdp_reshard_after_forward": layout.zero_stage == 3,
-            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-            "fsdp_offload_params": False,
-            "fsdp_activation_checkpointing": False,
-            "fsdp_cpu_ram_efficient_loading": True,
-            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-        },
-        PARALLEL: _degrees(job, layout),
+        mesh.VERSION: 2,
+        mesh.RESHARDS: layout.zero_stage == 3,
+        mesh.WRAPS: "TRANSFORMER_BASED_WRAP",
+        mesh.OFFLOADS: False,
+        mesh.PARTS: False,
+        mesh.LOADS: True,
+        mesh.SAVES: "SHARDED_STATE_DICT",
+        mesh.REPLICATE: layout.dp_replicate,
+        mesh.SHARD: layout.dp_shard,
+        mesh.TP: layout.tp,
+        mesh.CP: layout.cp,
+        mesh.EXCHANGE: mesh.STRATEGIES[job.options.cp_comm_type or "all_gather"]
+        if layout.cp > 1
+        else None,
     }
-
-
-def _degrees(job: Job, layout: Layout) -> dict[str, object]:
-    told: dict[str, object] = {
-        "parallelism_config_dp_replicate_size": layout.dp_replicate,
-        "parallelism_config_dp_shard_size": layout.dp_shard,
-        "parallelism_config_tp_size": layout.tp,
-        "parallelism_config_cp_size": layout.cp,
-    }
-    if layout.cp > 1:
-        strategy = STRATEGIES[job.options.cp_comm_type or "all_gather"]
-        told["parallelism_config_cp_comm_strategy"] = strategy
-    return told
 
 
 def _text(job: Job, layout: Layout, config: Mapping[str, object]) -> str:
     head = (
-        f"Written by `plan export` for accelerate {COMMIT}.",
+        f"Written by `plan export` for accelerate {mesh.COMMIT}.",
         f"checked: {CHECKED}",
         *summary(job, layout),
         *_command(job),
@@ -184,17 +143,17 @@ def _command(job: Job) -> Iterator[str]:
 def _environment(
     keys: tuple[tuple[str, str], ...], *, sharded: bool
 ) -> Iterator[EnvironmentVariable]:
-    for name in SWITCHES if sharded else ():
+    for name in mesh.SWITCHES if sharded else ():
         yield EnvironmentVariable(name, "true", f"as `accelerate launch` with {FILE}")
     for key, value in keys:
-        if key in VARIABLES:
-            yield EnvironmentVariable(VARIABLES[key], value, f"{key} of {FILE}")
+        if key in mesh.VARIABLES:
+            yield EnvironmentVariable(mesh.VARIABLES[key], value, f"{key} of {FILE}")
 
 
 def _arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
-    yield option("layout", MICRO, layout.micro_batch_size)
-    yield option("layout", ACCUMULATED, accumulated(job, layout))
-    yield option("data", LENGTH, job.training.seq_length)
+    yield option("layout", f"--{MICRO}", layout.micro_batch_size)
+    yield option("layout", f"--{ACCUMULATED}", accumulated(job, layout))
+    yield option("data", f"--{SEQUENCE[0]}", job.training.seq_length)
     if job.training.optimizer.name != "adamw":
         yield option("optimizer", OPTIM, dict(traits.optimizers)[job.training.optimizer.name])
     if layout.recompute == "full":
@@ -221,7 +180,7 @@ def _notes(job: Job, layout: Layout) -> Iterator[str]:
 
 
 ACCELERATE = Exporter(
-    runtime="accelerate",
+    runtime=mesh.RUNTIME,
     export=export_accelerate,
     packs=IN_SCRIPT,
     writes=frozenset(
@@ -243,7 +202,9 @@ ACCELERATE = Exporter(
         "src/accelerate/commands/config/config_args.py",
         "src/accelerate/commands/launch.py",
     ),
-    recorded_flags="accelerate/options.json",
-    of_others=frozenset({OPTIM, MICRO, ACCUMULATED, LENGTH, CHECKPOINTING}),
+    recorded_flags=mesh.RECORDED,
+    of_others=frozenset(
+        {OPTIM, f"--{MICRO}", f"--{ACCUMULATED}", f"--{SEQUENCE[0]}", CHECKPOINTING}
+    ),
     by_words=True,
 )

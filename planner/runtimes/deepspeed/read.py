@@ -13,21 +13,15 @@ from typing import NamedTuple
 
 from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.runtimes.deepspeed.read_json import (
-    OFFLOAD,
-    Keys,
-    check_keys,
-    check_messages,
-    keys_of,
-    optimizer_of,
-)
-from trainplan.planner.runtimes.deepspeed.read_offload import (
+from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.planner.runtimes.deepspeed import keys as engine
+from trainplan.planner.runtimes.deepspeed.offload import (
     check_checkpoints,
     check_offload,
     offload_of,
 )
-from trainplan.planner.runtimes.deepspeed.write import COMMIT
-from trainplan.planner.runtimes.deepspeed.write_tiles import SWITCHES
+from trainplan.planner.runtimes.deepspeed.tiles import SWITCHES
+from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option
 from trainplan.planner.runtimes.ranks import ranks_of
 from trainplan.planner.runtimes.reading import Asked, Reader, Reading
 from trainplan.planner.runtimes.training_script.read import (
@@ -36,9 +30,6 @@ from trainplan.planner.runtimes.training_script.read import (
     FP32,
     FULL,
     HF_MICRO,
-    MICRO,
-    Notes,
-    Said,
     Script,
     batch_fits,
     cluster_of,
@@ -48,28 +39,25 @@ from trainplan.planner.runtimes.training_script.read import (
     sequence_of,
     text_of,
 )
+from trainplan.planner.runtimes.training_script.read import MICRO as MICRO_ARGUMENT
 from trainplan.planner.shell import Launch, Word
 
-RUNTIME = "deepspeed"
 OPTIONS = ("deepspeed_config", "deepspeed", "deepspeed_config_file")
 """Of scripts, of the Trainer of transformers, and of `accelerate launch`."""
+OPTIMIZERS: Mapping[str, str] = {
+    "adam": "adamw",
+    **{word.lower(): name for name, word in RUNTIMES[engine.RUNTIME].optimizers},
+}
+"""Name of an optimizer, by the engine's word for it in small letters."""
 MEGATRON = "pretrain_"
 """First letters of the programs of Megatron-DeepSpeed."""
-WHOLE, EACH, STEPS = (
-    "train_batch_size",
-    "train_micro_batch_size_per_gpu",
-    "gradient_accumulation_steps",
-)
-ZERO = "zero_optimization"
-TP, SP = "tensor_parallel.autotp_size", "sequence_parallel_size"
-GRADIENTS = "data_types.grad_accum_dtype"
 
 
 def recognises(launch: Launch) -> bool:
     """By its starter, by an option of DeepSpeed, or as a JSON file alone."""
     if launch.starter == "file":
         return launch.program.text.lower().endswith(".json")
-    return launch.starter == RUNTIME or bool({*OPTIONS} & {*_options_of(launch)})
+    return launch.starter == engine.RUNTIME or bool({*OPTIONS} & {*_options_of(launch)})
 
 
 def _options_of(launch: Launch) -> Mapping[str, tuple[Word | None, Word]]:
@@ -82,7 +70,9 @@ def read(launch: Launch, asked: Asked) -> Reading:
     """The job and the layout of a launch, as far as its JSON and its arguments say them."""
     notes = Notes(problems=list(launch.problems))
     job, layout = _read(notes, launch, asked)
-    return Reading(RUNTIME, COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems))
+    return Reading(
+        engine.RUNTIME, engine.COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems)
+    )
 
 
 def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layout | None]:
@@ -96,7 +86,7 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
     keys = _keys(notes, launch, asked)
     if keys is None:
         return None, None
-    return job_of(keys, script_of(launch.arguments), launch, asked, RUNTIME)
+    return job_of(keys, script_of(launch.arguments), launch, asked, engine.RUNTIME)
 
 
 def job_of(
@@ -104,7 +94,7 @@ def job_of(
 ) -> tuple[Job | None, Layout | None]:
     """What keys of the engine and arguments of a script say, for a runtime that has this engine."""
     notes = keys.notes
-    check_keys(keys)
+    engine.check_keys(keys)
     degrees = _degrees(keys, ranks_of(launch, asked), script)
     model, length = model_of(notes, asked), sequence_of(notes, asked, script)
     if degrees is None or model is None or length is None:
@@ -125,7 +115,7 @@ def job_of(
                 "seq_length": length,
                 "global_batch_size": batch.whole,
                 "precision": precision,
-                "optimizer": optimizer_of(keys),
+                "optimizer": _optimizer(keys),
             }
         ),
         cluster=cluster,
@@ -143,7 +133,7 @@ def _keys(notes: Notes, launch: Launch, asked: Asked) -> Keys | None:
         notes.problem("no_config", "illegal", says, launch.program.place)
         return None
     text = text_of(notes, path, asked)
-    return None if text is None else keys_of(notes, text, path.text)
+    return None if text is None else engine.keys_of(notes, text, path.text)
 
 
 def _named(launch: Launch) -> Word | None:
@@ -166,9 +156,9 @@ class Degrees(NamedTuple):
 
 
 def _degrees(keys: Keys, ranks: int | None, script: Script) -> Degrees | None:
-    tp, sp = max(1, keys.count(TP, 0, least=0)), keys.count(SP, 1)
+    tp, sp = max(1, keys.of(engine.TP)), keys.of(engine.SP)
     if ranks is None:
-        whole, each, steps = (keys.told_count(name) for name in (WHOLE, EACH, STEPS))
+        whole, each, steps = map(keys.count, (engine.BATCH, engine.MICRO, engine.STEPS))
         if whole and each and steps and whole % (each * steps) == 0:
             ranks = whole // (each * steps) * sp  # the runtime counts the ranks of AutoTP here
         else:
@@ -177,7 +167,9 @@ def _degrees(keys: Keys, ranks: int | None, script: Script) -> Degrees | None:
             return None
     if ranks % (tp * sp):
         says = f"autotp_size {tp} * sequence_parallel_size {sp} must divide the {ranks} ranks"
-        keys.problem("world_size", "illegal", f"{says}: change one", TP if tp > 1 else SP)
+        keys.problem(
+            "world_size", "illegal", f"{says}: change one", engine.TP if tp > 1 else engine.SP
+        )
         return None
     return Degrees(tp, sp, ranks // (tp * sp))
 
@@ -194,11 +186,11 @@ class Batch(NamedTuple):
 def _batch(keys: Keys, script: Script, degrees: Degrees, asked: Asked) -> Batch | None:
     """The triad, of which the runtime fills in what is missing; null: it stops."""
     counted = degrees.ranks // degrees.sp
-    whole = keys.told_count(WHOLE)
-    micro = _from_script(keys, script, EACH, MICRO, HF_MICRO)
-    steps = _from_script(keys, script, STEPS, ACCUMULATED, 1)
+    whole = keys.count(engine.BATCH)
+    micro = _from_script(keys, script, engine.MICRO, MICRO_ARGUMENT, HF_MICRO)
+    steps = _from_script(keys, script, engine.STEPS, ACCUMULATED, 1)
     if whole is None and micro is None:
-        says = f"neither {WHOLE} nor {EACH} is given: give one"
+        says = f"neither {engine.BATCH} nor {engine.MICRO} is given: give one"
         keys.problem("batch_size", "illegal", says)
         return None
     if micro is None:
@@ -210,44 +202,53 @@ def _batch(keys: Keys, script: Script, degrees: Degrees, asked: Asked) -> Batch 
     product = micro * steps * counted
     if not product or (whole is not None and whole != product):
         says = (
-            f"{WHOLE} = {whole} is not {EACH} {micro} * {STEPS} {steps} * {counted} ranks: change "
-            "one, or leave one of the three out"
+            f"{engine.BATCH} = {whole} is not {engine.MICRO} {micro} * {engine.STEPS} {steps} * "
+            f"{counted} ranks: change one, or leave one of the three out"
         )
-        keys.problem("micro_batch_divides_batch", "illegal", says, WHOLE)
+        keys.problem("micro_batch_divides_batch", "illegal", says, engine.BATCH)
         return None
     whole = micro * steps * degrees.dp
     if asked.global_batch_size not in (None, whole):
         says = f"a step has {whole} sequences, not the {asked.global_batch_size} asked about"
         keys.problem("asked_batch", "ignored", f"{says}: leave --global-batch-size out")
-    keys.notes.note("training.global_batch_size", keys.said(whole, WHOLE, EACH))
+    keys.notes.note("training.global_batch_size", keys.entry(whole, engine.BATCH, engine.MICRO))
     return Batch(micro, steps, whole)
 
 
-def _from_script(keys: Keys, script: Script, key: str, argument: str, default: int) -> int | None:
+def _from_script(
+    keys: Keys, script: Script, key: Option[int], argument: str, default: int
+) -> int | None:
     """A number of the triad; `auto` is what the Trainer of transformers has."""
-    if keys.told.get(key) != "auto":
-        return keys.told_count(key)
-    said = script.number(keys.notes, argument)
-    if said is not None:
-        assert isinstance(said.value, int)
-        return said.value
+    if not keys.open(key):
+        return keys.count(key)
+    entry = script.number(keys.notes, argument)
+    if entry is not None:
+        assert isinstance(entry.value, int)
+        return entry.value
     says = f'{key} = "auto" is filled in by the Trainer, taken as its default {default}: write it'
     keys.problem("auto_value", "unread", says, key)
     return default
 
 
 def _precision(keys: Keys, script: Script) -> str:
-    on = [name for name in ("bf16", "fp16") if keys.switch(f"{name}.enabled", script, name)]
+    on = [name for name in engine.ENABLED if _switch(keys, script, name)]
     if len(on) == 2:
         says = "bf16 and fp16 are both enabled: enable one"
-        keys.problem("two_precisions", "illegal", says, "fp16.enabled")
-    said = keys.said(on[0], f"{on[0]}.enabled") if on else FP32
-    keys.notes.note("training.precision", said)
-    return str(said.value)
+        keys.problem("two_precisions", "illegal", says, engine.ENABLED["fp16"])
+    entry = keys.entry(on[0], engine.ENABLED[on[0]]) if on else FP32
+    keys.notes.note("training.precision", entry)
+    return str(entry.value)
+
+
+def _switch(keys: Keys, script: Script, name: str) -> bool:
+    """`auto` is what an argument of the script says."""
+    if keys.open(engine.ENABLED[name]) and (entry := script.switch(name)) is not None:
+        return bool(entry.value)
+    return keys.of(engine.ENABLED[name])
 
 
 def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layout:
-    stage = keys.count(f"{ZERO}.stage", 0, least=0, most=3)
+    stage = keys.of(engine.STAGE)
     recompute = check_checkpoints(keys, script)
     tiles = {name: script.switch(flag.removeprefix("--")) for name, flag in SWITCHES.items()}
     layout = Layout.model_validate(
@@ -258,44 +259,75 @@ def _layout(keys: Keys, script: Script, degrees: Degrees, batch: Batch) -> Layou
             "zero_stage": stage,
             "micro_batch_size": batch.micro,
             "offload": offload_of(keys, stage, script),
-            **{name: bool(said and said.value) for name, said in tiles.items()},
+            **{name: bool(one and one.value) for name, one in tiles.items()},
             **(FULL if recompute and recompute.value else {}),
         }
     )
-    said = {
-        "tp": keys.said(None, TP),
-        "cp": keys.said(None, SP),
-        "dp": Said(None, "derived", "ranks / (tensor and sequence parallel ranks)"),
-        "zero_stage": keys.said(None, f"{ZERO}.stage"),
-        "micro_batch_size": keys.said(None, EACH, WHOLE),
-        "offload": keys.said(None, *(f"{OFFLOAD}.{one}" for one in ("ratio", "device"))),
+    entries = {
+        "tp": keys.entry(None, engine.TP),
+        "cp": keys.entry(None, engine.SP),
+        "dp": Entry(None, "derived", "ranks / (tensor and sequence parallel ranks)"),
+        "zero_stage": keys.entry(None, engine.STAGE),
+        "micro_batch_size": keys.entry(None, engine.MICRO, engine.BATCH),
+        "offload": keys.entry(None, engine.RATIO, engine.DEVICE[engine.OPTIMIZER_STATES]),
         **{name: one for name, one in tiles.items() if one is not None},
-        "recompute": recompute or Said(None, "default", f"--{CHECKPOINTING}"),
+        "recompute": recompute or Entry(None, "default", f"--{CHECKPOINTING}"),
     }
-    note_layout(keys.notes, layout, said)
+    note_layout(keys.notes, layout, entries)
     return layout
 
 
 def _options(keys: Keys, layout: Layout, precision: str) -> RuntimeOptions:
     """Settings that differ from what the cost model takes of the runtime."""
-    told: dict[str, object] = {}
-    overlap = keys.flag(f"{ZERO}.overlap_comm", default=layout.zero_stage == 3)
+    options: dict[str, object] = {}
+    overlap = keys.of(engine.OVERLAP, layout.zero_stage == 3)
     if not overlap or layout.zero_stage == 0:
-        told["overlap_grad_reduce"] = False
-    if keys.flag("tensor_parallel.tp_overlap_comm", default=False) and layout.tp > 1:
-        told["overlap_tp_comm"] = True
-    gradients = keys.text(GRADIENTS, "")
+        options["overlap_grad_reduce"] = False
+    if keys.of(engine.TP_OVERLAP) and layout.tp > 1:
+        options["overlap_tp_comm"] = True
+    gradients = keys.of(engine.GRADIENTS)
     if gradients in ("fp32", "bf16"):
-        told["gradient_dtype"] = gradients
-    check_messages(keys, layout.cp, gradients, precision)
-    places = {
-        "overlap_grad_reduce": f"{ZERO}.overlap_comm",
-        "overlap_tp_comm": "tensor_parallel.tp_overlap_comm",
-        "gradient_dtype": GRADIENTS,
-    }
-    for name, value in told.items():
-        keys.notes.note(f"options.{name}", keys.said(value, places[name]))
-    return RuntimeOptions.model_validate(told)
+        options["gradient_dtype"] = gradients
+    _check_messages(keys, layout.cp, gradients, precision)
+    for name, value in options.items():
+        keys.notes.note(f"options.{name}", keys.entry(value, OF_OPTIONS[name]))
+    return RuntimeOptions.model_validate(options)
 
 
-DEEPSPEED = Reader(RUNTIME, recognises, read)
+OF_OPTIONS: Mapping[str, Option[bool] | Option[str]] = {
+    "overlap_grad_reduce": engine.OVERLAP,
+    "overlap_tp_comm": engine.TP_OVERLAP,
+    "gradient_dtype": engine.GRADIENTS,
+}
+
+
+def _optimizer(keys: Keys) -> str:
+    """The optimizer of the file, or of the script where the file names none.
+
+    Source: runtime/config.py, get_optimizer_name, which takes names in any case.
+    """
+    word = keys.of(engine.OPTIMIZER)
+    name = OPTIMIZERS.get(word.lower(), "adamw")
+    if word.lower() not in OPTIMIZERS and word != "auto":
+        keys.problem(
+            "optimizer", "unmodelled", f"optimizer {word} is priced as AdamW", engine.OPTIMIZER
+        )
+    keys.notes.note("training.optimizer", keys.entry(name, engine.OPTIMIZER))
+    return name
+
+
+def _check_messages(keys: Keys, cp: int, gradients: str, precision: str) -> None:
+    """Gradients travel as they are kept? Where sequences are cut the engine has another key."""
+    kept, key, messages = gradients, engine.MESSAGES, keys.of(engine.MESSAGES)
+    if cp > 1:
+        kept = gradients or {"tf32": "fp32"}.get(precision, precision)
+        key, messages = engine.SEQUENCE_MESSAGES, keys.of(engine.SEQUENCE_MESSAGES)
+    if messages != kept:
+        says = (
+            f"gradients kept in {kept or 'their own type'} travel as "
+            f"{messages or 'the weights'}, which is priced as kept"
+        )
+        keys.problem("message_type", "unmodelled", f"{says}: set {key} alike", key)
+
+
+DEEPSPEED = Reader(engine.RUNTIME, recognises, read)

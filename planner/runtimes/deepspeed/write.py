@@ -1,6 +1,6 @@
 """deepspeed: the JSON of the engine, for a training script of the user's own.
 
-Source of every key and of the rules between them: deepspeedai/DeepSpeed, commit `COMMIT`,
+Source of every key and of the rules between them: deepspeedai/DeepSpeed, commit `engine.COMMIT`,
 `deepspeed/runtime/config.py`, `runtime/zero/config.py`, `runtime/zero/offload_config.py`,
 `runtime/tensor_parallel/config.py` and `runtime/engine.py`.
 """
@@ -23,22 +23,25 @@ from trainplan.planner.runtimes.config import (
     summary,
     with_traits,
 )
-from trainplan.planner.runtimes.deepspeed.write_offload import (
+from trainplan.planner.runtimes.deepspeed import keys as engine
+from trainplan.planner.runtimes.deepspeed.offload import (
     SWITCH,
     checkpoint_file,
+    checkpoint_keys,
+    drive_keys,
     drive_variables,
     filled_in,
+    offload_keys,
     offload_notes,
-    offload_sections,
-    other_sections,
     recompute_switch,
 )
-from trainplan.planner.runtimes.deepspeed.write_tiles import (
+from trainplan.planner.runtimes.deepspeed.tiles import (
     SWITCHES,
     tile_file,
     tile_notes,
     tile_switches,
 )
+from trainplan.planner.runtimes.keys import Written, flat, nested
 from trainplan.planner.runtimes.training_script.trained import trained_file, trained_notes
 from trainplan.planner.runtimes.training_script.write import (
     CHECKPOINTING,
@@ -46,16 +49,12 @@ from trainplan.planner.runtimes.training_script.write import (
     IN_SCRIPT,
     SCRIPT,
     accumulated,
-    flat,
     notes,
     refuse,
 )
 
-COMMIT = "edaa7221267243c7be7fb49c5d5f5c4fb97b4641"
-"""DeepSpeed commit whose keys are written (0.19.6)."""
 CHECKED = "40 plans were taken by this commit's own DeepSpeedConfig (torch 2.14, no GPU)"
 FILE = "ds_config.json"
-SEQUENCE_MESSAGES = "seq_parallel_communication_data_type"
 WRITTEN: dict[str, tuple[object, ...]] = {
     "attention": ("flash",),
     "compile": (False,),
@@ -68,7 +67,7 @@ WRITTEN: dict[str, tuple[object, ...]] = {
     "cp_comm_type": ("a2a",),
 }
 """Options and their values that the JSON says, or that it has where it says nothing."""
-OPTIMIZER_PARAMS: Mapping[str, Mapping[str, object]] = MappingProxyType(
+OPTIMIZER_VALUES: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "adamw": {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1},
         "lion": {"lr": 1e-4, "betas": [0.9, 0.99], "weight_decay": 0.1},
@@ -90,11 +89,11 @@ def export_deepspeed(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchC
     refuse(job, layout, WRITTEN, traits)
     module = trained_file(job, layout, traits)
     refuse_types(job, layout)
-    config = _config(job, layout, traits)
+    config = nested(engine_keys(job, layout, traits))
     file = ConfigFile(FILE, json.dumps(config, indent=2) + "\n", filled_in(layout))
     return LaunchConfig(
-        runtime="deepspeed",
-        runtime_version=COMMIT,
+        runtime=engine.RUNTIME,
+        runtime_version=engine.COMMIT,
         checked=CHECKED,
         summary=summary(job, layout),
         environment=(),
@@ -118,29 +117,34 @@ def export_deepspeed(job: Job, traits: RuntimeTraits, layout: Layout) -> LaunchC
     )
 
 
-def _config(job: Job, layout: Layout, traits: RuntimeTraits) -> dict[str, object]:
+def engine_keys(job: Job, layout: Layout, traits: RuntimeTraits) -> Written:
+    """All keys of the file, in its order."""
     return {
         **_batch(job, layout),
-        "gradient_clipping": 1.0,
+        engine.CLIPPING: 1.0,
         **_optimizer(job, traits),
         **_precision(job),
-        "zero_optimization": zero_section(job, layout),
+        **_zero(job, layout),
         **_ranks(job, layout),
-        **other_sections(layout),
+        **drive_keys(layout),
+        **checkpoint_keys(layout),
     }
 
 
-def _optimizer(job: Job, traits: RuntimeTraits) -> dict[str, object]:
+def _optimizer(job: Job, traits: RuntimeTraits) -> Written:
     """Type and values; those of torch.optim shard as others only where the file says so.
 
     Source: runtime/engine.py, _do_optimizer_sanity_check, zero_allow_untested_optimizer.
     """
     name = job.training.optimizer.name
     word = dict(traits.optimizers)[name]
-    told: dict[str, object] = {"optimizer": {"type": word, "params": dict(OPTIMIZER_PARAMS[name])}}
-    if name == "sgd":
-        told["zero_allow_untested_optimizer"] = True
-    return told
+    untested = True if name == "sgd" else None
+    values = dict(OPTIMIZER_VALUES[name])
+    return {
+        engine.OPTIMIZER: word,
+        engine.OPTIMIZER_PARAMS: values,
+        engine.UNTESTED_OPTIMIZER: untested,
+    }
 
 
 def refuse_types(job: Job, layout: Layout) -> None:
@@ -169,60 +173,47 @@ def refuse_types(job: Job, layout: Layout) -> None:
         )
 
 
-def _batch(job: Job, layout: Layout) -> dict[str, object]:
+def _batch(job: Job, layout: Layout) -> Written:
     """The triad, which the runtime checks against all ranks but those of sequence parallelism.
 
     Source: runtime/config.py, _batch_assertion and world_size: AutoTP is set up later, so its ranks
     count as replicas there, and the product is left out.
     """
-    whole = {"train_batch_size": job.training.global_batch_size} if layout.tp == 1 else {}
     return {
-        **whole,
-        "train_micro_batch_size_per_gpu": layout.micro_batch_size,
-        "gradient_accumulation_steps": accumulated(job, layout),
+        engine.BATCH: job.training.global_batch_size if layout.tp == 1 else None,
+        engine.MICRO: layout.micro_batch_size,
+        engine.STEPS: accumulated(job, layout),
     }
 
 
-def _precision(job: Job) -> dict[str, object]:
-    precision = job.training.precision
-    told: dict[str, object] = {} if precision == "tf32" else {precision: {"enabled": True}}
-    return {**told, **gradient_types(job)}
-
-
-def gradient_types(job: Job) -> dict[str, object]:
-    """Types in which gradients are kept and travel, where the job states them."""
+def _precision(job: Job) -> Written:
+    """Of weights, and of gradients as they are kept and travel, where the job states them."""
+    enabled = engine.ENABLED.get(job.training.precision)
     kept = job.options.gradient_dtype
-    if kept is None:
-        return {}
-    return {"data_types": {"grad_accum_dtype": kept}, "communication_data_type": kept}
+    return {**({enabled: True} if enabled else {}), engine.GRADIENTS: kept, engine.MESSAGES: kept}
 
 
-def zero_section(job: Job, layout: Layout) -> dict[str, object]:
+def _zero(job: Job, layout: Layout) -> Written:
     """What is sharded, and what leaves the GPU."""
-    told: dict[str, object] = {"stage": layout.zero_stage}
-    if layout.zero_stage:
-        told["overlap_comm"] = job.options.overlap_grad_reduce is not False
-    return {**told, **offload_sections(job, layout)}
+    overlap = job.options.overlap_grad_reduce is not False if layout.zero_stage else None
+    return {engine.STAGE: layout.zero_stage, engine.OVERLAP: overlap, **offload_keys(job, layout)}
 
 
-def _ranks(job: Job, layout: Layout) -> dict[str, object]:
-    told: dict[str, object] = {}
-    if layout.tp > 1:
-        overlap = {"tp_overlap_comm": True} if job.options.overlap_tp_comm else {}
-        told["tensor_parallel"] = {"autotp_size": layout.tp, **overlap}
-    if layout.cp > 1:
-        told["sequence_parallel_size"] = layout.cp
-        told[SEQUENCE_MESSAGES] = sequence_messages(job)
-    return told
-
-
-def sequence_messages(job: Job) -> str:
-    """Type in which gradients travel where sequences are cut: it is fp32 unless told.
+def _ranks(job: Job, layout: Layout) -> Written:
+    """Tensor and sequence ranks; these have gradients travel in fp32 where nothing is written.
 
     Source: runtime/engine.py, communication_data_type; runtime/constants.py.
     """
-    stored = {"tf32": "fp32"}.get(job.training.precision, job.training.precision)
-    return job.options.gradient_dtype or stored
+    cut, stored = (
+        layout.cp > 1,
+        {"tf32": "fp32"}.get(job.training.precision, job.training.precision),
+    )
+    return {
+        engine.TP: layout.tp if layout.tp > 1 else None,
+        engine.TP_OVERLAP: True if layout.tp > 1 and job.options.overlap_tp_comm else None,
+        engine.SP: layout.cp if cut else None,
+        engine.SEQUENCE_MESSAGES: (job.options.gradient_dtype or stored) if cut else None,
+    }
 
 
 def _notes(layout: Layout) -> Iterator[str]:
@@ -246,7 +237,7 @@ def _notes(layout: Layout) -> Iterator[str]:
 
 
 DEEPSPEED = Exporter(
-    runtime="deepspeed",
+    runtime=engine.RUNTIME,
     export=export_deepspeed,
     packs=IN_SCRIPT,
     writes=frozenset(
@@ -267,7 +258,7 @@ DEEPSPEED = Exporter(
             "tiled_mlp",
         }
     ),
-    optimizers=frozenset(OPTIMIZER_PARAMS),
+    optimizers=frozenset(OPTIMIZER_VALUES),
     trains=frozenset({"lora", "qlora", "frozen"}),
     source_patterns=(
         "deepspeed/runtime/zero/config.py",
@@ -280,13 +271,17 @@ DEEPSPEED = Exporter(
         "deepspeed/runtime/config.py",
         "deepspeed/__init__.py",
     ),
-    recorded_flags="deepspeed/options.json",
+    recorded_flags=engine.RECORDED,
     of_others=frozenset(
         {
             CHECKPOINTING,
             SWITCH,
             *SWITCHES.values(),
-            *(f"--optimizer.params.{name}" for one in OPTIMIZER_PARAMS.values() for name in one),
+            *(
+                f"--{engine.OPTIMIZER_PARAMS}.{name}"
+                for one in OPTIMIZER_VALUES.values()
+                for name in one
+            ),
         }
     ),
     by_words=True,

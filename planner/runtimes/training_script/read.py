@@ -8,16 +8,16 @@ arguments: those of Hugging Face transformers (`training_args.py`, and `run_clm.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import LARGEST_SIZE
 from trainplan.costmodel.layout import Layout
+from trainplan.planner.runtimes.keys import Entry, Notes
 from trainplan.planner.runtimes.ranks import machines_of
-from trainplan.planner.runtimes.reading import Asked, Field, Origin
-from trainplan.planner.shell import Launch, Place, Problem, Verdict, Word, number
+from trainplan.planner.runtimes.reading import Asked
+from trainplan.planner.shell import Launch, Word, number
 
 SEQUENCE = ("block_size", "max_seq_length", "max_seq_len", "max_length", "model_max_length")
 MICRO, ACCUMULATED = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -27,35 +27,8 @@ HF_MICRO = 8
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 
 
-class Said(NamedTuple):
-    """A value with where it comes from."""
-
-    value: object
-    origin: Origin
-    written: str = ""
-    place: Place | None = None
-
-
-FP32 = Said("tf32", "assumed", "neither bf16 nor fp16")
+FP32 = Entry("tf32", "assumed", "neither bf16 nor fp16")
 """Weights and products in fp32, which are priced as matrix units multiply them."""
-
-
-@dataclass(slots=True)
-class Notes:
-    """What is found while a launch is read."""
-
-    fields: list[Field] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
-
-    def problem(self, cause: str, verdict: Verdict, says: str, place: Place | None = None) -> None:
-        """Note one, once."""
-        found = Problem(cause, verdict, says, place)
-        if found not in self.problems:
-            self.problems.append(found)
-
-    def note(self, name: str, said: Said) -> None:
-        """A field of ours."""
-        self.fields.append(Field(name, said.value, said.origin, said.written, said.place))
 
 
 class Script(NamedTuple):
@@ -64,7 +37,7 @@ class Script(NamedTuple):
     options: Mapping[str, tuple[Word | None, Word]]
     """Value and option, by name without dashes in front and with underscores; the last of each."""
 
-    def number(self, notes: Notes, *names: str) -> Said | None:
+    def number(self, notes: Notes, *names: str) -> Entry | None:
         """A number of 1 or more; null: none of them is there."""
         for name in names:
             if name not in self.options:
@@ -73,21 +46,21 @@ class Script(NamedTuple):
             count = number(value)
             if count:
                 assert value is not None
-                return Said(count, "stated", f"--{name} {value.text}", word.place)
+                return Entry(count, "stated", f"--{name} {value.text}", word.place)
             text = "nothing" if value is None else repr(value.text[:60])
             says = f"--{name} is given {text}, no number of 1 or more that can be read: write one"
             unread = value is not None and bool(value.unresolved)
             notes.problem("argument_value", "unread" if unread else "illegal", says, word.place)
         return None
 
-    def switch(self, name: str) -> Said | None:
+    def switch(self, name: str) -> Entry | None:
         """`--name`, `--name true`; null: it is not there."""
         if name not in self.options:
             return None
         value, word = self.options[name]
         text = "true" if value is None else value.text.lower()
         on = text in ("true", "1", "yes", "y", "t")
-        return Said(on, "stated", f"--{name}", word.place)
+        return Entry(on, "stated", f"--{name}", word.place)
 
 
 def script_of(arguments: Sequence[Word]) -> Script:
@@ -131,7 +104,7 @@ def model_of(notes: Notes, asked: Asked) -> ModelSpec | None:
         says = "the model is built by the training script, which is not run: give it with --model"
         notes.problem("unread_model", "unread", says)
         return None
-    notes.note("model.name", Said(asked.model.name, "assumed"))
+    notes.note("model.name", Entry(asked.model.name, "assumed"))
     return asked.model
 
 
@@ -139,7 +112,7 @@ def sequence_of(notes: Notes, asked: Asked, script: Script) -> int | None:
     """Tokens of a sequence, from the arguments or as asked; else a problem."""
     said = script.number(notes, *SEQUENCE)
     if said is None and asked.seq_length is not None:
-        said = Said(asked.seq_length, "assumed", "--seq-length of `plan check`")
+        said = Entry(asked.seq_length, "assumed", "--seq-length of `plan check`")
     if said is None:
         names = ", ".join(f"--{name}" for name in SEQUENCE)
         says = f"the length of a sequence is not told ({names}): give it with --seq-length"
@@ -158,11 +131,11 @@ def batch_fits(notes: Notes, batch: int, length: int) -> bool:
     return False
 
 
-def note_layout(notes: Notes, layout: Layout, said: Mapping[str, Said]) -> None:
+def note_layout(notes: Notes, layout: Layout, entries: Mapping[str, Entry]) -> None:
     """All fields of a layout; those that nothing says are the runtime's own."""
     noted = {one.name for one in notes.fields}
     for name, value in layout.model_dump(mode="json").items():
         if f"layout.{name}" in noted:
             continue
-        one = said.get(name, Said(value, "default"))
+        one = entries.get(name, Entry(value, "default"))
         notes.note(f"layout.{name}", one._replace(value=value))

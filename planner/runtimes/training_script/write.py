@@ -94,13 +94,3 @@ def _tower_note(tower: TowerSpec) -> str:
         "all": "train.py sets requires_grad to False for all of it",
     }
     return f"{sees}; {frozen[tower.frozen]}"
-
-
-def flat(config: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
-    """Keys of a nested configuration, `zero_optimization.stage`, with their values as text."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{before}{name}.")
-        else:
-            text = str(value)
-            yield f"{before}{name}", text.lower() if isinstance(value, bool) else text

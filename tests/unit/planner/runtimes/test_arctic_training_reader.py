@@ -8,7 +8,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.runtimes import EXPORTERS, READERS, Asked
-from trainplan.planner.runtimes.arctic_training.read import ARCTIC_TRAINING
+from trainplan.planner.runtimes.arctic_training import READER as ARCTIC_TRAINING
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 LONG = {"cp": 8, "zero_stage": 3, "tiled_loss": True, **FULL}
