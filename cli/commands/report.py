@@ -18,7 +18,7 @@ with imported_on_answer():
     from trainplan.cli.files.tuning_folder import PLAN
     from trainplan.cli.report.registry import Asked, page_of
     from trainplan.cli.terminal.output import remark
-    from trainplan.costmodel.profiles import SCHEMA as PROFILE_SCHEMA
+    from trainplan.costmodel.profiles import Profile
 
 
 @page("report", "plan report plan.json --output report.html")
@@ -40,7 +40,7 @@ def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: 
         document = document / PLAN
     text, read = read_json(document)
     read.refuse_large()
-    if read.values.get("schema") == PROFILE_SCHEMA:
+    if read.values.get("schema") == Profile.SCHEMA:
         profile_of(read)
     with errors_of(document):
         page = page_of(Asked(str(document), text, read.values, measured))

@@ -13,10 +13,8 @@ from types import MappingProxyType
 from trainplan.cli.documents import catalog, measurements, plans, questions
 from trainplan.cli.documents.schema import Mode, schema_of
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.documents import SCHEMA as CALIBRATION
 from trainplan.costmodel.documents import Calibration, MeasuredRun
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.costmodel.profiles import SCHEMA as PROFILE
 from trainplan.costmodel.profiles import Profile
 from trainplan.planner.tuning import simulated
 from trainplan.planner.tuning.events import Event
@@ -60,13 +58,13 @@ DOCUMENTS: Mapping[str, Entry] = MappingProxyType(
             Calibration,
             "plan calibrate --json and --output; read as --profile",
             READ,
-            CALIBRATION,
+            Calibration.SCHEMA,
         ),
         "profile": Entry(
             Profile,
             "plan profile and plan import; read as --profile and --cluster",
             READ,
-            PROFILE,
+            Profile.SCHEMA,
         ),
         "cluster": Entry(ClusterSpec, "a file for --cluster, YAML or JSON", READ),
         "model": Entry(ModelSpec, "a file for --model, YAML", READ),

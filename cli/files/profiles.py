@@ -11,13 +11,12 @@ from trainplan.cli.files.documents import Document, read_document
 from trainplan.cli.files.inputs import load_cluster
 from trainplan.cli.files.readable import is_folder, is_there
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.documents import SCHEMA as CALIBRATION_SCHEMA
 from trainplan.costmodel.documents import Calibration, Constants
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.calibration import agreed
 from trainplan.costmodel.measured.host import with_measured_drives
-from trainplan.costmodel.profiles import SCHEMA, Profile
+from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.spec import Sourced, Spec
 from trainplan.profiler.fit.machines import cluster_of
 from trainplan.profiler.fit.merge import merged
@@ -37,7 +36,7 @@ def load_measured(paths: Sequence[Path], *, alone: bool = True) -> Measured:
         SpecError: Two calibrations, one of something else, or profiles of different GPUs.
     """
     documents = [read_document(path) for path in paths]
-    calibrations = [d for d in documents if d.values.get("schema") == CALIBRATION_SCHEMA]
+    calibrations = [d for d in documents if d.values.get("schema") == Calibration.SCHEMA]
     if len(calibrations) > 1:
         raise SpecError(
             f"--profile {calibrations[1].path}: a second calibration; calibrate once, on all runs"
@@ -65,9 +64,10 @@ def profile_of(document: Document) -> Profile:
             "neither a profile nor a calibration: the key 'schema' is missing; `plan profile` and "
             "`plan calibrate` write it"
         )
-    if schema != SCHEMA:
+    if schema != Profile.SCHEMA:
         raise document.error(
-            f"schema {str(schema)[:60]!r} is neither {SCHEMA!r} nor {CALIBRATION_SCHEMA!r}: "
+            f"schema {str(schema)[:60]!r} is neither {Profile.SCHEMA!r} nor "
+            f"{Calibration.SCHEMA!r}: "
             "make it with `plan profile` or `plan calibrate` of this version"
         )
     profile = Document(document.path, values, document.root).validated(Profile)
@@ -136,7 +136,7 @@ def with_device(cluster: ClusterSpec, profile: Profile) -> ClusterSpec:
 
 def profile_document(profile: Profile) -> Mapping[str, object]:
     """A profile as its public document."""
-    return {"schema": SCHEMA, **profile.model_dump(mode="json", exclude_none=True)}
+    return {"schema": Profile.SCHEMA, **profile.model_dump(mode="json", exclude_none=True)}
 
 
 def profile_text(profile: Profile) -> str:
@@ -153,7 +153,7 @@ def profile_text(profile: Profile) -> str:
 
 def calibration_json(calibration: Calibration) -> Mapping[str, object]:
     """A calibration as its public document."""
-    return {"schema": CALIBRATION_SCHEMA, **calibration.model_dump(mode="json")}
+    return {"schema": Calibration.SCHEMA, **calibration.model_dump(mode="json")}
 
 
 def _calibration_of(document: Document) -> Calibration:

@@ -13,7 +13,7 @@ from trainplan.cli.files.disk import FileError, read_records
 from trainplan.cli.files.documents import NESTED_TOO_DEEPLY, nested_too_deeply
 from trainplan.cli.terminal.output import remark
 from trainplan.cli.words import plural
-from trainplan.costmodel.documents import MeasuredRun, unknown_names
+from trainplan.costmodel.documents import MeasuredRun
 from trainplan.costmodel.spec import complaints
 
 
@@ -44,7 +44,7 @@ def read_runs(path: Path) -> tuple[MeasuredRun | InvalidRun, ...]:
         name
         for run, values in zip(runs, lines.values(), strict=True)
         if isinstance(run, MeasuredRun) and isinstance(values, dict)
-        for name in unknown_names(values)
+        for name in MeasuredRun.unknown_names(values)
     )
     if unknown:
         names = ", ".join(

@@ -25,16 +25,14 @@ from trainplan.costmodel.base import SpecError, shortened, unknown_name
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import (
     DEFAULT_RUNTIME,
-    FORMS,
     Job,
+    OptimizerSpec,
     Packing,
     Precision,
     RoutingSpec,
     RuntimeOptions,
     StatePrecision,
     TrainingSpec,
-    is_routing,
-    parse_optimizer,
 )
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.on_cpu import precision_note, usual_precision
@@ -106,7 +104,7 @@ def question(
         precision=precision or usual_precision(machines),
         loss_tokens=loss_tokens,
         tokens=tokens,
-        optimizer=parse_optimizer(optimizer),
+        optimizer=OptimizerSpec.parse(optimizer),
         state_precision=state_precision,
     )
     training = with_lengths(training, lengths, packing)
@@ -212,7 +210,7 @@ def listed() -> tuple[str, ...]:
 def _values(field: FieldInfo) -> str:
     kinds = get_args(field.annotation)  # X | None
     if RoutingSpec in kinds:
-        return FORMS
+        return RoutingSpec.FORMS
     if bool in kinds:
         return "true|false"
     words = [word for kind in kinds for word in get_args(kind) if isinstance(word, str)]
@@ -241,9 +239,11 @@ def parse_options(texts: tuple[str, ...]) -> RuntimeOptions:
             raise SpecError(f"--option {name} is given twice: give it once")
         values[name] = value
     chosen = values.get("routing")
-    if isinstance(chosen, str) and not is_routing(chosen):
+    if isinstance(chosen, str) and not RoutingSpec.is_named(chosen):
         if not is_there(Path(chosen)):
-            raise SpecError(f"--option routing={chosen[:60]}: no such file; or write {FORMS}")
+            raise SpecError(
+                f"--option routing={chosen[:60]}: no such file; or write {RoutingSpec.FORMS}"
+            )
         values["routing"] = load_routing(Path(chosen))
     try:
         return RuntimeOptions.model_validate(values)

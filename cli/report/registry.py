@@ -28,7 +28,6 @@ from trainplan.cli.report.tune_trials import TunedPlan
 from trainplan.cli.report.validate import validate_page
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
-from trainplan.costmodel.profiles import SCHEMA as PROFILE
 from trainplan.costmodel.profiles import Profile
 from trainplan.planner.goals.pareto import SCHEMA as PARETO
 from trainplan.planner.plan.plan import SCHEMA as PLAN
@@ -72,7 +71,7 @@ KINDS: Mapping[str, Builder] = MappingProxyType(
         COMPARE: lambda asked: compare_page(read(Compared, asked.values)),
         SWEEP: lambda asked: sweep_page(read(Swept, asked.values)),
         VALIDATE: lambda asked: validate_page(read(ValidateDocument, asked.values)),
-        PROFILE: lambda asked: profile_page(read(Profile, _plain(asked.values))),
+        Profile.SCHEMA: lambda asked: profile_page(read(Profile, _plain(asked.values))),
         PARETO: lambda asked: pareto_page(read(Front, asked.values)),
     }
 )

@@ -16,7 +16,8 @@ from pydantic import TypeAdapter
 
 from trainplan.costmodel.base import CatalogError, unknown_name
 from trainplan.costmodel.catalog.plugged import entry, table
-from trainplan.costmodel.documents import Constants, Intervals, Spreads
+from trainplan.costmodel.catalog.spreads import Spreads
+from trainplan.costmodel.documents import Constants, Intervals
 from trainplan.costmodel.hardware import DriveSpec, FittedConstants, GpuSpec, HostSpec, NodeGroup
 from trainplan.costmodel.job import LOW_PRECISION
 from trainplan.costmodel.plugins import Added, Installed, added

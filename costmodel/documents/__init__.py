@@ -1,5 +1,8 @@
 """Documents of evidence: measured runs, published runs, calibrations, constants, trials.
 
+LayoutSpreads: spread of step times of layouts and of trials.
+Spreads: contents of `catalog/spreads.toml`.
+
 Calibration: scalars fitted on measured steps of one kind of GPU, precision and runtime.
 CalibrationRun: a run the scalars were fitted on, priced without and with them.
 Constants: one value of every fitted constant.
@@ -9,9 +12,6 @@ FittedScalar: one scalar and how well the runs know it.
 IntervalEnds: where measured steps of one regime lie.
 Intervals: contents of `intervals.toml`.
 IntervalWidth: what published runs say of the ratio of two step times.
-LARGEST_FACTOR: beyond these the run is not what it is said to be.
-LayoutSpreads: spread of step times of layouts and of trials.
-LEAST_FACTOR: beyond these the run is not what it is said to be.
 MeasuredRun: one line of a runs file.
 MemoryKind: what a measured peak counts.
 MemoryRank: which rank a measured peak is of.
@@ -24,18 +24,12 @@ RunStage: one stage of a plan whose stages differ.
 RunTraining: how the model of a measured run was trained.
 RunWide: products that multiply in 16 bits where the others multiply in fewer.
 Scalars: corrections of a machine by a calibration.
-SCHEMA: value of the key `schema` of a calibration.
 Shape: what is compared of a run and of an answer.
 SharedSpeed: speed of the jobs that have more in common with the runs than the machine.
-Spreads: contents of `catalog/spreads.toml`.
 Trial: a layout to run and for how many steps.
-unknown_names: dotted names in a record that `runs/v1` does not have.
 """
 
 from trainplan.costmodel.documents.calibration import (
-    LARGEST_FACTOR,
-    LEAST_FACTOR,
-    SCHEMA,
     Calibration,
     CalibrationRun,
     FittedFactor,
@@ -59,8 +53,6 @@ from trainplan.costmodel.documents.measured_run import (
     RunStage,
     RunTraining,
     RunWide,
-    unknown_names,
 )
 from trainplan.costmodel.documents.published_run import PublishedRun, Shape
-from trainplan.costmodel.documents.spreads import LayoutSpreads, Spreads
 from trainplan.costmodel.documents.trial import Ending, Outcome, Trial

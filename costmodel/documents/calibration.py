@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from trainplan.costmodel.job import Precision
 from trainplan.costmodel.spec import Spec
-
-SCHEMA = "trainplan/calibration/v1"
-LEAST_FACTOR, LARGEST_FACTOR = 0.02, 50.0
-"""Beyond these the run is not what it is said to be."""
 
 
 class Scalars(Spec):
@@ -45,7 +41,10 @@ class FittedScalar(Spec):
 class FittedFactor(FittedScalar):
     """A scalar that multiplies."""
 
-    value: float = Field(ge=LEAST_FACTOR, le=LARGEST_FACTOR)
+    LEAST: ClassVar = 0.02
+    LARGEST: ClassVar = 50.0
+    """Beyond these the run is not what its record holds."""
+    value: float = Field(ge=LEAST, le=LARGEST)
 
 
 class SharedSpeed(Spec):
@@ -79,6 +78,7 @@ class CalibrationRun(Spec):
 class Calibration(Spec):
     """Scalars fitted on measured steps of one kind of GPU, precision and runtime."""
 
+    SCHEMA: ClassVar = "trainplan/calibration/v1"
     gpu: str
     precision: Precision
     runtime: str

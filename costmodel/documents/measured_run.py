@@ -237,10 +237,10 @@ class MeasuredRun(_Record):
         """Does its step time count? Unless the record says no, or is suspect."""
         return self.strict and not self.suspect
 
-
-def unknown_names(values: Mapping[str, object]) -> frozenset[str]:
-    """Dotted names in a record that `runs/v1` does not have."""
-    return frozenset(_unread(MeasuredRun, values, "")) - NOT_READ
+    @classmethod
+    def unknown_names(cls, values: Mapping[str, object]) -> frozenset[str]:
+        """Dotted names in a record that `runs/v1` does not have."""
+        return frozenset(_unread(cls, values, "")) - NOT_READ
 
 
 def _unread(record: type[BaseModel], values: Mapping[str, object], place: str) -> Iterator[str]:

@@ -6,11 +6,9 @@ CrossEntropy: name of a kernel of the loss.
 DEFAULT_RUNTIME: runtime of a job that names none.
 Dispatcher: how tokens are sent to experts.
 Float8Recipe: how factors of 8-bit products are scaled.
-FORMS: what `--routing` takes.
 FULL_WIDTH: formats whose weights and activations are stored in 4 bytes.
 GradientType: type of the gradients that are kept.
 Graph: what of a step is captured as a CUDA graph.
-is_routing: is it a routing by name, and no file?.
 Job: the question a plan answers.
 LARGEST_SIZE: of a batch and of a sequence.
 LengthSpec: a histogram of sequence lengths, or a distribution.
@@ -18,11 +16,9 @@ Lognormal: lengths whose logarithm is normal.
 LOW_PRECISION: formats whose products need their operands cast.
 OptimizerSpec: an optimizer of `costmodel.optimizers`, with what the user set of it.
 Packing: each sequence padded to a row.
-parse_optimizer: read a name with its settings.
 Precision: number format of the matrix products.
 RoutingSpec: which experts the tokens of a micro batch choose.
 RuntimeOptions: switches of a runtime that change time or memory.
-SETTINGS: what may stand behind the name, in this order.
 StatePrecision: levels of FP8-LM, arXiv:2310.18313.
 StateType: type of one state of the optimizer.
 storage_bytes: bytes of one activation or working weight.
@@ -50,5 +46,5 @@ from trainplan.costmodel.job.job import (
     storage_bytes,
 )
 from trainplan.costmodel.job.lengths import LengthSpec, Lognormal, Packing
-from trainplan.costmodel.job.optimizer import SETTINGS, OptimizerSpec, parse_optimizer
-from trainplan.costmodel.job.routing import FORMS, RoutingSpec, is_routing
+from trainplan.costmodel.job.optimizer import OptimizerSpec
+from trainplan.costmodel.job.routing import RoutingSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -12,13 +12,14 @@ from trainplan.costmodel.spec import Spec
 
 STEEPEST = 10.0
 """Largest exponent of a popularity; with more, one expert has all there is."""
-FORMS = "balanced|random|zipf:ALPHA|FILE"
 _ZIPF = re.compile(r"zipf:(?P<alpha>\d{1,3}(\.\d{1,9})?)")
 
 
 class RoutingSpec(Spec):
     """Which experts the tokens of a micro batch choose."""
 
+    FORMS: ClassVar = "balanced|random|zipf:ALPHA|FILE"
+    """As `--option routing` takes it."""
     kind: Literal["balanced", "random", "zipf", "measured"]
     """Equal rows for every expert; experts drawn at random, all alike; or with a popularity that
     falls as a power of their number; or as often as they were counted."""
@@ -51,15 +52,15 @@ class RoutingSpec(Spec):
     def _as_text(self, handler: SerializerFunctionWrapHandler) -> object:
         return handler(self) if self.kind == "measured" else str(self)
 
+    @staticmethod
+    def is_named(text: str) -> bool:
+        """Is it a routing by name, and no file?"""
+        return text in ("balanced", "random") or text.startswith("zipf")
+
     def __str__(self) -> str:
         if self.kind == "zipf":
             return f"zipf:{self.alpha:g}"
         return self.source or "FILE" if self.kind == "measured" else self.kind
-
-
-def is_routing(text: str) -> bool:
-    """Is it a routing by name, and no file?"""
-    return text in ("balanced", "random") or text.startswith("zipf")
 
 
 def _read(text: str) -> dict[str, object]:

@@ -19,8 +19,6 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.documents import (
-    LARGEST_FACTOR,
-    LEAST_FACTOR,
     Calibration,
     CalibrationRun,
     FittedFactor,
@@ -174,7 +172,7 @@ def _check_magnitude(observations: Sequence[Observation], steps: Steps) -> None:
     """
     factors = np.exp(steps.log_predicted(np.zeros_like(steps.start))) / steps.measured
     for run, factor in zip(observations, factors.tolist(), strict=True):
-        if not LEAST_FACTOR < factor < LARGEST_FACTOR:
+        if not FittedFactor.LEAST < factor < FittedFactor.LARGEST:
             raise SpecError(
                 f"{run.id}: the measured step of {run.step_time_s:.4g} s is {1 / factor:.3g} times "
                 "the predicted one: check its unit, its batch and what ran"

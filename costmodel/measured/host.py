@@ -16,14 +16,13 @@ from trainplan.costmodel.machine import Drives, Machine, Provenance
 from trainplan.costmodel.profiles import (
     HOST_COPIES,
     CopyPoint,
-    Direction,
     Host,
     OptimizerPoint,
     Point,
     Profile,
 )
 
-DRIVE_WAYS: tuple[Direction, ...] = ("nvme_read", "nvme_write")
+DRIVE_WAYS: tuple[str, ...] = ("nvme_read", "nvme_write")
 NOT_OF_A_NODE = frozenset(
     {"9p", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "nfs4", "smb3", "virtiofs"}
 )
@@ -175,7 +174,7 @@ def cpu_adam_params_per_second(processes: int, points: Sequence[Point]) -> float
     return processes * largest.num_params / largest.time.seconds
 
 
-def host_copy_bytes_per_second(way: Direction, points: Sequence[Point]) -> float | None:
+def host_copy_bytes_per_second(way: str, points: Sequence[Point]) -> float | None:
     """Of one GPU, from or to pinned memory in one direction, while most GPUs of the node copy.
 
     Source: derived; of the largest copies measured, whose start is the smallest part.
@@ -184,7 +183,7 @@ def host_copy_bytes_per_second(way: Direction, points: Sequence[Point]) -> float
     return _of_the_largest(pinned)
 
 
-def drive_bytes_per_second(way: Direction, points: Sequence[Point]) -> float | None:
+def drive_bytes_per_second(way: str, points: Sequence[Point]) -> float | None:
     """Of the drive that was measured, past the file system's cache, with most requests in flight.
 
     Source: derived; as `host_copy_bytes_per_second`.
@@ -216,7 +215,7 @@ def drive_free_bytes(hosts: Sequence[Host]) -> float | None:
     return _least([host.drive_free_bytes for host in hosts])
 
 
-def _copies(way: Direction, points: Sequence[Point]) -> list[CopyPoint]:
+def _copies(way: str, points: Sequence[Point]) -> list[CopyPoint]:
     return [p for p in points if isinstance(p, CopyPoint) and p.direction == way]
 
 

@@ -32,8 +32,6 @@ from trainplan.costmodel.measured.shrink import shrunk
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.optimizers.adamw import ADAMW
 from trainplan.costmodel.profiles import (
-    LOSSES,
-    PERMUTES,
     AttentionPoint,
     CollectivePoint,
     EndPoint,
@@ -110,8 +108,8 @@ def _as_measured(
         layers=_layers(profile, precision),
         ends=tuple(p for p in points_of(points, EndPoint) if p.precision == precision),
         optimizer_bytes_per_second=_optimizer_speed(updates),
-        permute_bytes_per_second=_stream_speed(points, PERMUTES),
-        loss_bytes_per_second=_stream_speed(points, LOSSES),
+        permute_bytes_per_second=_stream_speed(points, StreamPoint.PERMUTES),
+        loss_bytes_per_second=_stream_speed(points, StreamPoint.LOSSES),
         outside_bytes=_outside_bytes(points_of(points, MemoryPoint)),
         unvalidated=bool(points),
         **measured_host(machine, profile, cluster),

@@ -6,7 +6,7 @@ To add one: write its object, add one line here and its word to the runtimes tha
 from __future__ import annotations
 
 from trainplan.costmodel.base import SpecError, unknown_name
-from trainplan.costmodel.job import SETTINGS, Job, OptimizerSpec
+from trainplan.costmodel.job import Job, OptimizerSpec
 from trainplan.costmodel.optimizers.adafactor import ADAFACTOR
 from trainplan.costmodel.optimizers.adamw import ADAMW, LION, SGD
 from trainplan.costmodel.optimizers.adamw8bit import ADAMW8BIT
@@ -53,7 +53,7 @@ def optimizer_of(asked: OptimizerSpec) -> Optimizer:
         known = f"known: {', '.join(OPTIMIZERS)}"
         raise unknown_name("optimizer", asked.name, OPTIMIZERS, known)
     found = OPTIMIZERS[asked.name]
-    for setting in SETTINGS:
+    for setting in OptimizerSpec.SETTINGS:
         stated = getattr(asked, setting) is not None
         if setting in found.needs and not stated:
             raise SpecError(

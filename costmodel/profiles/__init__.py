@@ -3,7 +3,6 @@
 AttentionPoint: the core of causal attention on one rank.
 CollectivePoint: a collective or message on groups that all run at once.
 CopyPoint: bytes between a GPU and host memory, or between memory and a drive.
-Direction: way of a copy between host and GPU.
 EndPoint: the embedding, or the final norm, output projection and loss, on one rank.
 Failure: something asked for that was not measured.
 Flag: what is wrong with a timing.
@@ -12,7 +11,6 @@ HOST_COPIES: kinds of copies between host and GPU.
 HostCopy: kind of a copy between host and GPU.
 LayerPoint: one whole transformer layer on one rank, nothing recomputed.
 LinkPoint: messages between two nodes, or two GPUs of one, while other pairs do the same.
-LOSSES: operations of the loss that are measured.
 MEASURED_RUNTIME: layers and ends of plain PyTorch, which are timed wherever torch is.
 MemoryPoint: memory that the caching allocator does not count, or takes beyond what is asked of
     it.
@@ -22,13 +20,10 @@ Operation: name of a measured operation.
 OptimizerPoint: a step of an optimizer over parameters of one rank.
 Origin: where a profile comes from.
 OverlapPoint: compute, and communication or copies, at the same time.
-PERMUTES: operations around the experts that are measured.
 Point: any measured point.
 PowerPoint: power of one GPU in a state, and how fast it runs in it.
 ProductPoint: a matrix product `m x k` times `k x n`, or `groups` of them in one grouped kernel.
 Profile: measurements of one kind of GPU and the nodes it is in.
-SCHEMA: value of the key `schema` of a profile.
-SHARDING: what data parallelism hides behind compute.
 Software: versions that decide how fast kernels are.
 StreamPoint: seconds of a kernel bound by memory.
 Timing: seconds of one call, over repeats.
@@ -36,15 +31,10 @@ Timing: seconds of one call, over repeats.
 
 from trainplan.costmodel.profiles.profile import (
     HOST_COPIES,
-    LOSSES,
     MEASURED_RUNTIME,
-    PERMUTES,
-    SCHEMA,
-    SHARDING,
     AttentionPoint,
     CollectivePoint,
     CopyPoint,
-    Direction,
     EndPoint,
     Failure,
     Flag,

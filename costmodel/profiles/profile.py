@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -12,7 +12,6 @@ from trainplan.costmodel.hardware import FittedConstants, GpuSpec
 from trainplan.costmodel.job import Float8Recipe, Precision
 from trainplan.costmodel.spec import Sourced, Spec
 
-SCHEMA = "trainplan/profile/v1"
 MEASURED_RUNTIME = "torch-eager"
 """Layers and ends of plain PyTorch, which are timed wherever torch is."""
 
@@ -24,10 +23,8 @@ Flag = Literal["noisy", "drift", "outliers", "throttled", "with_host", "stated"]
 from the others, a GPU that reports it was slowed down; `with_host`: the GPU may have waited for
 Python; `stated`: a figure of another tool, whose repeats are unknown."""
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "alltoall", "p2p"]
-PERMUTES, LOSSES = ("permute", "permute_backward"), ("loss",)
 HostCopy = Literal["host_to_device", "device_to_host"]
 HOST_COPIES: tuple[HostCopy, ...] = ("host_to_device", "device_to_host")
-SHARDING: tuple[Operation, ...] = ("all_gather", "reduce_scatter", "all_reduce")
 """What data parallelism hides behind compute."""
 Direction = Literal["host_to_device", "device_to_host", "host_to_host", "nvme_read", "nvme_write"]
 
@@ -175,6 +172,8 @@ class OptimizerPoint(Spec):
 class StreamPoint(Spec):
     """A kernel bound by memory: a norm, an activation, a copy."""
 
+    PERMUTES: ClassVar = ("permute", "permute_backward")
+    LOSSES: ClassVar = ("loss",)
     kind: Literal["stream"] = "stream"
     name: str
     """PERMUTES sort rows by expert, LOSSES are fused; all others are kernels without reuse."""
@@ -255,6 +254,7 @@ class OffloadedStepPoint(Spec):
 class OverlapPoint(Spec):
     """Compute, and communication or copies, at the same time."""
 
+    SHARDING: ClassVar[tuple[Operation, ...]] = ("all_gather", "reduce_scatter", "all_reduce")
     kind: Literal["overlap"] = "overlap"
     operation: Operation | HostCopy
     """Of `p2p` every rank sends to the next one; copies are of pinned memory."""
@@ -376,6 +376,7 @@ class Failure(Spec):
 class Profile(Spec):
     """Measurements of one kind of GPU and the nodes it is in."""
 
+    SCHEMA: ClassVar = "trainplan/profile/v1"
     gpu: str
     """Catalog name, or the machine's own name where the catalog has no such device."""
     device: GpuSpec | None = None

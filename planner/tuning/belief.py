@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.catalog.spreads import LayoutSpreads
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.documents import LayoutSpreads
 from trainplan.costmodel.measured.varied import SCALARS
 from trainplan.planner.tuning.alike import alikeness
 from trainplan.planner.tuning.contenders import Contenders

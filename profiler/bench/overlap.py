@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 from trainplan.costmodel.profiles import (
     HOST_COPIES,
-    SHARDING,
     HostCopy,
     Operation,
     OverlapPoint,
@@ -37,7 +36,7 @@ SIZES = {"cuda": (2**28, 2**26, 2**30), "cpu": (2**20, 2**22)}
 as much as gloo moves in some ms."""
 SIDES = {"cuda": 4096, "cpu": 256}
 """Of a square product that fills the device: 0.1 to 1 ms each."""
-OPERATIONS: tuple[Operation, ...] = (*SHARDING, "alltoall", "p2p")
+OPERATIONS: tuple[Operation, ...] = (*OverlapPoint.SHARDING, "alltoall", "p2p")
 LEAST_PRODUCTS = {"cuda": 8, "cpu": 1}
 """Products timed in a row beside messages, so that starting the first is no slowdown of them."""
 REPEATS = 8

@@ -13,9 +13,6 @@ from trainplan.costmodel.measured.curve_residuals import single_products
 from trainplan.costmodel.measured.profile import points_of
 from trainplan.costmodel.measured.shrink import CONSTANTS
 from trainplan.costmodel.profiles import (
-    LOSSES,
-    PERMUTES,
-    SHARDING,
     AttentionPoint,
     CollectivePoint,
     OverlapPoint,
@@ -55,7 +52,9 @@ def fitted(profile: Profile, spec: GpuSpec) -> Profile:
     _attention(found, points_of(points, AttentionPoint))
     fit_links(found, points_of(points, CollectivePoint))
     _streams(found, points_of(points, StreamPoint))
-    _overlaps(found, [p for p in points_of(points, OverlapPoint) if p.operation in SHARDING])
+    _overlaps(
+        found, [p for p in points_of(points, OverlapPoint) if p.operation in OverlapPoint.SHARDING]
+    )
     curves = FittedConstants(
         gemm=found.gemm, collectives=found.collectives, attention=found.attention
     )
@@ -123,7 +122,7 @@ def _attention(found: FitResult, points: Sequence[AttentionPoint]) -> None:
 
 def _streams(found: FitResult, points: Sequence[StreamPoint]) -> None:
     """Start of a small kernel, and the share of memory bandwidth of kernels without reuse."""
-    points = [p for p in points if p.name not in (*PERMUTES, *LOSSES)]
+    points = [p for p in points if p.name not in (*StreamPoint.PERMUTES, *StreamPoint.LOSSES)]
     if len({p.moved_bytes for p in points}) < LEAST_POINTS:
         if points:
             found.notes.append(f"kernels: {LEAST_POINTS} sizes are needed for a curve")

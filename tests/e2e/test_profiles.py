@@ -11,7 +11,7 @@ from tests.e2e.measured_runs import published
 from tests.plugged import simumax_profile
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.cli.files.profiles import profile_of, profile_text
-from trainplan.costmodel.profiles.profile import SCHEMA
+from trainplan.costmodel.profiles.profile import Profile
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = sorted((ROOT / "examples" / "accuracy" / "profiles").glob("*.json"))
@@ -104,7 +104,7 @@ def test_a_profile_reads_back_as_it_was_written(path: Path):
 
 def test_an_import_says_where_it_comes_from_and_reads_back(nccl: Path):
     document = json.loads(nccl.read_text())
-    assert document["schema"] == SCHEMA
+    assert document["schema"] == Profile.SCHEMA
     assert document["gpus_per_node"] == 8
     assert document["origins"] == [{"source": "mine"}]
     assert set(document["fitted"]["collectives"]) == {"all_reduce_8", "all_gather_8"}

@@ -11,7 +11,7 @@ from tests.e2e.command import plan, refused
 from tests.e2e.measured_runs import own_run, published, sample, write_runs
 from trainplan.cli.files.disk import LARGEST_FILE_BYTES
 from trainplan.cli.render.validate import SKIPPED
-from trainplan.costmodel.documents.measured_run import unknown_names
+from trainplan.costmodel.documents import MeasuredRun
 from trainplan.costmodel.validate.cases.cases import SkipReason
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
@@ -276,4 +276,4 @@ def test_a_share_of_a_stage_is_none_or_all_of_it_at_most(tmp_path, share):
 
 def test_the_published_runs_hold_no_name_outside_the_schema():
     for record in published(""):
-        assert not unknown_names(record), record["id"]
+        assert not MeasuredRun.unknown_names(record), record["id"]

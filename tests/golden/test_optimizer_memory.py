@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.job.optimizer import parse_optimizer
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
@@ -17,7 +17,7 @@ from trainplan.costmodel.step import price
 def states_of_llama_7b(text, width):
     """Of all tensors, in the type of 16-bit weights or in fewer bytes."""
     model, table = preset("llama2-7b"), LayoutTable.of([Layout()])
-    asked = parse_optimizer(text)
+    asked = OptimizerSpec.parse(text)
     found = optimizer_of(asked)
     job = JobOf(model)
     blocks = of_blocks(job, table, lambda one: found.state_bytes(one, asked, width))

@@ -13,7 +13,7 @@ from tests.oracles.decoder import Decoder, torch
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.job.optimizer import parse_optimizer
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.matrices import of_blocks
@@ -41,7 +41,7 @@ def formula(text, width, model=LLAMA):
         training=TrainingSpec(seq_length=128, global_batch_size=1),
         cluster=parse_cluster("1x1:h100-sxm"),
     )
-    asked, table = parse_optimizer(text), LayoutTable.of([Layout()])
+    asked, table = OptimizerSpec.parse(text), LayoutTable.of([Layout()])
     found = optimizer_of(asked)
     blocks = of_blocks(job, table, lambda one: found.state_bytes(one, asked, width))
     layers = model.num_hidden_layers * blocks.layers[0]
@@ -182,7 +182,7 @@ def test_a_side_of_more_than_ten_thousand_is_left_alone_by_soap():
     optimizer = package.SOAP([weight])
     optimizer.step()
     found = sum(one.numel() * one.element_size() for one in tensors(optimizer.state[weight]))
-    asked = parse_optimizer("soap")
+    asked = OptimizerSpec.parse("soap")
     one = _matrix(10_001, 8)
     assert found == float(optimizer_of(asked).state_bytes(one, asked, 4)) == 4 * (2 * 80_008 + 128)
 

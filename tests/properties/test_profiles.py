@@ -14,7 +14,6 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.profiles.profile import (
-    SCHEMA,
     AttentionPoint,
     CollectivePoint,
     LayerPoint,
@@ -200,7 +199,7 @@ def test_a_table_prices_like_its_rows_on_a_profiled_machine(job, table, seed):
 
 def published(name):
     document = json.loads((PROFILES / f"{name}.json").read_text())
-    assert document.pop("schema") == SCHEMA
+    assert document.pop("schema") == Profile.SCHEMA
     return Profile.model_validate(document)
 
 

@@ -11,7 +11,7 @@ from trainplan.cli.report.plan.launch import launch_section
 from trainplan.cli.report.plan.reproduce import reproduce_section, search_command, short_form
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.lengths import LengthSpec
-from trainplan.costmodel.job.optimizer import parse_optimizer
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS
@@ -37,7 +37,7 @@ def codes(section):
 
 def test_the_search_again_states_job_choices_and_margin(plan):
     training = plan.job.training.model_copy(
-        update={"tokens": 10**12, "optimizer": parse_optimizer("galore:rank=64")}
+        update={"tokens": 10**12, "optimizer": OptimizerSpec.parse("galore:rank=64")}
     )
     job = plan.job.model_copy(update={"training": training, "reserve_bytes": 3 * 2**29})
     asked = words_of(plan.model_copy(update={"job": job, "memory_margin": 0.1}))

@@ -5,7 +5,7 @@ import pytest
 
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.job.job import TrainingSpec
-from trainplan.costmodel.job.optimizer import parse_optimizer
+from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.optimizers import OPTIMIZERS, Matrix, optimizer_of
 from trainplan.costmodel.optimizers.state_precision import STORED
 from trainplan.costmodel.runtimes import RUNTIMES
@@ -18,7 +18,7 @@ def matrix(rows, columns, role="hidden", **cut):
 
 
 def state(text, one, width=4):
-    asked = parse_optimizer(text)
+    asked = OptimizerSpec.parse(text)
     return float(optimizer_of(asked).state_bytes(one, asked, width))
 
 
@@ -52,7 +52,7 @@ def test_the_state_of_a_matrix_of_96_by_200(text, bytes_of_matrix):
 )
 def test_tables_at_the_ends_and_vectors_are_left_to_adam(text, role):
     one = matrix(512, 1 if role == "vector" else 64, role)
-    asked = parse_optimizer(text)
+    asked = OptimizerSpec.parse(text)
     assert state(text, one) == 8 * float(one.elements)
     assert not optimizer_of(asked).products(one, asked)
     assert optimizer_of(asked).decomposition_flop(one, asked) == 0
@@ -65,7 +65,7 @@ def test_small_tensors_keep_moments_in_fp32():
 
 def flop(text, one):
     """FLOPs of the products of one step."""
-    asked = parse_optimizer(text)
+    asked = OptimizerSpec.parse(text)
     found = optimizer_of(asked).products(one, asked)
     return sum(2 * float(p.m) * float(p.n) * float(p.k) * p.times for p in found)
 
@@ -94,7 +94,7 @@ def test_preconditioners_multiply_from_both_sides():
 
 def test_factorizations_are_spread_over_their_period():
     def each(text):
-        asked = parse_optimizer(text)
+        asked = OptimizerSpec.parse(text)
         return float(optimizer_of(asked).decomposition_flop(matrix(96, 200), asked))
 
     m, n = 96.0, 200.0
@@ -125,7 +125,7 @@ def test_levels_of_fp8_lm_take_6_bytes_and_one_more_for_a_weight_of_its_own():
 )
 def test_a_wrong_optimizer_is_refused_in_one_line(text, says):
     with pytest.raises(PlanError) as refused:
-        optimizer_of(parse_optimizer(text))
+        optimizer_of(OptimizerSpec.parse(text))
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -139,7 +139,7 @@ def test_an_optimizer_is_one_word_in_a_document(text):
 
 def test_a_document_without_an_optimizer_is_of_adamw():
     training = TrainingSpec(seq_length=8, global_batch_size=1)
-    assert training.optimizer == parse_optimizer("adamw")
+    assert training.optimizer == OptimizerSpec.parse("adamw")
     assert training.state_precision == "o0"
 
 

@@ -9,7 +9,6 @@ import pytest
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.profiles.profile import (
-    SCHEMA,
     CollectivePoint,
     Host,
     LayerPoint,
@@ -43,7 +42,7 @@ def profile(*points, source="here", gpu="l4", **more):
 
 def published(name):
     document = json.loads((PROFILES / f"{name}.json").read_text())
-    assert document.pop("schema") == SCHEMA
+    assert document.pop("schema") == Profile.SCHEMA
     return Profile.model_validate(document)
 
 

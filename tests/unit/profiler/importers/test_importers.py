@@ -9,7 +9,7 @@ from trainplan_importers.aceso import GptSize, gpt
 
 from tests.plugged import importers
 from trainplan.costmodel.base.errors import CatalogError, PlanError, SpecError
-from trainplan.costmodel.profiles.profile import SCHEMA, Profile
+from trainplan.costmodel.profiles.profile import Profile
 from trainplan.profiler.importers import IMPORTERS, ImportRequest, import_profile
 
 ROOT = Path(__file__).parents[4]
@@ -145,7 +145,7 @@ def test_the_source_given_is_kept(name):
 )
 def test_excerpts_import_as_in_the_published_profiles(file, name, texts, asked):
     document = json.loads((PROFILES / file).read_text())
-    assert document.pop("schema") == SCHEMA
+    assert document.pop("schema") == Profile.SCHEMA
     published = Profile.model_validate(document)
     excerpt = import_profile(name, texts, asked)
     assert set(excerpt.points) <= set(published.points)
@@ -155,7 +155,7 @@ def test_excerpts_import_as_in_the_published_profiles(file, name, texts, asked):
 @pytest.mark.parametrize("path", sorted(PROFILES.glob("*.json")), ids=lambda path: path.stem)
 def test_published_profiles_name_repository_commit_and_licence(path):
     document = json.loads(path.read_text())
-    assert document.pop("schema") == SCHEMA
+    assert document.pop("schema") == Profile.SCHEMA
     (origin,) = Profile.model_validate(document).origins
     assert origin.source.endswith(("(Apache-2.0)", "(MIT)"))
     assert "@" in origin.source
