@@ -16,6 +16,8 @@ FloatColumn = NDArray[np.float64]
 BoolColumn = NDArray[np.bool_]
 ObjectColumn = NDArray[np.object_]
 Column = IntColumn | FloatColumn | ObjectColumn
+IntMatrix = NDArray[np.int64]
+FloatMatrix = NDArray[np.float64]
 
 
 Rows = FloatColumn  # (row,)
@@ -72,3 +74,16 @@ def _places(values: IntColumn | FloatColumn) -> tuple[IntColumn, int]:
     present[values] = True
     place = np.cumsum(present) - 1
     return place[values], int(present.sum())
+
+
+def nondominated(rows: IntMatrix | FloatColumn) -> IntColumn:
+    """Numbers of rows such that every other is nowhere larger than one of them.
+
+    Source: a row that is nowhere smaller has no smaller sum, so in the order of falling sums each
+    row need be compared with those kept before it alone.
+    """
+    kept: list[int] = []
+    for row in np.lexsort((np.arange(len(rows)), -rows.sum(axis=1))).tolist():
+        if not kept or not (rows[kept] >= rows[row]).all(axis=1).any():
+            kept.append(row)
+    return np.array(kept)

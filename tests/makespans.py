@@ -1,6 +1,6 @@
 """How long programs take, candidate by candidate."""
 
-from trainplan.costmodel.schedules.timeline.clock import place_ends
+from trainplan.costmodel.timeline.clock import place_ends
 
 
 def makespan_seconds(waves, seconds, p2p):

@@ -32,7 +32,7 @@ with imported_on_answer():
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import page_width, remark, show, show_json
     from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
-    from trainplan.costmodel.schedules.program import Program, Shape
+    from trainplan.costmodel.program import Program, Shape
     from trainplan.planner.runtimes.torch_schedule_csv import program_of_csv, what_torch_lacks
     from trainplan.planner.schedules.compare import (
         Ranking,

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from trainplan.cli.options.stage_times import read_stage_times
+from trainplan.costmodel.program import Placement, Shape
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import Placement, Shape
 from trainplan.planner.schedules.compare import known
 from trainplan.planner.schedules.pipelines import (
     Extras,

@@ -8,9 +8,8 @@ import click
 
 from trainplan.cli.options.schedule import ALL, Durations, Sizes, Way
 from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import Op, Program
-from trainplan.costmodel.schedules.programs.vocabulary_parallel import ONE_BARRIER, TWO_BARRIERS
+from trainplan.costmodel.program import Op, Program
+from trainplan.costmodel.schedules import ONE_BARRIER, SCHEDULES, TWO_BARRIERS
 from trainplan.planner.schedules.compare import plain_program
 from trainplan.planner.schedules.pipelines import Pipeline
 

@@ -38,8 +38,8 @@ from trainplan.cli.words import (
 )
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan
 from trainplan.planner.plan.plan import UnevenStages

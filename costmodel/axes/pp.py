@@ -19,8 +19,7 @@ from trainplan.costmodel.layouts import (
     rule,
     stage_codes,
 )
-from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.schedule import ShapeRule
+from trainplan.costmodel.schedules import SCHEDULES, ShapeRule
 
 INTERLEAVED = "Narayanan et al., arXiv:2104.04473, section 2.2.2"
 

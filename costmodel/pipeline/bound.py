@@ -22,8 +22,7 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.bounds import RankSeconds, Work
+from trainplan.costmodel.schedules import SCHEDULES, RankSeconds, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,13 @@ from trainplan.costmodel.columns import (
     IntLayerKinds,
     IntRowStages,
     IntStageKinds,
+    nondominated,
 )
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import StageSpec
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_stage
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
-from trainplan.costmodel.schedules.memory import nondominated
-from trainplan.costmodel.schedules.program import placed
 
 ENDS = 3
 """Kinds of block that are no layers: embedding, head, MTP module."""

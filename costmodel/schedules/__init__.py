@@ -1,83 +1,46 @@
-"""Pipeline schedules by name. To add one: write its module, add one line to `SCHEDULES`.
+"""Pipeline schedules by name: each one's program, the activations it holds, and its lower bound.
 
-Names are those of `costmodel.layout.SCHEDULE_NAMES`, in its order.
+`registry` has them by name, `programs` one file each, `patterns` what several share, `bounds` the
+lower bounds. To add one: write its module, add one line to `SCHEDULES`.
+
+BACKWARD: kind of op: gradient of the input.
+causal_shares: share of a pass that each chunk of a causal sequence takes.
+earliest_ends: seconds before which no rank can have finished its passes.
+FORWARD: kind of op: forward pass.
+held_passes: passes in flight on each rank of a schedule, (rank, chunk).
+justified: an order squeezed against time and along it until it ends no sooner.
+KINDS: FORWARD, BACKWARD and WEIGHT as numbers.
+Line: stages, durations, messages and memory of a pipeline with split backward passes.
+ONE_BARRIER: 1F1B with the output layer on all ranks, one barrier.
+OPS: forward, backward and weight as `Op`.
+Order: ops of each rank in issue order.
+program: ops of every rank under a named schedule, by its sizes.
+program_for: ops of every rank under a named schedule, by its shape.
+RankSeconds: seconds of a micro batch's passes on each class of ranks, and of its way there.
+SCHEDULES: every schedule by name.
+ShapeRule: where a schedule does not run, and what to change.
+split_backward: a program with its weight gradients behind all else.
+torch_class: class of torch.distributed.pipelining that runs a layout's schedule.
+TORCH_CLASSES: class of torch.distributed.pipelining by schedule.
+TWO_BARRIERS: 1F1B with the output layer on all ranks, two barriers.
+WEIGHT: kind of op: gradient of the weights.
+Work: seconds, ranks and micro batches of the rows that a schedule bounds.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.plugins import Registry
-from trainplan.costmodel.schedules.program import EQUAL, IntMatrix, Program, RelativeSeconds, Shape
-from trainplan.costmodel.schedules.programs import (
-    bidirectional,
-    breadth_first,
-    controllable_memory,
-    dualpipe_v,
-    gpipe,
-    grouped_interleaved,
-    interleaved,
-    one_f_one_b,
-    sequence_chunked,
-    two_bp,
-    vocabulary_parallel,
-    wave,
-    zb_h1,
-    zb_h2,
-    zb_v,
-    zero_bubble,
+from trainplan.costmodel.schedules.bounds import RankSeconds, Work, earliest_ends
+from trainplan.costmodel.schedules.patterns.justification import justified
+from trainplan.costmodel.schedules.patterns.stage_line import (
+    BACKWARD,
+    FORWARD,
+    KINDS,
+    OPS,
+    WEIGHT,
+    Line,
+    Order,
 )
-from trainplan.costmodel.schedules.schedule import Schedule
-
-SCHEDULES: Mapping[str, Schedule] = Registry(
-    "schedules",
-    {
-        "1f1b": one_f_one_b.SCHEDULE,
-        "interleaved": interleaved.SCHEDULE,
-        "zb-1p": zero_bubble.SAME_MEMORY,
-        "zb-2p": zero_bubble.TWICE_THE_MEMORY,
-        "zb-h1": zb_h1.SCHEDULE,
-        "zb-h2": zb_h2.SCHEDULE,
-        "zb-auto": zero_bubble.UNDER_A_LIMIT,
-        "zb-v": zb_v.SCHEDULE,
-        "v-half": controllable_memory.V_HALF,
-        "v-min": controllable_memory.V_MIN,
-        "dualpipe-v": dualpipe_v.SCHEDULE,
-        "hanayo": wave.SCHEDULE,
-        "gpipe": gpipe.SCHEDULE,
-        "breadth-first": breadth_first.SCHEDULE,
-        "grouped-interleaved": grouped_interleaved.SCHEDULE,
-        "2bp": two_bp.SCHEDULE,
-        "chimera": bidirectional.SCHEDULE,
-        "seq-1f1b": sequence_chunked.SCHEDULE,
-        "vocab-1f1b": vocabulary_parallel.ONE_BARRIER,
-        "vocab-1f1b-2": vocabulary_parallel.TWO_BARRIERS,
-    },
-    Schedule,
-)
-
-
-def program(
-    name: str, pp: int, vpp: int, num_microbatches: int, relative: RelativeSeconds = EQUAL
-) -> Program:
-    """Ops of every rank under the named schedule, for passes of some relative durations."""
-    return program_for(name, Shape(pp, vpp, num_microbatches), relative)
-
-
-def program_for(name: str, shape: Shape, relative: RelativeSeconds = EQUAL) -> Program:
-    """Ops of every rank under the named schedule.
-
-    Raises:
-        SpecError: The schedule does not run in this shape.
-    """
-    SCHEDULES[name].refuse(name, shape)
-    return SCHEDULES[name].program(shape, relative)
-
-
-def held_passes(name: str, num_microbatches: int, layers: IntMatrix) -> FloatColumn:
-    """Passes in flight on each rank when it holds most layers; shape (rank, chunk).
-
-    `layers` are the layers of each chunk of each rank. Source: that of the schedule.
-    """
-    return SCHEDULES[name].held(num_microbatches, layers)
+from trainplan.costmodel.schedules.programs.sequence_chunked import causal_shares
+from trainplan.costmodel.schedules.programs.two_bp import split_backward
+from trainplan.costmodel.schedules.programs.vocabulary_parallel import ONE_BARRIER, TWO_BARRIERS
+from trainplan.costmodel.schedules.registry import SCHEDULES, held_passes, program, program_for
+from trainplan.costmodel.schedules.schedule import ShapeRule
+from trainplan.costmodel.schedules.torch_classes import TORCH_CLASSES, torch_class

@@ -9,15 +9,9 @@ from typing import Literal
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.program import Placement, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.bounds import Work
-from trainplan.costmodel.schedules.program import (
-    IntMatrix,
-    Placement,
-    Program,
-    RelativeSeconds,
-    Shape,
-)
 
 ALL_MICROBATCHES = 1 << 32
 """`rounds_to_fill` of a schedule that holds every micro batch of a step, however many."""

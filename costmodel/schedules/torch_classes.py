@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from trainplan.costmodel.layout import Layout, Schedule
 
-NAMES: Mapping[Schedule, str] = MappingProxyType(
+TORCH_CLASSES: Mapping[Schedule, str] = MappingProxyType(
     {
         "1f1b": "1F1B",
         "interleaved": "Interleaved1F1B",
@@ -29,4 +29,4 @@ def torch_class(layout: Layout) -> str | None:
     """Class that runs the schedule of a layout; null: a table of its ops is needed."""
     if layout.schedule == "zb-h1" and layout.vpp > 1:
         return SPLIT_INTERLEAVED
-    return NAMES.get(layout.schedule)
+    return TORCH_CLASSES.get(layout.schedule)

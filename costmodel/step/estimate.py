@@ -42,13 +42,8 @@ from trainplan.costmodel.pipeline.bound import (
 from trainplan.costmodel.pipeline.ranks import Ranks, ranks_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.footprint import OUTSIDE_BYTES
-from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
-from trainplan.costmodel.step.offloaded import (
-    FLOOR,
-    LONGEST_PATH,
-    lanes_seconds,
-    moving_rows,
-)
+from trainplan.costmodel.schedules import RankSeconds, earliest_ends
+from trainplan.costmodel.step.offloaded import FLOOR, LONGEST_PATH, lanes_seconds, moving_rows
 from trainplan.costmodel.step.tower import beside_embedding
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,

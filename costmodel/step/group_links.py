@@ -12,14 +12,14 @@ import numpy as np
 
 from trainplan.costmodel.base import GB, MICROSECOND
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.columns import FloatColumn, IntRowStages, RowBoundaries
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntRowStages, RowBoundaries
 from trainplan.costmodel.comm import group as links_of
 from trainplan.costmodel.comm.collectives import message_seconds
 from trainplan.costmodel.comm.topology import link_speed
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import FloatMatrix, placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.step.estimate import p2p_seconds, sent_bytes
+from trainplan.costmodel.timeline import StageSeconds
 
 
 def boundary_seconds(

@@ -31,15 +31,12 @@ from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.memory.states import rank_params, updated_params
 from trainplan.costmodel.pipeline.bound import pipeline_lower_bound
 from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups, stage_groups
-from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
+from trainplan.costmodel.schedules import RankSeconds, earliest_ends
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.timelines import SimulatedTable, rank_ends, virtual_stage_seconds
-from trainplan.costmodel.traffic.data_parallel import (
-    exposed_seconds,
-    rank_optimizer_seconds,
-)
+from trainplan.costmodel.timeline import StageSeconds
+from trainplan.costmodel.traffic.data_parallel import exposed_seconds, rank_optimizer_seconds
 from trainplan.costmodel.traffic.offload import rank_offload_seconds
 from trainplan.costmodel.traffic.update import rank_update_seconds
 

@@ -9,25 +9,20 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.memo import remembered
-from trainplan.costmodel.columns import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    RowRanks,
-    distinct,
-)
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RowRanks, distinct
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import stage_codes
 from trainplan.costmodel.pipeline.stages import decoder_of, recomputed_layers, stage_layers
+from trainplan.costmodel.program import EQUAL, RelativeSeconds
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, first_start_seconds
-from trainplan.costmodel.schedules.timeline.cycles import (
+from trainplan.costmodel.step.estimate import Priced
+from trainplan.costmodel.timeline import (
+    StageSeconds,
+    first_start_seconds,
     rank_end_seconds,
     relative_seconds,
     units_of,
 )
-from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import exposed_seconds
 
 

@@ -36,8 +36,7 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.memory.tower import frozen_bytes, moment_bytes
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
-from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.bounds import RankSeconds, earliest_ends
+from trainplan.costmodel.schedules import SCHEDULES, RankSeconds, earliest_ends
 from trainplan.costmodel.step.estimate import outside_bytes, with_overhead
 from trainplan.costmodel.traffic.data_parallel import (
     exposed_seconds,

@@ -18,24 +18,15 @@ from trainplan.costmodel.columns import (
     distinct,
 )
 from trainplan.costmodel.comm import group
-from trainplan.costmodel.comm.collectives import (
-    Rate,
-    choose,
-    collective_rate,
-    only,
-)
+from trainplan.costmodel.comm.collectives import Rate, choose, collective_rate, only
 from trainplan.costmodel.comm.topology import Group
 from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.states import (
-    RankParams,
-    shard_ranks,
-    sums_whole,
-)
+from trainplan.costmodel.memory.states import RankParams, shard_ranks, sums_whole
 from trainplan.costmodel.model.params import embedding_params, num_parameters
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.schedules.bounds import RankSeconds
+from trainplan.costmodel.schedules import RankSeconds
 from trainplan.costmodel.traffic.copies import Copies, copies_of
 
 

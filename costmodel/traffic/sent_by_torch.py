@@ -17,10 +17,10 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
 from trainplan.costmodel.memory.states import BlockParams, block_params
 from trainplan.costmodel.model.params import norm_params, query_columns, value_columns
+from trainplan.costmodel.program import Shape, placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.program import Shape, placed
 
 Sent = Counter[tuple[str, str]]
 """(group, operation) -> bytes of the whole buffers that a rank hands over. `dp` are the ranks that

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from headlines_figure import Figure, Headline, Runs, estimates
 
+from trainplan.costmodel.program.ops import RelativeSeconds, Shape
 from trainplan.costmodel.schedules import program_for
-from trainplan.costmodel.schedules.program import RelativeSeconds, Shape
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, Timeline, run
+from trainplan.costmodel.timeline.clock import StageSeconds, Timeline, run
 
 PP, MICROBATCHES = 8, 24
 BUBBLES = {"zb-h1": 100 / 3, "zb-2p": 0.0, "zb-v": 0.0, "v-half": 50.0, "v-min": 200 / 3}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from page_parts import Lines, table
 
+from trainplan.costmodel.program.ops import EQUAL, Op, Program, Shape
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import EQUAL, Op, Program, Shape
 from trainplan.costmodel.schedules.schedule import Schedule
 from trainplan.planner.schedules.scored import TORCH_CSV, runs_on
 

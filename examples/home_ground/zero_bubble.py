@@ -21,11 +21,11 @@ import numpy as np
 from checkout import text_of
 
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.program.held_activations import peak_activations
+from trainplan.costmodel.program.ops import Program, Shape
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.memory import peak_activations
-from trainplan.costmodel.schedules.program import Program, Shape
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
-from trainplan.costmodel.schedules.timeline.cycles import relative_seconds
+from trainplan.costmodel.timeline.clock import StageSeconds, run
+from trainplan.costmodel.timeline.cycles import relative_seconds
 
 FILE = "tests/unit_tests/pipeline_parallel/test_pass.py"
 SETTINGS = re.compile(r"^TEST_SETTINGS = \[(.*?)\]", re.DOTALL | re.MULTILINE)

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trainplan.costmodel.base.errors import PlanError, SpecError, unknown_name
+from trainplan.costmodel.program.held_activations import peak_activations
+from trainplan.costmodel.program.ops import Program, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.memory import peak_activations
-from trainplan.costmodel.schedules.program import Program, Shape
-from trainplan.costmodel.schedules.timeline import clock as timeline
+from trainplan.costmodel.timeline import clock as timeline
 from trainplan.planner.runtimes.torch_schedule_csv import program_of_csv, schedule_csv
 
 if TYPE_CHECKING:

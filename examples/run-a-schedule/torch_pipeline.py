@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
-from trainplan.costmodel.schedules.program import Program
+from trainplan.costmodel.program.ops import Program
 
 WRITTEN_FOR = "2.13 or later"
 

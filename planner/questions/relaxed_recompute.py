@@ -20,10 +20,10 @@ from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.goals.uneven import splits_freely
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.space import Space, legality_rules

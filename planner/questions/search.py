@@ -15,8 +15,8 @@ from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
 from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
 from trainplan.costmodel.runtimes import RUNTIMES, runtime, traits_of
-from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.timeline import settled
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.answer import answer

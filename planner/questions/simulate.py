@@ -15,14 +15,13 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups
+from trainplan.costmodel.program import EQUAL, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.program import EQUAL, Shape
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.step.estimate import with_lanes_run
 from trainplan.costmodel.step.offloaded import row_work
 from trainplan.costmodel.step.timelines import busy_with_messages, virtual_stage_seconds
+from trainplan.costmodel.timeline import StageSeconds, relative_seconds, units_of
 from trainplan.planner.questions.search import check
 from trainplan.planner.schedules.pipelines import require_size
 from trainplan.planner.schedules.scored import Scored, score

@@ -17,8 +17,17 @@ from typing import NamedTuple
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.schedules.dependencies import LETTERS, checked, op_text, waves_of
-from trainplan.costmodel.schedules.program import LARGEST_PROGRAM, Op, Pass, Program, program_of
+from trainplan.costmodel.program import (
+    LARGEST_PROGRAM,
+    LETTERS,
+    Op,
+    Pass,
+    Program,
+    checked,
+    op_text,
+    program_of,
+    waves_of,
+)
 
 CELL = re.compile(r"([0-9]{1,9})([FIWB])([0-9]{1,9})")
 TOGETHER = re.compile(r"\((.*)\)OVERLAP_F_B")

@@ -9,12 +9,9 @@ from math import ceil
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, unknown_name
-from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.memory import peak_activation_bytes, with_copies
-from trainplan.costmodel.schedules.program import Op, Placement, Program
-from trainplan.costmodel.schedules.programs.two_bp import split_backward
-from trainplan.costmodel.schedules.timeline.clock import run
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS, program_lower_bound
+from trainplan.costmodel.program import Op, Placement, Program, peak_activation_bytes, with_copies
+from trainplan.costmodel.schedules import SCHEDULES, split_backward
+from trainplan.costmodel.timeline import EQUALS, program_lower_bound, run
 from trainplan.planner.schedules.pipelines import Pipeline, require_size
 from trainplan.planner.schedules.scored import HoldsTooMuchError, Scored, below, score
 from trainplan.planner.work import Deadline

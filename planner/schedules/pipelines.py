@@ -10,17 +10,10 @@ from math import gcd
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.schedules.program import (
-    LARGEST_PROGRAM,
-    FloatMatrix,
-    Op,
-    RelativeSeconds,
-    Shape,
-)
-from trainplan.costmodel.schedules.programs.sequence_chunked import causal_shares
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.cycles import relative_seconds
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix
+from trainplan.costmodel.program import LARGEST_PROGRAM, Op, RelativeSeconds, Shape
+from trainplan.costmodel.schedules import causal_shares
+from trainplan.costmodel.timeline import StageSeconds, relative_seconds
 
 LARGEST_SECONDS = 1e12
 SMALLEST_SECONDS = 1e-12

@@ -10,15 +10,16 @@ from math import ceil
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.program import Op, Placement, Program, peak_activations, placed
 from trainplan.costmodel.runtimes import executed_by
-from trainplan.costmodel.schedules.memory import peak_activations
-from trainplan.costmodel.schedules.program import Op, Placement, Program, placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, Timeline, run
-from trainplan.costmodel.schedules.timeline.lower_bounds import (
+from trainplan.costmodel.timeline import (
     EQUALS,
+    StageSeconds,
+    Timeline,
     gap_fraction,
     program_lower_bound,
     reaches,
+    run,
 )
 from trainplan.planner.runtimes.torch_schedule_csv import what_torch_lacks
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from trainplan.costmodel.columns import FloatColumn
-    from trainplan.costmodel.schedules.program import FloatMatrix
+    from trainplan.costmodel.columns import FloatColumn, FloatMatrix
 
 
 Terms = Sequence[tuple[int, float]]

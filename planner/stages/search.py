@@ -20,7 +20,7 @@ import numpy as np
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
+from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import RuleFilter, skeletons
 from trainplan.planner.space.offload import with_fraction, with_least_offload
@@ -45,11 +45,7 @@ from trainplan.planner.stages.solve.tasks import (
     roots_of,
 )
 from trainplan.planner.tree import Pool
-from trainplan.planner.tree.memory_bounds import (
-    class_extremes,
-    classes_with_policies,
-    policies_of,
-)
+from trainplan.planner.tree.memory_bounds import class_extremes, classes_with_policies, policies_of
 from trainplan.planner.tree.result import UnevenResult
 from trainplan.planner.work import ALONE, Budget, Workers
 from trainplan.planner.work.partition import AffinityPartition

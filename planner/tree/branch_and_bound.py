@@ -24,9 +24,9 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.schedules.timeline.lower_bounds import settled
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.costmodel.timeline import settled
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import MEMORY
 from trainplan.planner.space.grid import (

@@ -15,10 +15,10 @@ from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.even_split import layers_per_stage
 from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
 from trainplan.planner.plan import Plan
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import NODE_COLUMNS, STAGING_COLUMNS, RuleFilter, skeletons

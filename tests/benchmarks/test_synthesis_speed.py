@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
+from trainplan.costmodel.timeline.clock import StageSeconds
 from trainplan.planner.solvers.schedules.solve import Problem, synthesise
 
 SECONDS = 60.0

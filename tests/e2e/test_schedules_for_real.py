@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.base.errors import PlanError
+from trainplan.costmodel.program.held_activations import peak_activations
+from trainplan.costmodel.program.ops import Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.memory import peak_activations
-from trainplan.costmodel.schedules.program import Shape
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
+from trainplan.costmodel.timeline.clock import StageSeconds, run
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 from trainplan.planner.solvers.schedules.solve import Problem, synthesise
 

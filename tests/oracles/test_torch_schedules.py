@@ -7,9 +7,9 @@ import pytest
 
 from tests.actions import actions_makespan
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.program.ops import Shape
 from trainplan.costmodel.schedules import program_for
-from trainplan.costmodel.schedules.program import Shape
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
+from trainplan.costmodel.timeline.clock import StageSeconds, run
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")

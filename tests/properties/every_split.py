@@ -13,9 +13,9 @@ from trainplan.costmodel.columns import objects
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, stage_specs
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space import Space, legality_rules

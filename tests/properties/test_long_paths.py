@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, op_ends
-from trainplan.costmodel.schedules.timeline.critical_path import LONG, Run, long_paths, run_of
-from trainplan.costmodel.schedules.timeline.cycles import waves
+from trainplan.costmodel.timeline.clock import StageSeconds, op_ends
+from trainplan.costmodel.timeline.critical_path import LONG, Run, long_paths, run_of
+from trainplan.costmodel.timeline.cycles import waves
 from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
 
 ROUNDING = 1 + 1e-12

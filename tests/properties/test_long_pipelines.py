@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 
 from tests.makespans import makespan_seconds
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.cycles import (
-    rank_end_seconds,
-    relative_seconds,
-    units_of,
-    waves,
-)
+from trainplan.costmodel.timeline.clock import StageSeconds
+from trainplan.costmodel.timeline.cycles import rank_end_seconds, relative_seconds, units_of, waves
 
 ADAPTING = [name for name, schedule in SCHEDULES.items() if schedule.adapts]
 REPEATING = [name for name, schedule in SCHEDULES.items() if schedule.repeats]

@@ -17,14 +17,14 @@ from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.layouts.even_split import layers_per_stage
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable
 from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.step.timelines import rank_ends
+from trainplan.costmodel.timeline.clock import StageSeconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.grid import NODE_COLUMNS

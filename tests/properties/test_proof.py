@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.dependencies import checked
-from trainplan.costmodel.schedules.program import (
-    FloatMatrix,
-    IntMatrix,
+from trainplan.costmodel.columns import FloatMatrix, IntMatrix
+from trainplan.costmodel.program.dependencies import checked
+from trainplan.costmodel.program.ops import (
     Op,
     Pass,
     Program,
@@ -24,8 +22,9 @@ from trainplan.costmodel.schedules.program import (
     placed,
     program_of,
 )
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
-from trainplan.costmodel.schedules.timeline.lower_bounds import (
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.timeline.clock import StageSeconds, run
+from trainplan.costmodel.timeline.lower_bounds import (
     NO_STAGE,
     ScheduleLimits,
     makespan_lower_bound,

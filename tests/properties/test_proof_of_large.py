@@ -5,14 +5,14 @@ from random import Random
 import numpy as np
 import pytest
 
+from trainplan.costmodel.program.held_activations import with_copies
+from trainplan.costmodel.program.ops import Shape
 from trainplan.costmodel.schedules import program_for
-from trainplan.costmodel.schedules.memory import with_copies
-from trainplan.costmodel.schedules.program import Shape
 from trainplan.costmodel.schedules.programs.two_bp import split_backward
-from trainplan.costmodel.schedules.timeline import one_machine_bound as ends
-from trainplan.costmodel.schedules.timeline import release_times as earliest
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
-from trainplan.costmodel.schedules.timeline.lower_bounds import program_lower_bound
+from trainplan.costmodel.timeline import one_machine_bound as ends
+from trainplan.costmodel.timeline import release_times as earliest
+from trainplan.costmodel.timeline.clock import StageSeconds, run
+from trainplan.costmodel.timeline.lower_bounds import program_lower_bound
 
 ROUNDING = 1 + 1e-9
 SHAPES = {

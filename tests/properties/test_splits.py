@@ -12,10 +12,10 @@ from tests.properties.every_split import memory_of, on_the_clock, random_splits,
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
+from trainplan.costmodel.timeline.lower_bounds import EQUALS
 from trainplan.planner.space import Space
 from trainplan.planner.space.policies import (
     POLICY_COLUMNS,

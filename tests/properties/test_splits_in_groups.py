@@ -12,9 +12,9 @@ from tests.properties.every_split import MOST, EverySplit, branch, memory_of, wi
 from tests.properties.test_mixed_groups import asked_with, in_groups
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import objects
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.heterogeneous import heterogeneous_seconds, price_heterogeneous
+from trainplan.costmodel.timeline.lower_bounds import EQUALS
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
 from trainplan.planner.stages.problem.of_layouts import problems_in_groups

@@ -15,13 +15,13 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.program.held_activations import peak_activation_bytes
+from trainplan.costmodel.program.ops import EQUAL
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.schedules.memory import peak_activation_bytes
-from trainplan.costmodel.schedules.program import EQUAL
-from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.step.block_costs import EMBEDDING, MTP
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.timeline.cycles import named_program
 from trainplan.planner.solvers.layers.assignment import allowed
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with

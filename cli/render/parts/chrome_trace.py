@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.columns import FloatMatrix
 from trainplan.costmodel.copy_streams import Lane
-from trainplan.costmodel.schedules.dependencies import LETTERS, NOTHING, sources
-from trainplan.costmodel.schedules.program import FloatMatrix, Op, Program
-from trainplan.costmodel.schedules.timeline.clock import Timeline
+from trainplan.costmodel.program import LETTERS, NOTHING, Op, Program, sources
+from trainplan.costmodel.timeline import Timeline
 
 MICRO = 1e6
 MOST_OPS = 300_000

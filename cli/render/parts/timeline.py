@@ -8,9 +8,9 @@ from itertools import groupby
 import numpy as np
 from rich.text import Text
 
-from trainplan.costmodel.schedules.dependencies import LETTERS
-from trainplan.costmodel.schedules.program import IntMatrix, Op
-from trainplan.costmodel.schedules.timeline.clock import Timeline
+from trainplan.costmodel.columns import IntMatrix
+from trainplan.costmodel.program import LETTERS, Op
+from trainplan.costmodel.timeline import Timeline
 
 IDLE = "."
 CROWDED = (

@@ -12,10 +12,10 @@ from trainplan.cli.blocks.tables import Row, number, seconds_cell, table
 from trainplan.cli.report.plan.bars import Bars, drawing, lanes_chart
 from trainplan.cli.words import otherwise_text, percent, seconds
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.columns import IntMatrix
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.schedules.dependencies import NOTHING, sources
-from trainplan.costmodel.schedules.program import IntMatrix, Op
+from trainplan.costmodel.program import NOTHING, Op, sources
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.written import made_otherwise
 from trainplan.planner.questions.simulate import Simulation, simulate

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.schedules.program import IntMatrix, Op, Program, Shape, placed
+from trainplan.costmodel.columns import FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.program import Op, Program, Shape, placed
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +165,17 @@ def first_microbatches(program: Program, count: int) -> Program:
     parts = (program.kind, program.stage, program.microbatch)
     kind, stage, microbatch = (part[kept].reshape(len(kept), -1) for part in parts)
     return Program(kind, stage, microbatch, program.num_stages, count)
+
+
+def single_stage_program(kinds: Sequence[Sequence[int]], num_microbatches: int) -> Program:
+    """Program of one virtual stage a rank, from the kinds of each rank's ops.
+
+    Every kind walks the micro batches in turn.
+    """
+    kind = np.array(kinds, dtype=np.int64)
+    microbatch = np.zeros_like(kind)
+    for one in (Op.FORWARD, Op.BACKWARD, Op.WEIGHT, Op.WHOLE):
+        same = kind == one
+        microbatch[same] = (np.cumsum(same, axis=1) - 1)[same]
+    stage = np.broadcast_to(np.arange(len(kind))[:, None], kind.shape)
+    return Program(kind, stage, microbatch, len(kind), num_microbatches)

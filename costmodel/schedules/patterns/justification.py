@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import NamedTuple
 
+from trainplan.costmodel.program import Pass
 from trainplan.costmodel.schedules.patterns.stage_line import FORWARD, OPS, WEIGHT, Line, Order
-from trainplan.costmodel.schedules.program import Pass
 
 MOST_ROUNDS = 8
 """Times there and back; few schedules gain from more than three. Source: measured."""

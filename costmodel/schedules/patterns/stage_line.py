@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from trainplan.costmodel.schedules.program import Op, Pass, Program, program_of
+from trainplan.costmodel.program import Op, Pass, Program, program_of
 
 FORWARD, BACKWARD, WEIGHT = int(Op.FORWARD), int(Op.BACKWARD), int(Op.WEIGHT)
 KINDS = (FORWARD, BACKWARD, WEIGHT)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from trainplan.costmodel.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.patterns.frames import B0, B1, F0, F1, W0, W1, Turn, walked
-from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
 
 TURNS: tuple[Turn, ...] = (F0, F1, B1, B0, W1, W0)
 """Ops by number: the way of a micro batch, F down and up the V, B down and up; then W."""

@@ -8,17 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.program import Op, Pass, Program, RelativeSeconds, Shape, program_of
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
-from trainplan.costmodel.schedules.program import (
-    IntMatrix,
-    Op,
-    Pass,
-    Program,
-    RelativeSeconds,
-    Shape,
-    program_of,
-)
 from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
 
 

@@ -10,10 +10,10 @@ import sys
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import FloatColumn, IntMatrix
+from trainplan.costmodel.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.patterns.frames import chunked_order, one_forward_one_backward
-from trainplan.costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
 
 

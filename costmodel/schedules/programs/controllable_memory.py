@@ -18,9 +18,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import FloatColumn, IntMatrix
+from trainplan.costmodel.program import (
+    EQUAL,
+    Pass,
+    Program,
+    RelativeSeconds,
+    Shape,
+    peak_activations,
+    placed,
+)
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
-from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.patterns.justification import justified
 from trainplan.costmodel.schedules.patterns.stage_line import Line
 from trainplan.costmodel.schedules.patterns.v_filler import (
@@ -33,15 +41,6 @@ from trainplan.costmodel.schedules.patterns.v_filler import (
     Rows,
     comes_to_its_end,
     program_of,
-)
-from trainplan.costmodel.schedules.program import (
-    EQUAL,
-    IntMatrix,
-    Pass,
-    Program,
-    RelativeSeconds,
-    Shape,
-    placed,
 )
 from trainplan.costmodel.schedules.schedule import Schedule
 

@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.program import Op, Program, RelativeSeconds, Shape, held_by
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
-from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import (
     B0,
     B1,
@@ -29,7 +29,6 @@ from trainplan.costmodel.schedules.patterns.frames import (
     Turn,
     walked,
 )
-from trainplan.costmodel.schedules.program import Op, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
 
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import FloatColumn, IntMatrix
+from trainplan.costmodel.program import Op, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
-from trainplan.costmodel.schedules.program import (
-    IntMatrix,
-    Op,
-    Program,
-    RelativeSeconds,
-    Shape,
-    single_stage_program,
-)
+from trainplan.costmodel.schedules.patterns.frames import single_stage_program
 from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
 
 

@@ -13,10 +13,9 @@ import numpy as np
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.program import Program, RelativeSeconds, Shape, held_by
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
-from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import chunked_order, one_forward_one_backward
-from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs.two_bp import split_backward
 from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
 

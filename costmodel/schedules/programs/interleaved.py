@@ -7,14 +7,14 @@ import sys
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.patterns.frames import (
     alternating_held,
     chunked_order,
     one_forward_one_backward,
 )
-from trainplan.costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
 
 

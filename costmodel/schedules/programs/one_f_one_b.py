@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.bounds import Work
 from trainplan.costmodel.schedules.patterns.frames import (
     PassOrder,
     alternating_held,
     one_forward_one_backward,
 )
-from trainplan.costmodel.schedules.program import IntMatrix, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.schedule import Schedule
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.program import Program, RelativeSeconds, Shape, held_by
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
-from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import PassOrder, one_forward_one_backward
-from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.schedule import Schedule
 
 

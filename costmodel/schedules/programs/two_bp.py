@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.program import Op, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
-from trainplan.costmodel.schedules.program import IntMatrix, Op, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs import one_f_one_b
 from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES, Schedule
 

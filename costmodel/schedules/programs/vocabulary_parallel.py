@@ -13,16 +13,16 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from trainplan.costmodel.schedules.bounds import whole_backward_bound
-from trainplan.costmodel.schedules.memory import held_by
-from trainplan.costmodel.schedules.program import (
+from trainplan.costmodel.program import (
     Op,
     Pass,
     Program,
     RelativeSeconds,
     Shape,
+    held_by,
     program_of,
 )
+from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.schedule import Schedule
 
 

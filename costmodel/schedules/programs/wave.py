@@ -20,10 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.schedules.bounds import whole_backward_bound
-from trainplan.costmodel.schedules.program import (
-    IntMatrix,
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.program import (
     Op,
     Pass,
     Program,
@@ -32,6 +30,7 @@ from trainplan.costmodel.schedules.program import (
     placed,
     program_of,
 )
+from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
 
 SECONDS = {Op.FORWARD: 1, Op.WHOLE: 2}

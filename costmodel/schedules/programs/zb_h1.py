@@ -13,10 +13,9 @@ import sys
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.program import Program, RelativeSeconds, Shape, held_by
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
-from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import chunked_order, weights_behind
-from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs.interleaved import (
     WHOLE_GROUPS,
     group_size,

@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.program import Program, RelativeSeconds, Shape, held_by
 from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
-from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import weights_behind
-from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs.one_f_one_b import order
 from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
 

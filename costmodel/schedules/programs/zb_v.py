@@ -7,8 +7,8 @@ order as torch.distributed.pipelining `schedules.py`, `ScheduleZBVZeroBubble`.
 
 from __future__ import annotations
 
+from trainplan.costmodel.program import Program, RelativeSeconds, Shape, held_by
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
-from trainplan.costmodel.schedules.memory import held_by
 from trainplan.costmodel.schedules.patterns.frames import (
     B0,
     B1,
@@ -20,7 +20,6 @@ from trainplan.costmodel.schedules.patterns.frames import (
     first_microbatches,
     walked,
 )
-from trainplan.costmodel.schedules.program import Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.schedule import Schedule
 
 

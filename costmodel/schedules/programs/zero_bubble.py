@@ -19,17 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import FloatColumn, IntMatrix
+from trainplan.costmodel.program import Op, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
-from trainplan.costmodel.schedules.patterns.frames import weights_behind
-from trainplan.costmodel.schedules.program import (
-    IntMatrix,
-    Op,
-    Program,
-    RelativeSeconds,
-    Shape,
-    single_stage_program,
-)
+from trainplan.costmodel.schedules.patterns.frames import single_stage_program, weights_behind
 from trainplan.costmodel.schedules.programs.one_f_one_b import order
 from trainplan.costmodel.schedules.schedule import Schedule
 

@@ -18,9 +18,9 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline.ranks import ranks_of
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
-from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.sent_by_torch import sent_bytes
 from trainplan.planner.questions.verify.combinations import (

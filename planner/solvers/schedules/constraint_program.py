@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.schedules.patterns.stage_line import FORWARD, KINDS, OPS, WEIGHT, Order
-from trainplan.costmodel.schedules.program import Pass, Program
+from trainplan.costmodel.program import Pass, Program
+from trainplan.costmodel.schedules import FORWARD, KINDS, OPS, WEIGHT, Order
 from trainplan.planner.solvers.schedules.instance import WORKERS, Instance
 from trainplan.planner.work import Deadline
 

@@ -15,8 +15,8 @@ from itertools import combinations
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainplan.costmodel.schedules.patterns.stage_line import FORWARD, KINDS, OPS, WEIGHT
-from trainplan.costmodel.schedules.program import Pass
+from trainplan.costmodel.program import Pass
+from trainplan.costmodel.schedules import FORWARD, KINDS, OPS, WEIGHT
 from trainplan.planner.solvers.schedules.instance import WORKERS, Instance, residence
 from trainplan.planner.work import Deadline
 

@@ -7,12 +7,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.schedules.dependencies import waves_of
-from trainplan.costmodel.schedules.memory import peak_activations
-from trainplan.costmodel.schedules.patterns.stage_line import BACKWARD, Line
-from trainplan.costmodel.schedules.program import Op, Pass, Placement, Program, placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, Timeline, run
-from trainplan.costmodel.schedules.timeline.lower_bounds import ScheduleLimits, makespan_lower_bound
+from trainplan.costmodel.program import (
+    Op,
+    Pass,
+    Placement,
+    Program,
+    peak_activations,
+    placed,
+    waves_of,
+)
+from trainplan.costmodel.schedules import BACKWARD, Line
+from trainplan.costmodel.timeline import (
+    ScheduleLimits,
+    StageSeconds,
+    Timeline,
+    makespan_lower_bound,
+    run,
+)
 
 WORKERS = 2
 """Threads of a solver, so that equal jobs take equal time on small machines. Source: assumed."""

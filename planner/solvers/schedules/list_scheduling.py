@@ -15,15 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from trainplan.costmodel.schedules.patterns.stage_line import (
-    BACKWARD,
-    FORWARD,
-    KINDS,
-    OPS,
-    WEIGHT,
-    Order,
-)
-from trainplan.costmodel.schedules.program import Op, Pass
+from trainplan.costmodel.program import Op, Pass
+from trainplan.costmodel.schedules import BACKWARD, FORWARD, KINDS, OPS, WEIGHT, Order
 from trainplan.planner.solvers.schedules.instance import Instance
 
 PATIENCE = (0.0, 0.5, 1.0)

@@ -14,13 +14,9 @@ from math import ceil, inf
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.patterns.justification import justified
-from trainplan.costmodel.schedules.patterns.stage_line import KINDS
-from trainplan.costmodel.schedules.program import Placement, Program, RelativeSeconds, Shape
-from trainplan.costmodel.schedules.timeline.clock import Timeline
-from trainplan.costmodel.schedules.timeline.cycles import relative_seconds
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS, gap_fraction, reaches
+from trainplan.costmodel.program import Placement, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules import KINDS, SCHEDULES, justified
+from trainplan.costmodel.timeline import EQUALS, Timeline, gap_fraction, reaches, relative_seconds
 from trainplan.planner.solvers.constraint_solver import constraint_solver_is_there
 from trainplan.planner.solvers.schedules.constraint_program import solved
 from trainplan.planner.solvers.schedules.cyclic import steady_states, unrolled

@@ -7,7 +7,7 @@ from math import isclose
 
 import numpy as np
 
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
+from trainplan.costmodel.timeline import StageSeconds
 from trainplan.planner.solvers.schedules.instance import Instance, instance
 
 LARGEST = 64

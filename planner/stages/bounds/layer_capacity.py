@@ -10,6 +10,7 @@ import numpy as np
 from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,
+    FloatMatrix,
     IntColumn,
     KindRankRows,
     RankRows,
@@ -19,10 +20,8 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.transients import head_bytes
+from trainplan.costmodel.program import EQUAL, most_held, placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.memory import most_held
-from trainplan.costmodel.schedules.program import EQUAL, FloatMatrix, placed
-from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,
@@ -32,6 +31,7 @@ from trainplan.costmodel.step.block_costs import (
     layer_counts,
     usual_layers,
 )
+from trainplan.costmodel.timeline import named_program
 from trainplan.planner.stages.problem.chunks import in_flight_least
 from trainplan.planner.stages.problem.in_transit import ANYWHERE, least_in_transit
 from trainplan.planner.stages.problem.moments import fairest_moments, fullest_moment

@@ -10,11 +10,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntRankChunks
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntRankChunks
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import FloatMatrix, placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.critical_path import Paths, Run, prolonged, run_of
+from trainplan.costmodel.timeline import Paths, Run, StageSeconds, prolonged, run_of
 from trainplan.planner.stages.columns import StageRows
 from trainplan.planner.stages.problem.chunks import alike_weights, fairest_weights
 

@@ -14,16 +14,16 @@ import numpy as np
 from trainplan.costmodel.columns import (
     FloatColumn,
     IntColumn,
+    IntMatrix,
     IntRankChunks,
     KindRankRows,
     RankRows,
 )
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import FULL, UNIFORM
-from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
+from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.bounds.layer_capacity import Layers
 from trainplan.planner.stages.columns import PathRows, PathStageRows, PathStages, StageRows
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, recomputed_least

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, objects
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix, objects
 from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
 from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
-from trainplan.costmodel.schedules.program import IntMatrix, placed
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs, layer_counts
 from trainplan.planner.space.offload import Fractions, most_within, with_fraction

@@ -28,9 +28,8 @@ from trainplan.costmodel.columns import (
 )
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import FULL, UNIFORM
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,
@@ -45,6 +44,7 @@ from trainplan.costmodel.step.block_costs import (
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.heterogeneous import on_groups
+from trainplan.costmodel.timeline import StageSeconds
 from trainplan.planner.space.offload import Fractions, most_within
 from trainplan.planner.stages.bounds.layer_capacity import Layers, RankLimits, most_layers
 from trainplan.planner.stages.columns import GroupKindRows

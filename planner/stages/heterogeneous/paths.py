@@ -8,16 +8,11 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntRankChunks
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.critical_path import Paths, long_paths
+from trainplan.costmodel.timeline import Paths, long_paths
 from trainplan.planner.solvers.linear import Matrix
-from trainplan.planner.stages.bounds.mean_paths import (
-    Crossings,
-    equal_stages,
-    mean_of,
-    seed_paths,
-)
+from trainplan.planner.stages.bounds.mean_paths import Crossings, equal_stages, mean_of, seed_paths
 from trainplan.planner.stages.columns import PathStages
 
 STEPS = 20

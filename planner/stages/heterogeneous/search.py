@@ -14,9 +14,8 @@ from itertools import permutations
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.columns import BoolColumn, objects
+from trainplan.costmodel.columns import BoolColumn, IntMatrix, objects
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.schedules.program import IntMatrix
 from trainplan.planner.space.offload import fractions_of_splits, in_parts
 from trainplan.planner.stages.heterogeneous.context import GroupsContext
 from trainplan.planner.stages.heuristics import try_promising

@@ -13,8 +13,14 @@ from math import comb
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntRankChunks
-from trainplan.costmodel.schedules.program import FloatMatrix, IntMatrix
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    FloatMatrix,
+    IntColumn,
+    IntMatrix,
+    IntRankChunks,
+)
 from trainplan.planner.solvers.linear import Matrix
 
 

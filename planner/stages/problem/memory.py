@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntMatrix
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.program import EQUAL, held_moments
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.memory import held_moments
-from trainplan.costmodel.schedules.program import EQUAL, FloatMatrix, IntMatrix
-from trainplan.costmodel.schedules.timeline.cycles import named_program
 from trainplan.costmodel.step.block_costs import EMBEDDING, MTP, BlockCosts
+from trainplan.costmodel.timeline import named_program
 from trainplan.planner.stages.problem.moments import fairest_moments, fullest_moment
 
 if TYPE_CHECKING:

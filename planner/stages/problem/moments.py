@@ -7,9 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.columns import IntRankChunks, RankChunks
-from trainplan.costmodel.schedules.memory import held_along, held_moments
-from trainplan.costmodel.schedules.program import EQUAL
-from trainplan.costmodel.schedules.timeline.cycles import named_program
+from trainplan.costmodel.program import EQUAL, held_along, held_moments
+from trainplan.costmodel.timeline import named_program
 from trainplan.planner.stages.problem.chunks import fairest_weights
 
 

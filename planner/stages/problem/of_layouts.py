@@ -10,8 +10,8 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, objects
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.group_links import boundary_seconds

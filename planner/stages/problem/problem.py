@@ -23,12 +23,12 @@ from trainplan.costmodel.columns import (
 )
 from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec, stage_specs
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_stage
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, num_kinds
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import link_bound
+from trainplan.costmodel.timeline import StageSeconds
 from trainplan.costmodel.traffic.data_parallel import reduction_overlap
 from trainplan.planner.space.offload import Fractions
 from trainplan.planner.space.policies import paths_bound

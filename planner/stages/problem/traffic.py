@@ -10,7 +10,7 @@ from trainplan.costmodel.columns import FloatColumn, IntColumn, IntRankChunks, R
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
 from trainplan.costmodel.pipeline.stages import ENDS
-from trainplan.costmodel.schedules.bounds import RankSeconds
+from trainplan.costmodel.schedules import RankSeconds
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts
 from trainplan.costmodel.traffic.data_parallel import step_traffic_seconds
 from trainplan.planner.stages.columns import RankKinds

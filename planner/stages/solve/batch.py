@@ -9,10 +9,9 @@ import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.pipeline.stages import layers_before
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import EMBEDDING
 from trainplan.costmodel.step.estimate import with_overhead
+from trainplan.costmodel.timeline import Paths, StageSeconds
 from trainplan.planner.stages.columns import (
     IntSplitStages,
     SplitRankKinds,

@@ -8,10 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn, IntMatrix
 from trainplan.costmodel.pipeline.stages import layers_before
-from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.costmodel.schedules.timeline.critical_path import Paths
+from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.columns import IntSplitStages
 from trainplan.planner.stages.problem.chunks import (
     chunk_ways,

@@ -6,11 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, objects
+from trainplan.costmodel.columns import FloatColumn, IntMatrix, objects
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.costmodel.schedules.timeline.critical_path import Paths
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
+from trainplan.costmodel.timeline import EQUALS, Paths
 from trainplan.planner.space.offload import with_fraction
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
-from trainplan.costmodel.schedules.program import FloatMatrix
-from trainplan.costmodel.schedules.timeline.critical_path import Paths
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD
+from trainplan.costmodel.timeline import Paths
 from trainplan.costmodel.traffic.data_parallel import (
     gather_overlap,
     reduction_overlap,

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.columns import IntColumn
-from trainplan.costmodel.schedules.program import IntMatrix
+from trainplan.costmodel.columns import IntColumn, IntMatrix
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.batch import ManySplits

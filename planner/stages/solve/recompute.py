@@ -16,8 +16,8 @@ from trainplan.costmodel.columns import IntColumn, objects
 from trainplan.costmodel.layout import StageSpec
 from trainplan.costmodel.layouts import BLOCK, FULL, NONE, LayoutTable
 from trainplan.costmodel.pipeline.stages import layers_before
-from trainplan.costmodel.schedules.timeline.lower_bounds import EQUALS
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
+from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.solvers.layers.assignment import ROUNDING, Counts, LayerAssignment
 from trainplan.planner.solvers.layers.milp import solve
 from trainplan.planner.stages.bounds.mean_paths import PathPool

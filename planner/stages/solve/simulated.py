@@ -8,15 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, objects
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntMatrix, objects
 from trainplan.costmodel.layout import StageSpec
-from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.critical_path import Paths, critical_paths
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous, simulate_heterogeneous
 from trainplan.costmodel.step.timelines import SimulatedTable, simulate, virtual_stage_seconds
+from trainplan.costmodel.timeline import Paths, StageSeconds, critical_paths
 from trainplan.planner.stages.problem.offload import least_offloaded
 from trainplan.planner.stages.problem.problem import StageProblem
 

@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.columns import IntColumn, RankRows
+from trainplan.costmodel.columns import IntColumn, IntMatrix, RankRows
+from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.program import IntMatrix, placed
 from trainplan.costmodel.step.block_costs import usual_layers
 from trainplan.planner.stages.columns import IntSplitRanks, IntSplitStages
 from trainplan.planner.stages.problem.problem import StageProblem

@@ -10,10 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RankRows
-from trainplan.costmodel.schedules.program import IntMatrix
-from trainplan.costmodel.schedules.timeline.critical_path import Paths
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix, RankRows
 from trainplan.costmodel.step.block_costs import usual_layers
+from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.columns import PathStageKinds, StageKinds
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_least
 from trainplan.planner.stages.problem.layer_kinds import Kinds, StageSums

@@ -15,10 +15,8 @@ from torch.distributed.pipelining.schedules import PipelineScheduleMulti, _Pipel
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import stage_layers
-from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.dependencies import op_text
-from trainplan.costmodel.schedules.program import Shape, placed
-from trainplan.costmodel.schedules.torch_classes import torch_class
+from trainplan.costmodel.program import Shape, op_text, placed
+from trainplan.costmodel.schedules import SCHEDULES, program_for, torch_class
 from trainplan.profiler.train.torch_native.model import Decoder, Part
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -10,7 +10,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, Schedule, StageSpec, stage_specs
 from trainplan.costmodel.layouts import layers_per_stage
-from trainplan.costmodel.schedules.torch_classes import NAMES
+from trainplan.costmodel.schedules import TORCH_CLASSES
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 from trainplan.planner.runtimes.torchtitan.read.told import Config
 from trainplan.planner.runtimes.torchtitan.write.schedule import priced_program
@@ -18,7 +18,7 @@ from trainplan.planner.runtimes.torchtitan.write.schedule import priced_program
 SINGLE = ("1f1b", "gpipe")
 """Classes with one stage a rank."""
 CLASSES: dict[str, Schedule] = {
-    **{name.lower(): schedule for schedule, name in NAMES.items()},
+    **{name.lower(): schedule for schedule, name in TORCH_CLASSES.items()},
     "interleavedzerobubble": "zb-h1",
 }
 ABSTRACT = ("pipelineschedulesingle", "pipelineschedulemulti")
@@ -34,7 +34,7 @@ def schedule_of(config: Config) -> Schedule:
     if name.lower() in ABSTRACT:
         return "1f1b"
     if name.lower() not in CLASSES:
-        known = ", ".join((*NAMES.values(), "InterleavedZeroBubble"))
+        known = ", ".join((*TORCH_CLASSES.values(), "InterleavedZeroBubble"))
         config.problem(
             "unknown_schedule", "illegal", f"torch has no schedule {name!r}: use {known}", KEY
         )

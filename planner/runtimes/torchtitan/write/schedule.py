@@ -16,12 +16,11 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.program import EQUAL, Program, Shape
-from trainplan.costmodel.schedules.timeline.cycles import relative_seconds, units_of
-from trainplan.costmodel.schedules.torch_classes import torch_class
+from trainplan.costmodel.program import EQUAL, Program, Shape
+from trainplan.costmodel.schedules import SCHEDULES, program_for, torch_class
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.timelines import virtual_stage_seconds
+from trainplan.costmodel.timeline import relative_seconds, units_of
 
 PLACED: Mapping[str, str] = MappingProxyType({"loop": "1F1B", "v": "ZBVZeroBubble"})
 """Class named beside a table of ops: it says which stages share a rank, the table the rest."""

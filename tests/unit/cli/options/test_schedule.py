@@ -16,9 +16,9 @@ from trainplan.cli.render.parts.chrome_trace import COPIES, NETWORK, Extra, trac
 from trainplan.cli.render.parts.timeline import MOST_ROWS, positions, timeline_text
 from trainplan.cli.render.schedule import headline, schedule_json
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.program.ops import Op, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.program import Op, Shape
-from trainplan.costmodel.schedules.timeline.clock import run
+from trainplan.costmodel.timeline.clock import run
 from trainplan.planner.schedules.compare import better, imported, ranked, scheduled
 from trainplan.planner.schedules.pipelines import (
     Extras,

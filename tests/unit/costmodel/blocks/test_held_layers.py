@@ -5,9 +5,9 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from trainplan.costmodel.schedules.memory import held_moments
-from trainplan.costmodel.schedules.program import EQUAL
-from trainplan.costmodel.schedules.timeline.cycles import named_program
+from trainplan.costmodel.program.held_activations import held_moments
+from trainplan.costmodel.program.ops import EQUAL
+from trainplan.costmodel.timeline.cycles import named_program
 from trainplan.planner.stages.bounds.layer_capacity import Layers, held_layers
 from trainplan.planner.stages.problem.moments import fullest_moment
 

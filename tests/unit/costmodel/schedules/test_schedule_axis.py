@@ -19,13 +19,13 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.pipeline.stages import decoder_of, rank_classes, stage_layers
+from trainplan.costmodel.program.held_activations import peak_activations
+from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes import RUNTIMES, runtime
 from trainplan.costmodel.schedules import SCHEDULES, program
-from trainplan.costmodel.schedules.memory import peak_activations
-from trainplan.costmodel.schedules.program import placed
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.cycles import waves
 from trainplan.costmodel.step import explicit
+from trainplan.costmodel.timeline.clock import StageSeconds
+from trainplan.costmodel.timeline.cycles import waves
 from trainplan.planner.plan.plan import OtherSchedule
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.schedules.other_schedules import other_schedules, under

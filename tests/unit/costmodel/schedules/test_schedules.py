@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from tests.makespans import makespan_seconds
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
+from trainplan.costmodel.program.held_activations import held_along
+from trainplan.costmodel.program.ops import Op, RelativeSeconds, Shape, placed
 from trainplan.costmodel.schedules import SCHEDULES, held_passes, program
-from trainplan.costmodel.schedules.memory import held_along
-from trainplan.costmodel.schedules.program import Op, RelativeSeconds, Shape, placed
 from trainplan.costmodel.schedules.programs.zero_bubble import candidates, handcrafted, timed
 from trainplan.costmodel.schedules.schedule import ALL_MICROBATCHES
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, first_start_seconds
-from trainplan.costmodel.schedules.timeline.cycles import rank_end_seconds, waves
+from trainplan.costmodel.timeline.clock import StageSeconds, first_start_seconds
+from trainplan.costmodel.timeline.cycles import rank_end_seconds, waves
 
 FORWARD, BACKWARD = 1.0, 2.0
 ZERO_BUBBLE = {"zb-1p": 1, "zb-2p": 2}

@@ -11,12 +11,12 @@ from tests.actions import actions_makespan
 from tests.grids import examples
 from tests.makespans import makespan_seconds
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.program.dependencies import checked, waves_of
+from trainplan.costmodel.program.held_activations import held_along, peak_activations, with_copies
+from trainplan.costmodel.program.ops import EQUAL, RelativeSeconds, Shape
 from trainplan.costmodel.schedules import SCHEDULES, held_passes, program_for
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work
-from trainplan.costmodel.schedules.dependencies import checked, waves_of
-from trainplan.costmodel.schedules.memory import held_along, peak_activations, with_copies
 from trainplan.costmodel.schedules.patterns.v_filler import Filler, Room, comes_to_its_end
-from trainplan.costmodel.schedules.program import EQUAL, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.programs import controllable_memory
 from trainplan.costmodel.schedules.programs.controllable_memory import (
     HALF,
@@ -24,8 +24,8 @@ from trainplan.costmodel.schedules.programs.controllable_memory import (
     half_limit,
     third_limit,
 )
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
-from trainplan.costmodel.schedules.timeline.cycles import rank_end_seconds
+from trainplan.costmodel.timeline.clock import StageSeconds, run
+from trainplan.costmodel.timeline.cycles import rank_end_seconds
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 
 NAMES = ("zb-h1", "zb-h2", "zb-auto", "zb-v", "v-half", "v-min", "dualpipe-v", "hanayo")

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.dependencies import checked
-from trainplan.costmodel.schedules.memory import (
+from trainplan.costmodel.program.dependencies import checked
+from trainplan.costmodel.program.held_activations import (
     peak_activation_bytes,
     peak_activations,
     with_copies,
 )
-from trainplan.costmodel.schedules.program import Op, Shape
+from trainplan.costmodel.program.ops import Op, Shape
+from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.schedules.programs.sequence_chunked import causal_shares
 from trainplan.costmodel.schedules.programs.two_bp import split_backward
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
+from trainplan.costmodel.timeline.clock import StageSeconds, run
 
 
 def seconds(program, forward=1.0, backward=2.0, weight=1.0, beside=()):

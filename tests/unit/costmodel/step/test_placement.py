@@ -15,10 +15,10 @@ from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.measured.links import measured_links
 from trainplan.costmodel.profiles.profile import Host, LinkPoint, Origin, Profile, Timing
 from trainplan.costmodel.schedules import program
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.placement import placed_seconds
 from trainplan.costmodel.step.placement_costs import nodes_of, placement_costs
+from trainplan.costmodel.timeline.clock import StageSeconds, run
 from trainplan.planner.questions import placement as placement_module
 from trainplan.planner.questions.placement import not_placed, place
 from trainplan.planner.questions.search import estimate

@@ -9,8 +9,8 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.ranks import ranks_of
+from trainplan.costmodel.program.ops import Op, Shape
 from trainplan.costmodel.schedules import program_for
-from trainplan.costmodel.schedules.program import Op, Shape
 from trainplan.costmodel.traffic.casts import copied_bytes, rank_cast_seconds
 
 

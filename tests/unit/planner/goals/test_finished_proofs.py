@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.schedules.timeline.lower_bounds import settled
+from trainplan.costmodel.timeline.lower_bounds import settled
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions import search as asked
 from trainplan.planner.questions.search import search

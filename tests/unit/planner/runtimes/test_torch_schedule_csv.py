@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.program import (
+from trainplan.costmodel.program.ops import (
     LARGEST_PROGRAM,
     Op,
     Pass,
@@ -19,7 +18,8 @@ from trainplan.costmodel.schedules.program import (
     placed,
     program_of,
 )
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
+from trainplan.costmodel.schedules import SCHEDULES, program_for
+from trainplan.costmodel.timeline.clock import StageSeconds, run
 from trainplan.planner.runtimes.torch_schedule_csv import program_of_csv, schedule_csv
 
 TWO_RANKS = "0F0,0F1,0I0,0W0,0B1\n1F0,1B0,1F1,1I1,1W1\n"

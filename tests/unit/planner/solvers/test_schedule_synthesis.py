@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.program.dependencies import checked
+from trainplan.costmodel.program.held_activations import peak_activations
+from trainplan.costmodel.program.ops import Shape
 from trainplan.costmodel.schedules import program_for
-from trainplan.costmodel.schedules.dependencies import checked
-from trainplan.costmodel.schedules.memory import peak_activations
 from trainplan.costmodel.schedules.patterns.justification import justified
-from trainplan.costmodel.schedules.program import Shape
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, run
+from trainplan.costmodel.timeline.clock import StageSeconds, run
 from trainplan.planner.solvers.schedules.constraint_program import solved
 from trainplan.planner.solvers.schedules.cyclic import shortest_period, steady, unrolled
 from trainplan.planner.solvers.schedules.instance import instance

@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.schedules.memory import peak_activations
-from trainplan.costmodel.schedules.program import IntMatrix, Op, Program
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds
-from trainplan.costmodel.schedules.timeline.one_machine_bound import (
+from trainplan.costmodel.columns import FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.program import Op, Program, peak_activations
+from trainplan.costmodel.timeline.clock import StageSeconds
+from trainplan.costmodel.timeline.one_machine_bound import (
     HeadsAndTails,
     heads_and_tails,
     rank_bound,
 )
-from trainplan.costmodel.schedules.timeline.release_times import FORWARD, Route
+from trainplan.costmodel.timeline.release_times import FORWARD, Route
 
 NO_STAGE = -1
 """Fills the row of a rank that has fewer stages than others."""
@@ -76,7 +75,7 @@ def makespan_lower_bound(
 ) -> float:
     """Seconds from the first op to the last that no legal schedule goes below.
 
-    `stages` are the virtual stages of each rank, shape (rank, chunk), as of `program.placed`;
+    `stages` are the virtual stages of each rank, shape (rank, chunk), as of `placed`;
     `NO_STAGE` where a rank has fewer than others. `seconds` has one candidate.
 
     A schedule runs the work of every rank, so each rank's bound holds, and the largest does.

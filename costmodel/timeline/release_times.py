@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntColumn, OpStagePasses
-from trainplan.costmodel.schedules.program import FloatMatrix
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn, OpStagePasses
 
 BEFORE, FORWARD, BACKWARD, AFTER = range(4)
 """Ops of a stage on the walk: activations are held from the start of BEFORE to the end of AFTER."""

@@ -16,21 +16,18 @@ import numpy as np
 from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,
+    FloatMatrix,
     IntColumn,
+    IntMatrix,
     IntPathBoundaries,
     IntPathStages,
     RowPaths,
     RowRanks,
 )
+from trainplan.costmodel.program import EQUAL, NOTHING, Op, Waves
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.schedules.dependencies import NOTHING, Waves
-from trainplan.costmodel.schedules.program import EQUAL, FloatMatrix, IntMatrix, Op
-from trainplan.costmodel.schedules.timeline.clock import (
-    StageSeconds,
-    boundary_of,
-    op_ends,
-)
-from trainplan.costmodel.schedules.timeline.cycles import named_program, waves
+from trainplan.costmodel.timeline.clock import StageSeconds, boundary_of, op_ends
+from trainplan.costmodel.timeline.cycles import named_program, waves
 
 
 @dataclass(frozen=True, slots=True)

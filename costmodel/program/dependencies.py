@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.columns import BoolColumn, IntColumn
-from trainplan.costmodel.schedules.memory import AHEAD
-from trainplan.costmodel.schedules.program import FloatMatrix, IntMatrix, Op, Program
+from trainplan.costmodel.columns import BoolColumn, FloatMatrix, IntColumn, IntMatrix
+from trainplan.costmodel.program.held_activations import AHEAD
+from trainplan.costmodel.program.ops import Op, Program
 
 NOTHING = -1
 """Stands for "no input": an op that can run at once."""

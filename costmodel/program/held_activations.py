@@ -15,17 +15,12 @@ from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,
     IntColumn,
+    IntMatrix,
     IntRankChunks,
     RankChunks,
+    nondominated,
 )
-from trainplan.costmodel.schedules.program import (
-    EQUAL,
-    IntMatrix,
-    Op,
-    Program,
-    RelativeSeconds,
-    Shape,
-)
+from trainplan.costmodel.program.ops import EQUAL, Op, Program, RelativeSeconds, Shape
 
 
 def held_along(program: Program, layers: IntRankChunks) -> RankChunks:
@@ -82,19 +77,6 @@ def held_moments(program: Program) -> tuple[IntMatrix, ...]:
     ranks = zip(held[: program.pp], last, strict=False)
     moments = (np.unique(rank[peaks], axis=0) for rank, peaks in ranks)
     return tuple(rows[nondominated(rows)] for rows in moments)
-
-
-def nondominated(rows: IntMatrix | FloatColumn) -> IntColumn:
-    """Numbers of rows such that every other is nowhere larger than one of them.
-
-    Source: a row that is nowhere smaller has no smaller sum, so in the order of falling sums each
-    row need be compared with those kept before it alone.
-    """
-    kept: list[int] = []
-    for row in np.lexsort((np.arange(len(rows)), -rows.sum(axis=1))).tolist():
-        if not kept or not (rows[kept] >= rows[row]).all(axis=1).any():
-            kept.append(row)
-    return np.array(kept)
 
 
 def peak_activations(program: Program, *, at_input_grad: bool = False) -> FloatColumn:

@@ -8,12 +8,9 @@ from enum import IntEnum
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trainplan.costmodel.columns import BoolColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, IntColumn, IntMatrix
 
-IntMatrix = NDArray[np.int64]
-FloatMatrix = NDArray[np.float64]
 Placement = Literal["loop", "v"]
 """Rank of a virtual stage: `stage % pp`, or there and back again: 0, 1, ..., 1, 0, 0, 1, ..."""
 
@@ -189,20 +186,6 @@ def program_of(
         sequence_chunks=sequence_chunks,
         barriers=barriers,
     )
-
-
-def single_stage_program(kinds: Sequence[Sequence[int]], num_microbatches: int) -> Program:
-    """Program of one virtual stage a rank, from the kinds of each rank's ops.
-
-    Every kind walks the micro batches in turn.
-    """
-    kind = np.array(kinds, dtype=np.int64)
-    microbatch = np.zeros_like(kind)
-    for one in (Op.FORWARD, Op.BACKWARD, Op.WEIGHT, Op.WHOLE):
-        same = kind == one
-        microbatch[same] = (np.cumsum(same, axis=1) - 1)[same]
-    stage = np.broadcast_to(np.arange(len(kind))[:, None], kind.shape)
-    return Program(kind, stage, microbatch, len(kind), num_microbatches)
 
 
 def placed(placement: Placement, pp: int, vpp: int) -> IntMatrix:

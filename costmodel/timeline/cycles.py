@@ -7,19 +7,18 @@ from math import lcm
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RowRanks
-from trainplan.costmodel.schedules import SCHEDULES, program
-from trainplan.costmodel.schedules.dependencies import Waves, waves_of
-from trainplan.costmodel.schedules.program import (
-    EQUAL,
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
     FloatMatrix,
+    IntColumn,
     IntMatrix,
-    Op,
-    Program,
-    RelativeSeconds,
+    RowRanks,
 )
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, place_ends
-from trainplan.costmodel.schedules.timeline.powers import Cut, cut_of
+from trainplan.costmodel.program import EQUAL, Op, Program, RelativeSeconds, Waves, waves_of
+from trainplan.costmodel.schedules import SCHEDULES, program
+from trainplan.costmodel.timeline.clock import StageSeconds, place_ends
+from trainplan.costmodel.timeline.powers import Cut, cut_of
 
 
 @lru_cache(maxsize=64)

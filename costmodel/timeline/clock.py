@@ -7,9 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntColumn, RowRanks, RowStages
-from trainplan.costmodel.schedules.dependencies import Waves, waves_of
-from trainplan.costmodel.schedules.program import FloatMatrix, Op, Program
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn, RowRanks, RowStages
+from trainplan.costmodel.program import Op, Program, Waves, waves_of
 
 AT_ONCE = 1 << 15
 """Ends of ops up to which messages and durations are laid out for all of them at once.

@@ -11,11 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RowRanks
+from trainplan.costmodel.columns import (
+    BoolColumn,
+    FloatColumn,
+    FloatMatrix,
+    IntColumn,
+    IntMatrix,
+    RowRanks,
+)
 from trainplan.costmodel.copy_streams import powered
-from trainplan.costmodel.schedules.dependencies import NOTHING, Waves
-from trainplan.costmodel.schedules.program import FloatMatrix, IntMatrix
-from trainplan.costmodel.schedules.timeline.clock import StageSeconds, boundary_of
+from trainplan.costmodel.program import NOTHING, Waves
+from trainplan.costmodel.timeline.clock import StageSeconds, boundary_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, OpStagePasses
-from trainplan.costmodel.schedules.program import FloatMatrix
-from trainplan.costmodel.schedules.timeline.release_times import (
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, OpStagePasses
+from trainplan.costmodel.timeline.release_times import (
     AFTER,
     BACKWARD,
     BEFORE,

@@ -1,0 +1,83 @@
+"""Pipeline schedules by name. To add one: write its module, add one line to `SCHEDULES`.
+
+Names are those of `costmodel.layout.SCHEDULE_NAMES`, in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainplan.costmodel.columns import FloatColumn, IntMatrix
+from trainplan.costmodel.plugins import Registry
+from trainplan.costmodel.program import EQUAL, Program, RelativeSeconds, Shape
+from trainplan.costmodel.schedules.programs import (
+    bidirectional,
+    breadth_first,
+    controllable_memory,
+    dualpipe_v,
+    gpipe,
+    grouped_interleaved,
+    interleaved,
+    one_f_one_b,
+    sequence_chunked,
+    two_bp,
+    vocabulary_parallel,
+    wave,
+    zb_h1,
+    zb_h2,
+    zb_v,
+    zero_bubble,
+)
+from trainplan.costmodel.schedules.schedule import Schedule
+
+SCHEDULES: Mapping[str, Schedule] = Registry(
+    "schedules",
+    {
+        "1f1b": one_f_one_b.SCHEDULE,
+        "interleaved": interleaved.SCHEDULE,
+        "zb-1p": zero_bubble.SAME_MEMORY,
+        "zb-2p": zero_bubble.TWICE_THE_MEMORY,
+        "zb-h1": zb_h1.SCHEDULE,
+        "zb-h2": zb_h2.SCHEDULE,
+        "zb-auto": zero_bubble.UNDER_A_LIMIT,
+        "zb-v": zb_v.SCHEDULE,
+        "v-half": controllable_memory.V_HALF,
+        "v-min": controllable_memory.V_MIN,
+        "dualpipe-v": dualpipe_v.SCHEDULE,
+        "hanayo": wave.SCHEDULE,
+        "gpipe": gpipe.SCHEDULE,
+        "breadth-first": breadth_first.SCHEDULE,
+        "grouped-interleaved": grouped_interleaved.SCHEDULE,
+        "2bp": two_bp.SCHEDULE,
+        "chimera": bidirectional.SCHEDULE,
+        "seq-1f1b": sequence_chunked.SCHEDULE,
+        "vocab-1f1b": vocabulary_parallel.ONE_BARRIER,
+        "vocab-1f1b-2": vocabulary_parallel.TWO_BARRIERS,
+    },
+    Schedule,
+)
+
+
+def program(
+    name: str, pp: int, vpp: int, num_microbatches: int, relative: RelativeSeconds = EQUAL
+) -> Program:
+    """Ops of every rank under the named schedule, for passes of some relative durations."""
+    return program_for(name, Shape(pp, vpp, num_microbatches), relative)
+
+
+def program_for(name: str, shape: Shape, relative: RelativeSeconds = EQUAL) -> Program:
+    """Ops of every rank under the named schedule.
+
+    Raises:
+        SpecError: The schedule does not run in this shape.
+    """
+    SCHEDULES[name].refuse(name, shape)
+    return SCHEDULES[name].program(shape, relative)
+
+
+def held_passes(name: str, num_microbatches: int, layers: IntMatrix) -> FloatColumn:
+    """Passes in flight on each rank when it holds most layers; shape (rank, chunk).
+
+    `layers` are the layers of each chunk of each rank. Source: that of the schedule.
+    """
+    return SCHEDULES[name].held(num_microbatches, layers)
