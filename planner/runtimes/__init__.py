@@ -33,6 +33,5 @@ from trainplan.planner.runtimes.config import (
     RequiredVariable,
     UserVariable,
 )
-from trainplan.planner.runtimes.exporters import EXPORTERS
 from trainplan.planner.runtimes.reading import Asked, Field, Origin, Reader, Reading
-from trainplan.planner.runtimes.recognised import PLUGGED, READERS, readers
+from trainplan.planner.runtimes.registry import EXPORTERS, PLUGGED, READERS, readers

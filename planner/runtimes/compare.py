@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from trainplan.planner.runtimes.config import LaunchConfig
-from trainplan.planner.runtimes.exporters import EXPORTERS
 from trainplan.planner.runtimes.recorded import recorded
+from trainplan.planner.runtimes.registry import EXPORTERS
 
 FACTORY = "ArgumentGroupFactory"
 

@@ -16,6 +16,7 @@ from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.step.money import run_steps
+from trainplan.planner.runtimes.recorded import recorded
 
 Others = ParamSpec("Others")
 Written = TypeVar("Written")
@@ -228,9 +229,16 @@ class Exporter:
     """What it writes of `Trained.method`; a job that trains another way is refused."""
     by_words: bool = False
     """Are its options keys of a configuration? Each part of one is a word of the sources."""
+    fork_flags: frozenset[str] | None = None
+    """Options of the release, of a fork that has no file of them."""
     packs: str = ""
     """What the user's data has to do where rows are packed; empty: what is written cannot keep the
     sequences of a row apart."""
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """Options of the release that `export` is written for."""
+        return recorded(self.recorded_flags) if self.fork_flags is None else self.fork_flags
 
     def __call__(self, job: Job, layout: Layout) -> LaunchConfig:
         """The launch of one layout.

@@ -1,1 +1,4 @@
 """DeepSpeed: its JSON file, written and read."""
+
+from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED as READER
+from trainplan.planner.runtimes.deepspeed.write import DEEPSPEED as EXPORTER

@@ -16,7 +16,6 @@ from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import LOW_PRECISION, Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.runtimes.compare import recorded_flags
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
 from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes
@@ -135,7 +134,7 @@ def _own_keys(
     keys: Mapping[str, Word], recipe: Recipe | None
 ) -> tuple[dict[str, Word], tuple[Problem, ...]]:
     """Keys as those of a flat model, and those that the configuration does not have."""
-    known = recorded_flags(EXPORTER.runtime)
+    known = EXPORTER.flags
     own: dict[str, Word] = {}
     problems: list[Problem] = []
     for key, word in keys.items():
@@ -156,7 +155,7 @@ def _own_keys(
 
 def _nested(name: str) -> str:
     """A key where a nested model has it."""
-    known = recorded_flags(EXPORTER.runtime)
+    known = EXPORTER.flags
     return name.replace("model.", NESTED, 1) if name in _of_transformer(known) else name
 
 

@@ -14,18 +14,17 @@ from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout, Schedule, stage_specs
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
+from trainplan.planner.runtimes.forks import groups_of, unknown_options
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM, PROGRAMS
 from trainplan.planner.runtimes.megatron_lm.read.parser import options
 from trainplan.planner.runtimes.megatron_zero_bubble.write import (
     COMMIT,
-    FLAGS,
     PENDING,
     V_SHAPED,
     padded_layers,
 )
 from trainplan.planner.runtimes.megatron_zero_bubble.write import MEGATRON_ZERO_BUBBLE as EXPORTER
 from trainplan.planner.runtimes.reading import Asked, Reader, Reading
-from trainplan.planner.runtimes.recorded import recorded
 from trainplan.planner.shell import COMMAND_LINE, Launch, Problem, Word
 
 SIGNS = frozenset(
@@ -111,33 +110,12 @@ def read(launch: Launch, asked: Asked) -> Reading:
 
 def _split(words: Sequence[Word]) -> Split:
     """Options of both, of the fork alone, and of neither or of a later Megatron-LM alone."""
-    known = recorded(FLAGS)
     shared: dict[str, tuple[Word, ...]] = {}
     own: dict[str, tuple[Word, ...]] = {}
-    problems: list[Problem] = []
-    for group in _groups(words):
-        flag = group[0].text.partition("=")[0]
-        if flag not in known:
-            says = f"the fork has no {flag[:80]}, which is of another Megatron-LM: take it out"
-            problems.append(Problem("unknown_flag", "illegal", says, group[0].place))
-        elif flag in options() and flag not in IN_THE_FORK:
-            shared[flag] = group
-        else:
-            own[flag] = group
-    return Split(shared, own, tuple(problems))
-
-
-def _groups(words: Sequence[Word]) -> Iterator[tuple[Word, ...]]:
-    """Each option with its values."""
-    group: list[Word] = []
-    for word in words:
-        if word.text.startswith("--"):
-            if group:
-                yield tuple(group)
-            group = []
-        group.append(word)
-    if group:
-        yield tuple(group)
+    for flag, group in groups_of(words):
+        if flag in EXPORTER.flags:
+            (shared if flag in options() and flag not in IN_THE_FORK else own)[flag] = group
+    return Split(shared, own, unknown_options(words, EXPORTER.flags, "the fork"))
 
 
 V_FORMS: tuple[Schedule, ...] = ("zb-v", "v-half", "v-min")

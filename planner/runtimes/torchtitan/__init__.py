@@ -1,1 +1,4 @@
 """torchtitan: its configuration, written and read."""
+
+from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN as READER
+from trainplan.planner.runtimes.torchtitan.write import TORCHTITAN as EXPORTER
