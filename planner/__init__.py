@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from trainplan.planner.goals.pareto import Pareto, pareto, pareto_json
     from trainplan.planner.launchers import LAUNCHERS, LaunchFile
     from trainplan.planner.plan import Candidate, Certificate, Infeasible, Plan, SearchOptions
-    from trainplan.planner.plan.plan import chosen_from_json, estimate_json, plan_json
+    from trainplan.planner.plan.document import estimate_json, plan_json
+    from trainplan.planner.plan.plan import chosen_from_json
     from trainplan.planner.plan.written import Written, written
     from trainplan.planner.questions.changes.parameters import parse_varied
     from trainplan.planner.questions.changes.variations import Case
@@ -84,7 +85,8 @@ HOMES = {
     "trainplan.planner.goals.pareto": "Pareto pareto pareto_json",
     "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
     "trainplan.planner.plan": "Candidate Certificate Infeasible Plan SearchOptions",
-    "trainplan.planner.plan.plan": "chosen_from_json estimate_json plan_json",
+    "trainplan.planner.plan.document": "estimate_json plan_json",
+    "trainplan.planner.plan.plan": "chosen_from_json",
     "trainplan.planner.plan.written": "Written written",
     "trainplan.planner.questions.changes.parameters": "parse_varied",
     "trainplan.planner.questions.changes.variations": "Case",

@@ -23,12 +23,13 @@ from trainplan.cli.options.shared import (
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.check import CheckDocument
     from trainplan.cli.files.disk import refuse_existing, write_text
     from trainplan.cli.files.inputs import load_model
     from trainplan.cli.files.launches import beside, parse_settings, read_launches, text_beside
     from trainplan.cli.files.profiles import load_measured, machines_of
     from trainplan.cli.options.trained import with_trained
-    from trainplan.cli.render.check import check_document, check_page
+    from trainplan.cli.render.check import check_page
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import answer, remark
     from trainplan.cli.terminal.processes import Processes
@@ -134,7 +135,7 @@ def command(
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)
     told = notes(reading.job, measured) if found.estimate and reading.job else ()
-    answer(check_document(found, told), check_page(found, told), as_json=as_json)
+    answer(CheckDocument.of(found, told).json(), check_page(found, told), as_json=as_json)
     if write:
         write_text(write, _corrected(own, found, launch), force=force)
         remark(f"wrote {write}")

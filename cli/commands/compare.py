@@ -11,10 +11,11 @@ from trainplan.cli.options.shared import JSON, PATH, PROFILE, report_options
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.compared import CompareDocument
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.options.written_plans import load_written, remark_change
-    from trainplan.cli.render.compare import compare_document, compare_page
+    from trainplan.cli.render.compare import compare_page
     from trainplan.cli.terminal.output import answer
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.compare import compare
@@ -45,6 +46,6 @@ def command(
     )
     remark_change(first, one.step_time_s, found.first.estimate.step_time_s)
     remark_change(second, other.step_time_s, found.second.estimate.step_time_s)
-    document = compare_document(found)
+    document = CompareDocument.of(found).json()
     answer(document, compare_page(found), as_json=as_json)
     report.write(document)

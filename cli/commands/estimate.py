@@ -13,9 +13,10 @@ from trainplan.cli.options.where import needs_a_machine
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.searches import EstimateDocument
     from trainplan.cli.options.layout_text import parse_layout
     from trainplan.cli.options.stated import Question
-    from trainplan.cli.render.estimate import estimate_document, estimate_page
+    from trainplan.cli.render.estimate import estimate_page
     from trainplan.cli.render.parts.text import gib, seconds
     from trainplan.cli.terminal.age import command_seconds
     from trainplan.cli.terminal.clock import Clock
@@ -25,6 +26,7 @@ with imported_on_answer():
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions import search as asked
     from trainplan.planner.questions.changes.variations import Case
+    from trainplan.planner.questions.compare import Side
     from trainplan.planner.questions.imbalance import imbalance_notes
     from trainplan.planner.questions.offload_notes import offload_notes
     from trainplan.planner.questions.remedies import Remedy, remedies
@@ -83,7 +85,8 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
             found = remedies(case, chosen, clock)
     spent = asked.spent_of(job, chosen, estimate, measured)
     told = (job, chosen, estimate, notes, found)
-    document = estimate_document(*told, spent=spent)
+    side = Side(job, chosen, estimate)
+    document = EstimateDocument.of(side, notes, found or (), spent).json()
     answer(document, estimate_page(*told, spent=spent), as_json=as_json)
 
 

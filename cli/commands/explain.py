@@ -9,10 +9,11 @@ from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limi
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.explain import ExplainDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective
-    from trainplan.cli.render.explain import explain_document, explain_page
+    from trainplan.cli.render.explain import explain_page
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import answer
     from trainplan.cli.terminal.processes import Processes
@@ -41,4 +42,5 @@ def command(
         explanation = explain(case, found.layout, found.candidates, clock, processes)
     remark_objective(plan, found)
     remark_change(plan, found.step_time_s, explanation.estimate.step_time_s)
-    answer(explain_document(explanation), explain_page(explanation), as_json=as_json)
+    document = ExplainDocument.of(explanation).json()
+    answer(document, explain_page(explanation), as_json=as_json)

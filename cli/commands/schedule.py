@@ -15,6 +15,7 @@ from trainplan.cli.options.shared import PATH, output_options, time_limit
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.schedules import RankingDocument, ScheduleDocument
     from trainplan.cli.files.disk import read_text
     from trainplan.cli.options.schedule import ALL, Durations, Sizes, Way
     from trainplan.cli.options.schedule_effects import (
@@ -24,9 +25,7 @@ with imported_on_answer():
     )
     from trainplan.cli.options.schedule_outputs import Outputs
     from trainplan.cli.render.schedule import (
-        ranking_json,
         ranking_page,
-        schedule_json,
         schedule_page,
     )
     from trainplan.cli.terminal.clock import Clock
@@ -221,7 +220,7 @@ def command(
 def _answer(scored: Scored, pipeline: Pipeline, outputs: Outputs) -> None:
     outputs.write(scored.timeline)
     if outputs.as_json:
-        show_json(schedule_json(scored))
+        show_json(ScheduleDocument.of(scored).json())
     else:
         width = max(page_width(), outputs.width or 0)
         show(*schedule_page(scored, pipeline, outputs.width), width=width)
@@ -232,7 +231,7 @@ def _answer_all(ranking: Ranking, outputs: Outputs) -> None:
         raise _nothing_runs(ranking)
     _write_fastest(ranking, outputs)
     if outputs.as_json:
-        show_json(ranking_json(ranking))
+        show_json(RankingDocument.of(ranking).json())
     else:
         show(*ranking_page(ranking))
 

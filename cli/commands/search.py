@@ -26,11 +26,12 @@ from trainplan.cli.options.where import needs_a_machine
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.searches import InfeasibleDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.options.layout_text import parse_choices, parse_layout
     from trainplan.cli.options.stated import Destination, Question
     from trainplan.cli.options.tower import place_of
-    from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_json, infeasible_page
+    from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_page
     from trainplan.cli.render.pareto import pareto_page
     from trainplan.cli.render.parts.headline import refusals
     from trainplan.cli.render.plan import baseline_text, next_part, plan_page
@@ -318,7 +319,7 @@ def _completed(plan: Plan, seconds: float, notes: tuple[str, ...]) -> Plan:
 
 def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
     page = infeasible_page(result, all_tried=all_tried)
-    answer(infeasible_json(result), page, as_json=as_json)
+    answer(InfeasibleDocument.of(result).json(), page, as_json=as_json)
     if as_json and not all_tried:
         remark(NOT_TRIED)
     click.get_current_context().exit(NOTHING_FITS)

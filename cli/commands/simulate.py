@@ -9,12 +9,13 @@ from trainplan.cli.options.shared import CANDIDATE, PLAN, PROFILE, output_option
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.schedules import SimulateDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.files.documents import read_json
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.options.schedule_outputs import Outputs
     from trainplan.cli.options.written_plans import remark_change
-    from trainplan.cli.render.simulation import simulation_json, simulation_page, step_end
+    from trainplan.cli.render.simulation import simulation_page, step_end
     from trainplan.cli.terminal.output import page_width, show, show_json
     from trainplan.planner.plan.plan import chosen_from_json
     from trainplan.planner.plan.written import with_candidate, written_step_time
@@ -44,7 +45,7 @@ def command(
     remark_change("the plan", written_step_time(text), simulation.step_time_s)
     outputs.write(simulation.scored.timeline, step_end(simulation))
     if outputs.as_json:
-        show_json(simulation_json(simulation))
+        show_json(SimulateDocument.of(simulation).json())
     else:
         width = max(page_width(), outputs.width or 0)
         show(*simulation_page(simulation, outputs.width), width=width)

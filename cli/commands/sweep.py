@@ -20,11 +20,12 @@ from trainplan.cli.options.shared import (
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.sweep import SweepDocument
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.options.layout_text import spelled_out
     from trainplan.cli.options.written_plans import load_written, remark_objective
-    from trainplan.cli.render.sweep import sweep_document, sweep_page
+    from trainplan.cli.render.sweep import sweep_page
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import show, show_json
     from trainplan.cli.terminal.processes import Processes
@@ -82,7 +83,7 @@ def command(
     with Clock(time_limit) as clock, Processes(workers) as processes:
         swept = sweep(case, varied, clock, processes, weak=weak)
     remark_objective(plan, found)
-    document = sweep_document(found.job, swept)
+    document = SweepDocument.of(found.job, swept).json()
     if as_json:
         show_json(document)
     else:

@@ -14,11 +14,12 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 with imported_on_answer():
     from statistics import fmean
 
+    from trainplan.cli.documents.validate import ValidateDocument
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.files.runs import InvalidRun, read_runs
     from trainplan.cli.render.parts.text import percent, plural
-    from trainplan.cli.render.validate import Shown, validate_document, validate_page
+    from trainplan.cli.render.validate import Shown, validate_page
     from trainplan.cli.terminal.output import remark, show, show_json
     from trainplan.cli.terminal.progress import watched
     from trainplan.costmodel.base import SpecError
@@ -88,7 +89,7 @@ def command(
         everything=not strict,
         inside=lambda row: is_inside(row.job, row.layout),
     )
-    document = validate_document(predictions, found, calibrate=calibrate)
+    document = ValidateDocument.of(predictions, found, calibrate=calibrate).json()
     if as_json:
         show_json(document)
     else:

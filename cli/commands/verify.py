@@ -13,15 +13,10 @@ from trainplan.cli.options.shared import PLAN
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.verify import VerifyEnded, VerifyRan, VerifyStarted, equal
     from trainplan.cli.files.trial_launches import trainer_of
     from trainplan.cli.options.written_plans import load_written
-    from trainplan.cli.render.verify import (
-        ended_event,
-        equal,
-        ran_event,
-        started_event,
-        verify_page,
-    )
+    from trainplan.cli.render.verify import verify_page
     from trainplan.cli.terminal.output import json_line, show, write
     from trainplan.cli.terminal.progress import watched
     from trainplan.planner.questions.verify.asked import combinations
@@ -75,16 +70,16 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
     need(trainer)
     asked = combinations(found.job, found.layout, int(nproc), refusing(trainer))
     if as_json:
-        write(json_line(started_event(asked, int(nproc), trainer)))
+        write(json_line(VerifyStarted.of(asked, int(nproc), trainer).json()))
     ran = []
     with Trainers(trainer) as trainers:
         others = asked.others if as_json else watched(asked.others, "verifying")
         for one in verify(asked.reference, others, CountedRuns(trainers, steps, timeout)):
             ran.append(one)
             if as_json:
-                write(json_line(ran_event(one)))
+                write(json_line(VerifyRan.of(one, event="ran").json()))
     if as_json:
-        write(json_line(ended_event(ran, asked.not_run)))
+        write(json_line(VerifyEnded.of(ran, asked.not_run).json()))
     else:
         show(*verify_page(ran, asked.not_run))
     if not equal(ran):

@@ -12,11 +12,12 @@ from trainplan.cli.options.shared import JSON, PLAN, PROFILE, time_limit
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.documents.compared import WhyNotDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.options.layout_text import parse_layout
     from trainplan.cli.options.written_plans import load_written, remark_change
-    from trainplan.cli.render.why_not import why_not_document, why_not_page
+    from trainplan.cli.render.why_not import why_not_page
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import answer
     from trainplan.planner.questions.changes.variations import Case
@@ -49,4 +50,4 @@ def command(
     with errors_of(plan), Clock(time_limit) as clock:
         reasons = why_not(Case(found.job, found.options, measured), found, asked, clock)
     remark_change(plan, found.step_time_s, reasons.best.estimate.step_time_s)
-    answer(why_not_document(reasons), why_not_page(reasons), as_json=as_json)
+    answer(WhyNotDocument.of(reasons).json(), why_not_page(reasons), as_json=as_json)

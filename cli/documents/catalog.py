@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainplan.cli.documents.parts import Document, WrittenModel, written
 from trainplan.costmodel.catalog import SourcedHost
 from trainplan.costmodel.catalog.clusters import Machine
 from trainplan.costmodel.hardware import FittedConstants, GpuSpec
+from trainplan.planner.plan.document import Document, WrittenModel, written
 
 GpuEntry = written(
     "GpuEntry",

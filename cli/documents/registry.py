@@ -10,13 +10,18 @@ from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 
-from trainplan.cli.documents import catalog, measurements, plans, questions
+from trainplan.cli.documents import catalog, compared, schedules, searches, sweep, validate, verify
+from trainplan.cli.documents.check import CheckDocument
+from trainplan.cli.documents.explain import ExplainDocument
 from trainplan.cli.documents.schema import Mode, schema_of
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.documents import Calibration, MeasuredRun
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.profiles import Profile
+from trainplan.planner.goals.pareto import ParetoDocument
+from trainplan.planner.plan.document import PlanDocument
 from trainplan.planner.tuning import simulated
+from trainplan.planner.tuning.document import TunedPlanDocument
 from trainplan.planner.tuning.events import Event
 
 READ: Mode = "validation"
@@ -37,22 +42,22 @@ class Entry:
 
 DOCUMENTS: Mapping[str, Entry] = MappingProxyType(
     {
-        "plan": Entry(plans.PlanDocument, "plan search --json and --output"),
-        "infeasible": Entry(plans.InfeasibleDocument, "plan search --json, where nothing fits"),
-        "pareto": Entry(plans.ParetoDocument, "plan search --pareto --json"),
-        "estimate": Entry(plans.EstimateDocument, "plan estimate --json"),
-        "explain": Entry(questions.ExplainDocument, "plan explain --json"),
-        "why-not": Entry(questions.WhyNotDocument, "plan why-not --json"),
-        "compare": Entry(questions.CompareDocument, "plan compare --json"),
-        "sweep": Entry(plans.SweepDocument, "plan sweep --json"),
-        "check": Entry(questions.CheckDocument, "plan check --json"),
+        "plan": Entry(PlanDocument, "plan search --json and --output"),
+        "infeasible": Entry(searches.InfeasibleDocument, "plan search --json, where nothing fits"),
+        "pareto": Entry(ParetoDocument, "plan search --pareto --json"),
+        "estimate": Entry(searches.EstimateDocument, "plan estimate --json"),
+        "explain": Entry(ExplainDocument, "plan explain --json"),
+        "why-not": Entry(compared.WhyNotDocument, "plan why-not --json"),
+        "compare": Entry(compared.CompareDocument, "plan compare --json"),
+        "sweep": Entry(sweep.SweepDocument, "plan sweep --json"),
+        "check": Entry(CheckDocument, "plan check --json"),
         "tune-event": Entry(Event, "a line of plan tune --json"),
-        "tuned-plan": Entry(plans.TunedPlanDocument, "plan.json in the folder of plan tune"),
-        "validate": Entry(measurements.ValidateDocument, "plan validate --json"),
-        "verify-event": Entry(measurements.VerifyEvent, "a line of plan verify --json"),
-        "schedule": Entry(measurements.ScheduleDocument, "plan schedule --json"),
-        "schedules": Entry(measurements.RankingDocument, "plan schedule --kind all --json"),
-        "simulate": Entry(measurements.SimulateDocument, "plan simulate --json"),
+        "tuned-plan": Entry(TunedPlanDocument, "plan.json in the folder of plan tune"),
+        "validate": Entry(validate.ValidateDocument, "plan validate --json"),
+        "verify-event": Entry(verify.VerifyEvent, "a line of plan verify --json"),
+        "schedule": Entry(schedules.ScheduleDocument, "plan schedule --json"),
+        "schedules": Entry(schedules.RankingDocument, "plan schedule --kind all --json"),
+        "simulate": Entry(schedules.SimulateDocument, "plan simulate --json"),
         "catalog": Entry(catalog.CatalogDocument, "plan catalog ... --json, by kind"),
         "calibration": Entry(
             Calibration,

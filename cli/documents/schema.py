@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from trainplan.cli.documents.parts import BASES, Document
+from trainplan.planner.plan.document import BASES, Document
 
 Mode = Literal["validation", "serialization"]
 KEYS = "keys.json"

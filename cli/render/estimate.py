@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.render.parts.breakdown import memory_table, terms_table
-from trainplan.cli.render.parts.differences import remedies_json, remedies_part
+from trainplan.cli.render.parts.differences import remedies_part
 from trainplan.cli.render.parts.evidence import evidence_lines
 from trainplan.cli.render.parts.headline import fit_line, headline, job_line, refusals
 from trainplan.cli.render.parts.interval import interval_lines
@@ -19,8 +19,6 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import evidence_of
-from trainplan.planner.plan.layout_document import layout_json
-from trainplan.planner.plan.plan import estimate_json, evidence_json, job_json
 from trainplan.planner.plan.spent import Spent
 from trainplan.planner.questions.compare import Side
 from trainplan.planner.questions.remedies import Remedy
@@ -50,24 +48,3 @@ def estimate_page(
         yield remedies_part(remedies, layout, Side(job, layout, estimate))
     if others := tuple(note for note in notes if note not in cannot):
         yield notes_part(others)
-
-
-def estimate_document(
-    job: Job,
-    layout: Layout,
-    estimate: Estimate,
-    notes: tuple[str, ...],
-    remedies: tuple[Remedy, ...] | None,
-    *,
-    spent: Spent,
-) -> Mapping[str, object]:
-    """The public document of `plan estimate --json`."""
-    return {
-        **job_json(job),
-        "layout": layout_json(job, layout),
-        "estimate": estimate_json(estimate),
-        "evidence": evidence_json(evidence_of(job, layout)),
-        "spent": spent.model_dump(mode="json"),
-        "remedies": remedies_json(remedies or ()),
-        "provenance": {"notes": list(notes)},
-    }

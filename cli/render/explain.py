@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator
 from math import isfinite
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.documents.explain import verdict
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.differences import change_text, gain
 from trainplan.cli.render.parts.headline import estimate_line, job_line
 from trainplan.cli.render.parts.lanes import lanes_part
-from trainplan.cli.render.parts.sequence_lengths import lengths_json, lengths_part
+from trainplan.cli.render.parts.sequence_lengths import lengths_part
 from trainplan.cli.words import (
     NEVER,
     gib,
@@ -27,24 +27,13 @@ from trainplan.cli.words import (
     seconds_like,
 )
 from trainplan.costmodel.job import Job
-from trainplan.planner.plan.layout_document import layout_json
-from trainplan.planner.plan.plan import estimate_json, job_json
-from trainplan.planner.questions.explain import Explanation, Resource
+from trainplan.planner.questions.explain import Explanation
 from trainplan.planner.questions.imbalance import Imbalance
 from trainplan.planner.questions.largest_model import LargestModel
 from trainplan.planner.questions.relaxed_recompute import RelaxedRule
 from trainplan.planner.questions.robustness import Robustness
-from trainplan.planner.questions.shadow_prices import Effect, ShadowPrice
+from trainplan.planner.questions.shadow_prices import ShadowPrice
 
-SCHEMA = "trainplan/explain/v1"
-LIMITED_BY: Mapping[Resource, str] = {
-    "compute": "Compute limits this plan",
-    "host": "Kernel launches limit this plan",
-    "network": "Communication limits this plan",
-    "pipeline": "The pipeline bubble limits this plan",
-    "offload": "Copies to host memory limit this plan",
-    "overhead": "Overhead limits this plan",
-}
 SHOWN_RIVALS = 6
 UNKNOWN = 1.0
 """A price of which no more is known than that the step may be half as long: nothing is."""
@@ -72,17 +61,6 @@ def explain_page(found: Explanation) -> Iterator[RenderableType]:
     yield from _prices(found)
     yield from _rules(found)
     yield from _rivals(found)
-
-
-def verdict(found: Explanation) -> str:
-    """What limits the plan, in one line."""
-    first, price = found.shares[0], found.best_price
-    parts = [f"{LIMITED_BY[first.resource]}: {percent(first.fraction)} of the step"]
-    if found.memory_binds is not None:
-        parts.append("memory binds" if found.memory_binds else "memory does not bind")
-    if price and price.replanned:
-        parts.append(f"{price.text} buys {percent(price.replanned.throughput_gain_fraction)}")
-    return "; ".join(parts) + "."
 
 
 def memory_line(found: Explanation) -> str:
@@ -232,91 +210,3 @@ def robust_line(robust: Robustness) -> str:
     chance = percent(second.probability_faster, 0) if second else NEVER
     ties = plural(robust.near_ties, "near-tie")
     return f"{first}; {ties} (~); the runner-up is faster in {chance} of cases."
-
-
-def explain_document(found: Explanation) -> Mapping[str, object]:
-    """The public document `trainplan/explain/v1`."""
-    job, memory = found.job, found.memory
-    return {
-        "schema": SCHEMA,
-        **job_json(job),
-        "verdict": verdict(found),
-        "layout": layout_json(job, found.layout),
-        "estimate": estimate_json(found.estimate),
-        "resources": [
-            {"resource": share.resource, "time_s": share.seconds, "fraction": share.fraction}
-            for share in found.shares
-        ],
-        "memory_limit": {
-            "pipeline_rank": memory.rank.rank,
-            "margin_fraction": found.memory_margin,
-            "usable_bytes": memory.usable_bytes,
-            "headroom_bytes": memory.headroom_bytes,
-            "binds": found.memory_binds,
-        },
-        "largest_model": asdict(found.largest_model) if found.largest_model else None,
-        "imbalance": found.imbalance.json() if found.imbalance else None,
-        "lengths": lengths_json(found.lengths),
-        "notes": list(found.notes),
-        "recompute_rule": _rule_json(found),
-        "shadow_prices": [_price_json(price) for price in found.shadow_prices],
-        "robustness": {
-            "near_ties": found.robustness.near_ties,
-            "rivals": [
-                {
-                    "layout": layout_json(job, rival.layout),
-                    "step_time_s": rival.step_time_s,
-                    "step_time_p90_s": rival.step_time_p90_s,
-                    "rank_by_p90": rival.rank_by_p90,
-                    "probability_faster": rival.probability_faster,
-                    "near_tie": rival.near_tie,
-                }
-                for rival in found.robustness.rivals
-            ],
-        },
-    }
-
-
-def _rule_json(found: Explanation) -> Mapping[str, object] | None:
-    rule = found.recompute_rule
-    if rule is None:
-        return None
-    free = rule.any_split
-    return {
-        "same_split": _relaxed_json(rule.same_split),
-        "any_split": None if free is None else _relaxed_json(free),
-    }
-
-
-def _relaxed_json(relaxed: RelaxedRule) -> Mapping[str, object]:
-    layout, most = relaxed.layout, relaxed.most_cost_fraction
-    return {
-        "proved": relaxed.proved,
-        "layout": None if layout is None else layout.model_dump(mode="json"),
-        "step_time_s": relaxed.step_time_s,
-        "lower_bound_s": relaxed.lower_bound_s or None,
-        "cost_fraction": relaxed.cost_fraction,
-        "most_cost_fraction": most if isfinite(most) else None,
-    }
-
-
-def _price_json(price: ShadowPrice) -> Mapping[str, object]:
-    return {
-        "change": price.change,
-        "text": price.text,
-        "status": price.status,
-        "reason": price.reason,
-        "kept": _effect_json(price.kept),
-        "replanned": _effect_json(price.replanned),
-    }
-
-
-def _effect_json(effect: Effect | None) -> Mapping[str, object] | None:
-    if effect is None:
-        return None
-    return {
-        "layout": effect.layout.model_dump(mode="json"),
-        "step_time_s": effect.step_time_s,
-        "throughput_gain_fraction": effect.throughput_gain_fraction,
-        "per_gpu_gain_fraction": effect.per_gpu_gain_fraction,
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,10 +11,7 @@ from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.render.plan import refused_part
 from trainplan.cli.words import gib, layout_line
 from trainplan.planner.plan import Infeasible
-from trainplan.planner.plan.layout_document import layout_json
-from trainplan.planner.plan.plan import job_json
 
-SCHEMA = "trainplan/infeasible/v1"
 NOT_TRIED = "changes not tried: time limit"
 
 
@@ -63,21 +60,3 @@ def infeasible_line(result: Infeasible) -> str:
         f"Nothing fits: the leanest layout needs {gib(result.least_memory_bytes)} GiB of "
         f"{gib(result.capacity_bytes)} GiB usable.\n  leanest: {layout}"
     )
-
-
-def infeasible_json(result: Infeasible) -> Mapping[str, object]:
-    """The public document `trainplan/infeasible/v1`."""
-    job, layout = result.job, result.least_memory_layout
-    return {
-        "schema": SCHEMA,
-        **job_json(job),
-        "refused": result.refused,
-        "space_size": result.space_size,
-        "least_memory_bytes": result.least_memory_bytes,
-        "least_memory_layout": None if layout is None else layout_json(job, layout),
-        "capacity_bytes": result.capacity_bytes,
-        "least_host_bytes": result.least_host_bytes,
-        "changes": list(result.changes),
-        "relaxations": [list(changes) for changes in result.relaxations],
-        "untried": list(result.untried),
-    }

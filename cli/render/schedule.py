@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import groupby
 
@@ -93,34 +93,6 @@ def _memory(scored: Scored) -> RenderableType:
     return Group(Text(unit, style="bold"), grid(columns, rows))
 
 
-def schedule_json(scored: Scored) -> Mapping[str, object]:
-    """The document of `plan schedule --json`."""
-    program = scored.program
-    return {
-        "makespan": scored.makespan,
-        "max_stage_span": scored.timeline.max_stage_span,
-        "bubble_fraction": scored.timeline.bubble_fraction,
-        "lower_bound": scored.lower_bound,
-        "gap_fraction": scored.gap_fraction,
-        "optimal": scored.optimal,
-        "peak_activations": [_whole(peak) for peak in scored.peaks],
-        "peak_activations_released_at_input_grad": [
-            _whole(peak) for peak in scored.peaks_at_input_grad
-        ],
-        "kind": scored.kind,
-        "pp": program.pp,
-        "vpp": scored.vpp,
-        "num_microbatches": program.num_microbatches,
-        "placement": scored.placement,
-        "runs_on": list(scored.runs_on),
-        **({"peak_activation_bytes": list(scored.peak_bytes)} if scored.peak_bytes else {}),
-    }
-
-
-def _whole(value: float) -> float | int:
-    return int(value) if value.is_integer() else value
-
-
 def ranking_page(ranking: Ranking) -> Iterator[RenderableType]:
     """The fastest, the table of all, and what does not run."""
     yield Text(headline(ranking.schedules[0]), style="bold")
@@ -162,11 +134,3 @@ def _table(ranking: Ranking) -> RenderableType:
         for one in ranking.schedules
     )
     return grid(columns, rows)
-
-
-def ranking_json(ranking: Ranking) -> Mapping[str, object]:
-    """The document of `plan schedule --kind all --json`."""
-    return {
-        "schedules": [schedule_json(one) for one in ranking.schedules],
-        "refused": [{"kind": one.kind, "reason": one.reason} for one in ranking.refused],
-    }

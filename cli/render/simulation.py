@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -74,43 +74,6 @@ def _sum(simulation: Simulation) -> RenderableType:
     }
     columns = (Words("The step"), "time")
     return grid(columns, ((name, seconds_like(value, whole)) for name, value in parts.items()))
-
-
-def simulation_json(simulation: Simulation) -> Mapping[str, object]:
-    """The document of `plan simulate --json`."""
-    scored = simulation.scored
-    starts = simulation.scored.timeline.start[:, 0]
-    ranks = zip(simulation.busy.tolist(), simulation.ends.tolist(), simulation.traffic, strict=True)
-    return {
-        "schedule": scored.kind,
-        "pp": scored.program.pp,
-        "vpp": scored.vpp,
-        "num_microbatches": scored.program.num_microbatches,
-        "makespan_s": scored.makespan,
-        "bubble_fraction": scored.timeline.bubble_fraction,
-        "lower_bound_s": scored.lower_bound,
-        "gap_fraction": scored.gap_fraction,
-        "optimal": scored.optimal,
-        "pipeline_ranks": [
-            {
-                "rank": rank,
-                "busy_s": busy,
-                "first_start_s": float(starts[rank]),
-                "last_end_s": end,
-                "dp_traffic_s": traffic,
-                "peak_activations": scored.peaks[rank],
-            }
-            for rank, (busy, end, traffic) in enumerate(ranks)
-        ],
-        "dp_comm_s": simulation.dp_comm,
-        "optimizer_s": simulation.optimizer,
-        "overhead_s": simulation.overhead,
-        "step_time_s": simulation.step_time_s,
-        "lanes": [
-            {"lane": s.lane.plain, "name": s.name, "start_s": s.start, "end_s": s.end}
-            for s in simulation.lanes
-        ],
-    }
 
 
 def step_end(simulation: Simulation) -> Sequence[Extra]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.blocks.screen import Drawn, Words, grid
+from trainplan.cli.documents.sweep import held_text, verdict
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import (
@@ -19,10 +20,8 @@ from trainplan.cli.words import (
     seconds,
 )
 from trainplan.costmodel.job import Job
-from trainplan.planner.plan.plan import estimate_json, job_json
-from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Setting, Sweep
+from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Sweep
 
-SCHEMA = "trainplan/sweep/v1"
 FEWEST_DRAWN = 3
 """Two points are no curve."""
 HEIGHT, WIDTH = 10, 72
@@ -37,28 +36,10 @@ def sweep_page(job: Job, swept: Sweep) -> Iterator[RenderableType]:
     for one in swept.curves:
         parts: list[RenderableType] = [_table(job, swept, one)]
         if one.held:
-            parts.insert(0, Text(_held(one.held), style="bold"))
+            parts.insert(0, Text(held_text(one.held), style="bold"))
         yield Group(*parts)
         yield from _drawn(swept, one)
     yield legend(swept)
-
-
-def verdict(swept: Sweep) -> str:
-    """The best point of all, and the knees."""
-    points = [(one, point) for one in swept.curves for point in one.points]
-    planned = [(point.tokens_per_s, one, point) for one, point in points if point.tokens_per_s]
-    if not planned:
-        return "No point has a plan."
-    speed, _, best = max(planned, key=lambda entry: entry[0] or 0.0)
-    line = f"Fastest at {_held(best.settings)}: {speed:,.0f} tokens/s"
-    knees = [point for _, point in points if point.knee]
-    if len(knees) == 1:
-        line += f"; knee at {_held(knees[0].settings)}"
-    return line + "."
-
-
-def _held(settings: tuple[Setting, ...]) -> str:
-    return ", ".join(f"{setting.knob}={setting.value}" for setting in settings)
 
 
 def _table(job: Job, swept: Sweep, one: Curve) -> RenderableType:
@@ -139,44 +120,6 @@ def legend(swept: Sweep) -> str:
     if "found" in statuses:
         text += " *: not proved, there may be a faster one."
     return text
-
-
-def sweep_document(job: Job, swept: Sweep) -> Mapping[str, object]:
-    """The public document `trainplan/sweep/v1`."""
-    return {
-        "schema": SCHEMA,
-        **job_json(job),
-        "verdict": verdict(swept),
-        "weak": swept.weak,
-        "varied": [{"knob": one.knob, "values": list(one.values)} for one in swept.varied],
-        "curves": [
-            {
-                "held": _settings_json(one.held),
-                "points": [_point_json(point) for point in one.points],
-            }
-            for one in swept.curves
-        ],
-    }
-
-
-def _settings_json(settings: tuple[Setting, ...]) -> list[Mapping[str, str]]:
-    return [{"knob": setting.knob, "value": setting.value} for setting in settings]
-
-
-def _point_json(point: Point) -> Mapping[str, object]:
-    best = point.outcome.best
-    return {
-        "settings": _settings_json(point.settings),
-        "num_gpus": point.num_gpus,
-        "status": point.outcome.status,
-        "reason": point.outcome.reason,
-        "tokens_per_s": point.tokens_per_s,
-        "efficiency": point.efficiency,
-        "marginal_efficiency": point.marginal_efficiency,
-        "knee": point.knee,
-        "layout": best.layout.model_dump(mode="json") if best else None,
-        "estimate": estimate_json(best.estimate) if best else None,
-    }
 
 
 def curve(

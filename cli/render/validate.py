@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from trainplan.cli.blocks.screen import Grid, Words, grid
-from trainplan.cli.render.validate_json import validate_document
 from trainplan.cli.words import NEVER, percent, plural, seconds, seconds_like
 from trainplan.costmodel.validate.cases.model import preset_of
 from trainplan.costmodel.validate.intervals import Coverage
@@ -19,8 +18,6 @@ from trainplan.costmodel.validate.predict import Prediction
 from trainplan.costmodel.validate.ranking import Ranking
 from trainplan.costmodel.validate.scores import Scores, worst
 from trainplan.costmodel.validate.steps import POOLED, Errors, TimedRow
-
-__all__ = ["Shown", "headline_text", "validate_document", "validate_page"]
 
 SKIPPED = {
     "incomplete": "a size, degree or batch is not stated",

@@ -28,7 +28,6 @@ from trainplan.cli.blocks.tables import (
     share_cell,
     table,
 )
-from trainplan.cli.documents.plans import Objective
 from trainplan.cli.render.pareto import spread
 from trainplan.cli.render.parts.objective import amount
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
@@ -37,6 +36,7 @@ from trainplan.costmodel.base import GIB
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.goals.pareto import Objective
 
 
 class ParetoPoint(Read):

@@ -10,11 +10,10 @@ from typing import TypeAlias
 
 from trainplan.cli.blocks.blocks import Page
 from trainplan.cli.blocks.html import html
-from trainplan.cli.documents.measurements import ValidateDocument
-from trainplan.cli.render.compare import SCHEMA as COMPARE
-from trainplan.cli.render.infeasible import SCHEMA as INFEASIBLE
-from trainplan.cli.render.sweep import SCHEMA as SWEEP
-from trainplan.cli.render.validate_json import SCHEMA as VALIDATE
+from trainplan.cli.documents.compared import CompareDocument
+from trainplan.cli.documents.searches import InfeasibleDocument
+from trainplan.cli.documents.sweep import SweepDocument
+from trainplan.cli.documents.validate import ValidateDocument
 from trainplan.cli.report.compare import compare_page
 from trainplan.cli.report.compare_memory import Compared
 from trainplan.cli.report.pareto import Front, pareto_page
@@ -29,8 +28,8 @@ from trainplan.cli.report.validate import validate_page
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.profiles import Profile
-from trainplan.planner.goals.pareto import SCHEMA as PARETO
-from trainplan.planner.plan.plan import SCHEMA as PLAN
+from trainplan.planner.goals.pareto import ParetoDocument
+from trainplan.planner.plan.document import PlanDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +66,12 @@ def _plain(values: Mapping[str, object]) -> Mapping[str, object]:
 Builder: TypeAlias = Callable[[Asked], Page]
 KINDS: Mapping[str, Builder] = MappingProxyType(
     {
-        PLAN: _plan_page,
-        COMPARE: lambda asked: compare_page(read(Compared, asked.values)),
-        SWEEP: lambda asked: sweep_page(read(Swept, asked.values)),
-        VALIDATE: lambda asked: validate_page(read(ValidateDocument, asked.values)),
+        PlanDocument.SCHEMA: _plan_page,
+        CompareDocument.SCHEMA: lambda asked: compare_page(read(Compared, asked.values)),
+        SweepDocument.SCHEMA: lambda asked: sweep_page(read(Swept, asked.values)),
+        ValidateDocument.SCHEMA: lambda asked: validate_page(read(ValidateDocument, asked.values)),
         Profile.SCHEMA: lambda asked: profile_page(read(Profile, _plain(asked.values))),
-        PARETO: lambda asked: pareto_page(read(Front, asked.values)),
+        ParetoDocument.SCHEMA: lambda asked: pareto_page(read(Front, asked.values)),
     }
 )
 """Schema of a document -> its page."""
@@ -100,7 +99,7 @@ def page_of(asked: Asked) -> Page:
         raise SpecError(f"no document of plan: the key 'schema' is missing; {HOW}")
     if schema in KINDS:
         return KINDS[schema](asked)
-    if schema == INFEASIBLE:
+    if schema == InfeasibleDocument.SCHEMA:
         raise SpecError(f"nothing fits, so there is no layout to draw{_helps(asked.values)}")
     others = {known.rpartition("/")[0]: known for known in KINDS}
     if known := others.get(schema.rpartition("/")[0]):

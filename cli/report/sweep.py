@@ -15,7 +15,7 @@ from trainplan.cli.blocks.blocks import (
     Section,
 )
 from trainplan.cli.blocks.tables import Columns, Row, cell, number, seconds_cell, share_cell, table
-from trainplan.cli.documents.plans import SweepPoint
+from trainplan.cli.documents.sweep import SweepPoint
 from trainplan.cli.report.sweep_curves import (
     Swept,
     curve_charts,

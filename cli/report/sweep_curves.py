@@ -11,7 +11,7 @@ from trainplan.cli.blocks.blocks import (
 )
 from trainplan.cli.blocks.figures import figure, label, layout
 from trainplan.cli.blocks.tables import Columns, Row, cell, log_axis, number, series, table
-from trainplan.cli.documents.plans import Curve, SweepPoint
+from trainplan.cli.documents.sweep import Curve, SweepPoint
 from trainplan.cli.report.read import ModelValue, Read
 from trainplan.cli.words import layout_line, percent, seconds
 from trainplan.costmodel.base import SECONDS_PER_HOUR

@@ -27,7 +27,7 @@ from trainplan.cli.blocks.tables import (
     series,
     table,
 )
-from trainplan.cli.documents.measurements import ValidateDocument
+from trainplan.cli.documents.validate import ValidateDocument
 from trainplan.cli.render.validate import EXPLAINED, SKIPPED, signed
 from trainplan.cli.report.validate_groups import (
     Scored,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trainplan.cli.blocks.blocks import Chart, Table
 from trainplan.cli.blocks.figures import DOWN, bars, figure, label, layout, line_at
 from trainplan.cli.blocks.tables import Columns, cell, number, share_cell, table
-from trainplan.cli.documents.measurements import ValidatedGroup, ValidatedRow
+from trainplan.cli.documents.validate import ValidatedGroup, ValidatedRow
 from trainplan.cli.render.validate import SIDES, sides_of, signed
 from trainplan.cli.words import percent
 from trainplan.costmodel.uncertainty import LEVEL

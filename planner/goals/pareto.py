@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nextafter
+from typing import Literal
 
 import numpy as np
 
@@ -29,15 +30,20 @@ from trainplan.planner.goals.cluster_sizes import longest_step, part_jobs, scale
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.reach import UNITS
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.plan.layout_document import layout_json
-from trainplan.planner.plan.plan import estimate_json, job_json
+from trainplan.planner.plan.document import (
+    Document,
+    OfJob,
+    Priced,
+    WrittenLayout,
+    of_job,
+    of_priced,
+)
 from trainplan.planner.plan.target import Name
 from trainplan.planner.space.choices import allowed
 from trainplan.planner.tree.objective import StepEnergy
 from trainplan.planner.work import Budget
 from trainplan.planner.work.budget import Unlimited
 
-SCHEMA = "trainplan/pareto/v1"
 PAIRS: tuple[tuple[Name, Name], ...] = (
     ("time", "memory"),
     ("cost", "time"),
@@ -196,25 +202,50 @@ def _unit(job: Job, name: Name) -> str:
     return UNITS.get(name, job.cluster.currency)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Objective(Document):
+    """One of the two."""
+
+    name: str
+    unit: str
+    per: Literal["step", "run"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParetoPoint(Priced):
+    """A layout that no other beats in both."""
+
+    num_gpus: int
+    values: tuple[float, ...]
+    """In the order of the objectives."""
+    layout: WrittenLayout  # type: ignore[valid-type]
+    estimate: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParetoDocument(OfJob):
+    """All layouts that no other beats in both of two objectives."""
+
+    KEYS = "pareto"
+    SCHEMA = "trainplan/pareto/v1"
+    schema: Literal["trainplan/pareto/v1"]
+    objectives: tuple[Objective, ...]
+    points: tuple[ParetoPoint, ...]
+    sizes: tuple[int, ...]
+    complete: bool
+
+
 def pareto_json(pareto: Pareto) -> Mapping[str, object]:
     """The public document `trainplan/pareto/v1`."""
-    job = pareto.job
-    return {
-        "schema": SCHEMA,
-        **job_json(job),
-        "objectives": [
-            {"name": name, "unit": unit, "per": "step" if name == "time" else pareto.per}
-            for name, unit in zip(pareto.objectives, pareto.units, strict=True)
-        ],
-        "points": [
-            {
-                "num_gpus": point.num_gpus,
-                "values": list(point.values),
-                "layout": layout_json(job, point.layout),
-                "estimate": estimate_json(point.estimate),
-            }
-            for point in pareto.points
-        ],
-        "sizes": list(pareto.sizes),
-        "complete": pareto.complete,
-    }
+    job, names = pareto.job, zip(pareto.objectives, pareto.units, strict=True)
+    return ParetoDocument.of_fields(
+        pareto,
+        **of_job(job),
+        objectives=tuple(
+            Objective.of_fields(
+                None, name=name, unit=unit, per="step" if name == "time" else pareto.per
+            )
+            for name, unit in names
+        ),
+        points=tuple(ParetoPoint.of_fields(one, **of_priced(job, one)) for one in pareto.points),
+    ).json()

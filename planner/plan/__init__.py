@@ -4,7 +4,8 @@
 job; `written` reads a document back.
 """
 
+from trainplan.planner.plan.document import plan_json
 from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.plan.plan import Candidate, Certificate, Infeasible, Plan, plan_json
+from trainplan.planner.plan.plan import Candidate, Certificate, Infeasible, Plan
 
 __all__ = ["Candidate", "Certificate", "Infeasible", "Plan", "SearchOptions", "plan_json"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
@@ -21,7 +21,6 @@ from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.apart import Apart
-from trainplan.planner.plan.changes_training import changes_training
 from trainplan.planner.plan.layout_document import (
     ABSENT,
     Json,
@@ -181,71 +180,6 @@ def model_json(model: ModelSpec) -> Json:
         **model.model_dump(mode="json"),
         "num_parameters": num_parameters(model),
         "num_active_parameters": num_active_parameters(model),
-    }
-
-
-def estimate_json(estimate: Estimate) -> Json:
-    """An estimate as plain JSON values."""
-    value = _ESTIMATE.dump_python(estimate, mode="json")
-    assert isinstance(value, dict)
-    return value
-
-
-_ESTIMATE = TypeAdapter(Estimate)
-
-
-def job_json(job: Job) -> Json:
-    """The keys of a document that say what was asked."""
-    return {
-        "model": model_json(job.model),
-        "training": job.training.model_dump(mode="json"),
-        "changes_training": [change.says for change in changes_training(job)],
-        "cluster": job.cluster.model_dump(mode="json"),
-        "runtime": job.runtime,
-        "options": job.options.stated(),
-        "reserve_bytes": job.reserve_bytes,
-        "reserve_host_bytes": job.reserve_host_bytes,
-    }
-
-
-def candidate_json(job: Job, candidate: Candidate) -> Json:
-    """One row of the alternatives."""
-    return {
-        "rank": candidate.rank,
-        "near_tie": candidate.near_tie,
-        "inside_measured": candidate.inside_measured,
-        "layout": layout_json(job, candidate.layout),
-        "estimate": estimate_json(candidate.estimate),
-    }
-
-
-def evidence_json(evidence: Evidence | None) -> Json | None:
-    """The evidence as plain JSON values."""
-    return evidence.model_dump(mode="json") if evidence else None
-
-
-def plan_json(plan: Plan) -> Json:
-    """A plan as the public document `trainplan/plan/v1`."""
-    job, best = plan.job, candidate_json(plan.job, plan.best)
-    return {
-        "schema": SCHEMA,
-        **job_json(job),
-        "best": {"layout": best["layout"], "estimate": best["estimate"]},
-        "candidates": [candidate_json(job, c) for c in plan.candidates],
-        "certificate": plan.certificate.model_dump(mode="json"),
-        "refused": plan.refused,
-        "other_schedules": [other.model_dump(mode="json") for other in plan.other_schedules],
-        "placement": plan.placement.model_dump(mode="json") if plan.placement else None,
-        "apart": plan.apart and plan.apart.model_dump(mode="json"),
-        "evidence": evidence_json(plan.evidence),
-        "spent": plan.spent and plan.spent.model_dump(mode="json"),
-        "provenance": {
-            "runtime_version": plan.runtime_version,
-            "memory_margin": plan.memory_margin,
-            "choices": list(plan.choices),
-            "sources": [source.model_dump(mode="json") for source in plan.sources],
-            "notes": list(plan.notes),
-        },
     }
 
 

@@ -40,31 +40,38 @@ BEST_SETTINGS = "the best of all settings together"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A layout of the changed job, against the plan's own."""
+    """What a change gives."""
 
     layout: Layout
     step_time_s: float
     throughput_gain_fraction: float
-    """Tokens per second of the whole job, over those of the plan, minus 1."""
-    per_gpu_gain_fraction: float
-    """Tokens per second and GPU, likewise: falls where GPUs are added faster than speed."""
+    """In tokens per second of the whole job."""
+    per_gpu_gain_fraction: float  # falls where GPUs are added faster than speed
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowPrice:
-    """What one change of the job buys."""
+    """What a change of the job would buy."""
 
     change: str
-    """Short stable name."""
+    """`memory`, `memory_tenth`, `nic`, `node`, `node_and_batch`, `gpus_double`, `batch_double`,
+    `batch_half`, `domain`, `routing` (balanced experts), `margin`, `reserve`, a setting of the
+    runtime (one that is set, dropped; or `cuda_graph`, `moe_dispatcher`, `overlap_moe_a2a`,
+    `overlap_tp_comm`, `moment_dtype` turned on) or `even` (where stages hold unequal layers)."""
     text: str
     """In words."""
     status: Status
+    """`proved`, `even` (proved with even stages; some uneven ones were tried), `found` (no proof
+    was reached: there may be a faster one), `memory` (nothing fits), `rules` (no layout is legal),
+    `impossible` (no such job) or `untried`."""
     reason: str
     """Why it is impossible; else empty."""
     kept: Effect | None
-    """The plan's layout in the changed job; null where it does not run or does not fit."""
+    """The plan's layout in the changed job: `layout`, `step_time_s`, `throughput_gain_fraction`
+    (tokens per second of the whole job over those of the plan, minus 1) and
+    `per_gpu_gain_fraction`. Null: it does not run or fit."""
     replanned: Effect | None
-    """The best layout of the changed job that was found; null where there is none."""
+    """As `kept`, of the best layout found; null: none."""
 
 
 @dataclass(frozen=True, slots=True)

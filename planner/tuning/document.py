@@ -3,13 +3,45 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 from trainplan.costmodel.job import RuntimeOptions
 from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.planner.plan.document import Document, OfJob, PlanDocument, estimate_json, of_job
 from trainplan.planner.plan.layout_document import Json, layout_json
-from trainplan.planner.plan.plan import chosen_from_json, estimate_json, job_json
+from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.estimates import estimate
-from trainplan.planner.tuning.events import Finished
+from trainplan.planner.tuning.events import (
+    Best,
+    Finished,
+    MemoryRange,
+    Remains,
+    ScalarRange,
+    StopReason,
+    Tried,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned(Document):
+    """What was measured, and what remains possible."""
+
+    KEYS = "Finished"
+    stop: StopReason
+    says: str
+    best: Best | None
+    trials: tuple[Tried, ...]
+    remains: Remains
+    scalars: tuple[ScalarRange, ...]
+    memory_factor: MemoryRange
+
+
+@dataclass(frozen=True, kw_only=True)
+class TunedPlanDocument(PlanDocument):
+    """A plan with the fastest layout that was measured in place of its answer."""
+
+    tuned: Tuned
+    """What was measured, apart from what was proved."""
 
 
 def tuned_plan(text: str, found: Finished, measured: Measured = NOTHING) -> Json:
@@ -19,7 +51,7 @@ def tuned_plan(text: str, found: Finished, measured: Measured = NOTHING) -> Json
     what was measured, and what remains possible.
     """
     document: dict[str, object] = json.loads(text)
-    told = found.model_dump(mode="json", exclude={"event", "calibration"})
+    told = Tuned.of_fields(found).json()
     if found.best is None:
         return {**document, "tuned": told}
     job, before = chosen_from_json(text)
@@ -30,4 +62,10 @@ def tuned_plan(text: str, found: Finished, measured: Measured = NOTHING) -> Json
         "estimate": estimate_json(estimate(job, layout, measured)),
     }
     placement = document.get("placement") if layout == before else None
-    return {**document, **job_json(job), "best": best, "placement": placement, "tuned": told}
+    return {
+        **document,
+        **OfJob(**of_job(job)).json(),
+        "best": best,
+        "placement": placement,
+        "tuned": told,
+    }

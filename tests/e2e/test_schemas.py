@@ -12,7 +12,7 @@ from tests.e2e.measured_runs import sample
 from tests.plugged import simumax_profile
 from trainplan.cli.documents.registry import DOCUMENTS, document_schema
 from trainplan.cli.documents.schema import documented, keys
-from trainplan.cli.render.verify import ended_event, ran_event, started_event
+from trainplan.cli.documents.verify import VerifyEnded, VerifyRan, VerifyStarted
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.verify.combinations import combinations
 from trainplan.planner.questions.verify.compare import Compared
@@ -112,8 +112,9 @@ def verify_events(make_job):
     asked = combinations(job, Layout(pp=2, dp=4), 2, lambda job, layout: None)
     fine = Ran(asked.others[0], 1.5, Compared(1e-7, 2e-7, 1e-4, (), (), (), 0.001))
     failed = Ran(asked.others[0], 0.5, failure="rank 1 was ended by signal 9")
-    for event in (started_event(asked, 2, "torch"), ran_event(fine), ended_event([failed], ())):
-        yield "verify-event", json.loads(json.dumps(event))
+    started, ended = VerifyStarted.of(asked, 2, "torch"), VerifyEnded.of([failed], ())
+    for event in (started, VerifyRan.of(fine, event="ran"), ended):
+        yield "verify-event", json.loads(json.dumps(event.json()))
 
 
 @pytest.fixture(scope="module")

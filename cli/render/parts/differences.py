@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
 
@@ -144,18 +143,3 @@ def remedies_part(remedies: Sequence[Remedy], layout: Layout, beside: Side) -> R
         for remedy in remedies
     )
     return grid(columns, rows)
-
-
-def remedies_json(remedies: Sequence[Remedy]) -> list[Mapping[str, object]]:
-    """As a public document has them."""
-    return [_remedy_json(remedy) for remedy in remedies]
-
-
-def _remedy_json(remedy: Remedy) -> Mapping[str, object]:
-    estimate = remedy.candidate.estimate
-    return {
-        "changes": [asdict(change) for change in remedy.changes],
-        "step_time_s": estimate.step_time_s,
-        "peak_reserved_bytes": estimate.memory.peak_reserved_bytes,
-        "layout": remedy.candidate.layout.model_dump(mode="json"),
-    }

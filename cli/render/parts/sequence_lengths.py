@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
 
@@ -54,8 +53,3 @@ def _dynamic(found: DynamicContext, seconds: float, step: float) -> str:
 
 def _compared(seconds: float, step: float) -> str:
     return f"{seconds_like(seconds, step)} for the same tokens, {step / seconds:.2f} times as fast"
-
-
-def lengths_json(found: SequenceLengths | None) -> Mapping[str, object] | None:
-    """All of it as plain JSON values."""
-    return None if found is None else asdict(found)

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from trainplan.cli.documents.schedules import ScheduleDocument
 from trainplan.cli.files.disk import FileError
 from trainplan.cli.options.schedule_effects import SHARE_THE_OUTPUT_LAYER
 from trainplan.cli.options.stage_times import read_stage_times
 from trainplan.cli.render.parts.chrome_trace import COPIES, NETWORK, Extra, trace_text
 from trainplan.cli.render.parts.timeline import MOST_ROWS, positions, timeline_text
-from trainplan.cli.render.schedule import headline, schedule_json
+from trainplan.cli.render.schedule import headline
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.program.ops import Op, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for
@@ -220,7 +221,7 @@ def test_a_trace_nobody_can_open_is_refused(monkeypatch):
 def test_a_score_has_the_published_figures(
     kind: str, vpp: int, times: tuple[int, int, int], makespan: float, peaks: list[int]
 ):
-    found = schedule_json(scheduled(kind, pipeline(4, 8, vpp, StageTimes(*times))))
+    found = ScheduleDocument.of(scheduled(kind, pipeline(4, 8, vpp, StageTimes(*times)))).json()
     assert found["makespan"] == pytest.approx(makespan)
     assert found["lower_bound"] == pytest.approx(makespan)
     assert found["optimal"] is True

@@ -6,7 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
-from trainplan.cli.render.verify import ended_event, short_layout, verify_page
+from trainplan.cli.documents.verify import VerifyEnded, short_layout
+from trainplan.cli.render.verify import verify_page
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.planner.questions.verify.combinations import combinations
 from trainplan.planner.questions.verify.compare import Compared
@@ -37,7 +38,7 @@ def test_the_answer_comes_first(pieces):
     assert text.startswith("equal: 2 of 2 combinations compute what one process does\n")
     assert "Differs" not in text
     assert "cp: none here" in text
-    assert ended_event(found, ())["equal"] is True
+    assert VerifyEnded.of(found, ()).json()["equal"] is True
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_what_differs_is_said_with_its_layout(pieces, other, said):
     name = short_layout(pieces[1].layout)
     assert f"{name}: " in text
     assert said in text
-    event = ended_event(found, ())
+    event = VerifyEnded.of(found, ()).json()
     assert event["equal"] is False
     assert [one["equal"] for one in event["combinations"]] == [True, False]
     json.dumps(event, allow_nan=False)

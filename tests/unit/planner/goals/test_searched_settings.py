@@ -8,7 +8,8 @@ from tests.budgets import Steps
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.plan.plan import chosen_from_json, plan_json
+from trainplan.planner.plan.document import plan_json
+from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.space.settings import DEFAULT, combinations

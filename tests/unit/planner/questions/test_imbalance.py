@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from trainplan.cli.render.explain import explain_document, imbalance_line
+from trainplan.cli.documents.explain import ExplainDocument
+from trainplan.cli.render.explain import imbalance_line
 from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec
@@ -87,7 +88,7 @@ def test_a_plan_tells_and_keeps_its_routing_and_explain_prices_it(job_of):
     assert price.text == "balanced experts (routing=balanced)"
     kept = 1 + price.kept.throughput_gain_fraction
     assert kept == pytest.approx(1 + found.imbalance.cost_fraction, rel=1e-9)
-    assert explain_document(found)["imbalance"] == found.imbalance.json()
+    assert ExplainDocument.of(found).json()["imbalance"] == found.imbalance.json()
 
 
 def test_how_tokens_choose_is_not_offered_to_be_dropped(job_of):

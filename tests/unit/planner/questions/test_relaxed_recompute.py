@@ -8,7 +8,8 @@ import pytest
 
 from tests.budgets import Steps
 from tests.fractions import every_fraction
-from trainplan.cli.render.explain import explain_document, explain_page
+from trainplan.cli.documents.explain import ExplainDocument
+from trainplan.cli.render.explain import explain_page
 from trainplan.cli.terminal.output import show
 from trainplan.cli.words import seconds_like
 from trainplan.costmodel.base.errors import SpecError
@@ -137,7 +138,7 @@ def test_the_page_and_the_document_say_the_same(job, tight, capsys):
     options = SearchOptions(memory_margin=TIGHT, fix=(PIPELINE, EVEN))
     found = explain(Case(job, options), tight[0].layout, (), Unlimited())
     same = found.recompute_rule.same_split
-    document = explain_document(found)["recompute_rule"]["same_split"]
+    document = ExplainDocument.of(found).json()["recompute_rule"]["same_split"]
     assert document["cost_fraction"] == same.cost_fraction
     assert document["proved"]
     show(*explain_page(found))

@@ -1,0 +1,197 @@
+"""The document of `plan check`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from trainplan.cli.words import gib, plural, seconds
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.step import Estimate
+from trainplan.planner.plan.document import Document, Notes, OfJob, Priced, of_job, of_priced
+from trainplan.planner.questions.compare import FieldDifference
+from trainplan.planner.questions.launches.check import LaunchCheck
+from trainplan.planner.runtimes.corrected import SettingChange
+from trainplan.planner.runtimes.reading import Origin
+from trainplan.planner.shell import Place
+from trainplan.planner.shell import Verdict as ProblemVerdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed(Document):
+    """Where something stands in the launch."""
+
+    file: str | None
+    """Null: the command itself."""
+    line: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemEntry(Placed):
+    """What is wrong, ignored or not read."""
+
+    cause: str
+    """A name that stays."""
+    verdict: ProblemVerdict
+    says: str
+    file: str | None
+    line: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldEntry(Placed):
+    """A field of the job or the layout, and where it comes from."""
+
+    name: str
+    value: object
+    origin: Origin
+    written: str
+    """In the runtime's own words."""
+    file: str | None
+    line: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lint(Document):
+    """One slip and what its edit saves."""
+
+    name: str
+    says: str
+    saved_s: float | None
+    freed_bytes: float | None
+    fits: bool | None
+    changes: tuple[FieldDifference, ...]
+    settings: tuple[SettingChange, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edit(Document):
+    """Edits that pay."""
+
+    units: tuple[str, ...]
+    """What is changed together."""
+    step_time_s: float
+    saved_s: float | None
+    """Null: the launch does not run without them."""
+    peak_reserved_bytes: float
+    changes: tuple[FieldDifference, ...]
+    settings: tuple[SettingChange, ...]
+    layout: Layout
+    options: dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimum(Priced):
+    """What a search finds for the job."""
+
+    options: dict[str, object]
+    estimate: Estimate
+    optimal: bool
+    gap_fraction: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckDocument(Document):
+    """A launch that was read and judged."""
+
+    KEYS = "check"
+    SCHEMA = "trainplan/check/v1"
+    schema: Literal["trainplan/check/v1"]
+    text: str
+    runtime: str
+    runtime_version: str
+    legal: bool
+    problems: tuple[ProblemEntry, ...]
+    job: OfJob | None
+    layout: Layout | None
+    fits: bool | None
+    estimate: Estimate | None
+    fields: tuple[FieldEntry, ...]
+    lints: tuple[Lint, ...]
+    edits: tuple[Edit, ...]
+    optimum: Optimum | None
+    untried: str | None
+    provenance: Notes
+
+    @classmethod
+    def of(cls, found: LaunchCheck, notes: tuple[str, ...]) -> Self:
+        """Of a launch that was judged."""
+        reading, best = found.reading, found.optimum
+        job = reading.job
+        return cls.of_fields(
+            found,
+            text=verdict(found),
+            runtime=reading.runtime,
+            runtime_version=reading.runtime_version,
+            legal=reading.legal,
+            problems=tuple(
+                ProblemEntry.of_fields(one, **_at(one.place)) for one in reading.problems
+            ),
+            job=job and OfJob(**of_job(job)),
+            layout=job and reading.layout,
+            fields=tuple(FieldEntry.of_fields(one, **_at(one.place)) for one in reading.fields),
+            lints=tuple(Lint.of_fields(one, changes=one.fields) for one in found.lints),
+            edits=tuple(
+                Edit.of_fields(
+                    one,
+                    changes=one.fields,
+                    layout=one.run.layout,
+                    options=one.run.job.options.stated(),
+                )
+                for one in found.edits
+            ),
+            optimum=best
+            and Optimum.of_fields(
+                best.certificate,
+                **of_priced(best.job, best.best),
+                options=best.job.options.stated(),
+            ),
+            provenance=Notes(notes=notes),
+        )
+
+
+def _at(place: Place | None) -> dict[str, Any]:
+    return {"file": place and place.file, "line": place and place.line}
+
+
+def verdict(found: LaunchCheck) -> str:
+    """Does it run, does it fit, and what would the best edits give?"""
+    reading = found.reading
+    refusals = [problem for problem in reading.problems if problem.verdict == "illegal"]
+    if refusals:
+        first = refusals[0]
+        more = f", and {plural(len(refusals) - 1, 'other problem')}" if len(refusals) > 1 else ""
+        place = place_text(first.place)
+        where = f" ({place})" if place else ""
+        text = f"{reading.runtime} refuses it{where}: {first.says}{more}."
+    elif found.estimate is None:
+        text = f"{reading.runtime} would start it, as far as was read; it is not priced."
+    elif not found.estimate.memory.fits:
+        memory = found.estimate.memory
+        text = (
+            f"It does not fit: {gib(memory.peak_reserved_bytes)} GiB on the fullest rank of "
+            f"{gib(memory.capacity_bytes)}."
+        )
+    else:
+        text = f"It runs and fits: {seconds(found.estimate.step_time_s)} a step."
+    return f"{text} {_promise(found)}".rstrip()
+
+
+def _promise(found: LaunchCheck) -> str:
+    if not found.edits:
+        return ""
+    first = found.edits[0]
+    count = plural(len(first.units), "edit")
+    if first.saved_s is None:
+        return f"With {count} it runs, at {seconds(first.step_time_s)} a step."
+    step = first.step_time_s + first.saved_s
+    faster = f"{count} would make it {step / first.step_time_s:.2f} times as fast."
+    return faster if found.reading.legal else f"Once it starts, {faster}"
+
+
+def place_text(place: Place | None) -> str:
+    """`train.sh:12`; of the command line nothing."""
+    if place is None or place.file is None:
+        return ""
+    name = place.file.rpartition("/")[2]
+    return f"{name}:{place.line}" if place.line else name

@@ -1,0 +1,106 @@
+"""Documents of `plan search` where nothing fits, and of `plan estimate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from trainplan.costmodel.layout import Layout
+from trainplan.planner.evidence import Evidence, evidence_of
+from trainplan.planner.plan import Infeasible
+from trainplan.planner.plan.document import (
+    Document,
+    Notes,
+    OfJob,
+    Priced,
+    WrittenLayout,
+    of_job,
+    of_priced,
+)
+from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.plan.spent import Spent
+from trainplan.planner.questions import remedies as found
+from trainplan.planner.questions.compare import FieldDifference, Side
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy(Document):
+    """A layout that runs, and what it changes."""
+
+    changes: tuple[FieldDifference, ...]
+    step_time_s: float
+    peak_reserved_bytes: float
+    layout: Layout
+
+    @classmethod
+    def of(cls, remedy: found.Remedy) -> Self:
+        """A layout that runs."""
+        one = remedy.candidate
+        return cls(
+            changes=remedy.changes,
+            step_time_s=one.estimate.step_time_s,
+            peak_reserved_bytes=one.estimate.memory.peak_reserved_bytes,
+            layout=one.layout,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfeasibleDocument(OfJob):
+    """Nothing fits: what was refused, and the nearest changes that would make it fit."""
+
+    SCHEMA = "trainplan/infeasible/v1"
+    schema: Literal["trainplan/infeasible/v1"]
+    refused: dict[str, int]
+    space_size: int
+    """Layouts of the space."""
+    least_memory_bytes: float | None
+    """Device memory of the leanest legal layout; null when no layout is legal."""
+    least_memory_layout: WrittenLayout | None  # type: ignore[valid-type]
+    capacity_bytes: float
+    """Of a GPU, without the margin."""
+    least_host_bytes: float | None
+    """Host memory of a node that a layout needs at least which fits on the GPUs; null: none does,
+    or the memory of the host is not known."""
+    changes: tuple[str, ...]
+    """Those that help alone."""
+    relaxations: tuple[tuple[str, ...], ...]
+    """Smallest sets of changes that help: each set works, and no smaller one does."""
+    untried: tuple[str, ...]
+    """What was fixed to a value no layout of the grid has, and the values that are tried."""
+
+    @classmethod
+    def of(cls, result: Infeasible) -> Self:
+        """Of a search without an answer."""
+        job, layout = result.job, result.least_memory_layout
+        return cls.of_fields(
+            result,
+            **of_job(job),
+            least_memory_layout=layout and layout_json(job, layout),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EstimateDocument(OfJob, Priced):
+    """What one layout costs."""
+
+    evidence: Evidence | None
+    spent: Spent
+    """What a step and the run take: energy, carbon dioxide, money."""
+    remedies: tuple[Remedy, ...]
+    """Of a layout that does not fit: layouts that do."""
+    provenance: Notes
+
+    @classmethod
+    def of(
+        cls, side: Side, notes: tuple[str, ...], remedies: Sequence[found.Remedy], spent: Spent
+    ) -> Self:
+        """Of a layout that was priced."""
+        return cls(
+            **of_job(side.job),
+            **of_priced(side.job, side),
+            evidence=evidence_of(side.job, side.layout),
+            spent=spent,
+            remedies=tuple(map(Remedy.of, remedies)),
+            provenance=Notes(notes=notes),
+        )

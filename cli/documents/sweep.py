@@ -1,0 +1,98 @@
+"""The document of `plan sweep`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.step import Estimate
+from trainplan.planner.plan.document import Document, OfJob, of_job
+from trainplan.planner.questions import sweep as sweeps
+from trainplan.planner.questions.changes.parameters import Varied
+from trainplan.planner.questions.outcome import Status
+from trainplan.planner.questions.sweep import Setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPoint(Document):
+    """The best plan of one job."""
+
+    KEYS = "sweep_point"
+    settings: tuple[Setting, ...]
+    num_gpus: int
+    status: Status
+    reason: str
+    tokens_per_s: float | None
+    efficiency: float | None
+    marginal_efficiency: float | None
+    knee: bool
+    layout: Layout | None
+    estimate: Estimate | None
+
+    @classmethod
+    def of(cls, point: sweeps.Point) -> Self:
+        """Of a job that was searched."""
+        outcome, best = point.outcome, point.outcome.best
+        return cls.of_fields(
+            point,
+            status=outcome.status,
+            reason=outcome.reason,
+            layout=best and best.layout,
+            estimate=best and best.estimate,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve(Document):
+    """Points along the first parameter."""
+
+    held: tuple[Setting, ...]
+    """The others."""
+    points: tuple[SweepPoint, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepDocument(OfJob):
+    """The best plan at every value of some parameters."""
+
+    KEYS = "sweep"
+    SCHEMA = "trainplan/sweep/v1"
+    schema: Literal["trainplan/sweep/v1"]
+    verdict: str
+    weak: bool
+    varied: tuple[Varied, ...]
+    curves: tuple[Curve, ...]
+
+    @classmethod
+    def of(cls, job: Job, swept: sweeps.Sweep) -> Self:
+        """Of the job of a plan."""
+        return cls.of_fields(
+            swept,
+            **of_job(job),
+            verdict=verdict(swept),
+            curves=tuple(
+                Curve(held=one.held, points=tuple(map(SweepPoint.of, one.points)))
+                for one in swept.curves
+            ),
+        )
+
+
+def verdict(swept: sweeps.Sweep) -> str:
+    """The best point of all, and the knees."""
+    points = [(one, point) for one in swept.curves for point in one.points]
+    planned = [(point.tokens_per_s, one, point) for one, point in points if point.tokens_per_s]
+    if not planned:
+        return "No point has a plan."
+    speed, _, best = max(planned, key=lambda entry: entry[0] or 0.0)
+    line = f"Fastest at {held_text(best.settings)}: {speed:,.0f} tokens/s"
+    knees = [point for _, point in points if point.knee]
+    if len(knees) == 1:
+        line += f"; knee at {held_text(knees[0].settings)}"
+    return line + "."
+
+
+def held_text(settings: tuple[Setting, ...]) -> str:
+    """`tp=8, gpus=64`."""
+    return ", ".join(f"{setting.knob}={setting.value}" for setting in settings)

@@ -1,0 +1,234 @@
+"""The document of `plan validate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Literal, Self
+
+from trainplan.costmodel.step.results import Terms
+from trainplan.costmodel.validate.intervals import Coverage
+from trainplan.costmodel.validate.memory_scores import Verdicts
+from trainplan.costmodel.validate.one_step import OneSteps
+from trainplan.costmodel.validate.predict import Prediction
+from trainplan.costmodel.validate.ranking import RankingGroup, RankingSize
+from trainplan.costmodel.validate.scores import Scores
+from trainplan.costmodel.validate.steps import Errors, measured_step_seconds
+from trainplan.planner.plan.document import Document
+
+NO_RANKING = SimpleNamespace(groups=(), mean_spearman=None, mean_regret_fraction=None, sizes=())
+"""Where no job has three layouts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidatedRow(Document):
+    """One record."""
+
+    KEYS = "validate_rows"
+    id: str
+    source_group: str
+    strict: bool
+    predicted_step_time_s: float | None
+    predicted_step_time_low_s: float | None
+    predicted_step_time_high_s: float | None
+    measured_step_time_s: float | None
+    step_time_error_fraction: float | None
+    terms: Terms | None
+    predicted_peak_memory_gib: float | None
+    measured_peak_memory_gib: float | None
+    peak_memory_kind: str | None
+    peak_memory_error_fraction: float | None
+    predicted_fits: bool | None
+    measured_fits: bool | None
+    skip_reason: str | None
+    skip_detail: str | None
+    scored: bool
+
+    @classmethod
+    def of(cls, one: Prediction, *, scored: bool) -> Self:
+        """Of a record, priced or not."""
+        run, estimate = one.run, one.estimate if one.timed else None
+        interval = estimate.uncertainty if estimate else None
+        step, peak = measured_step_seconds(run), run.measured.peak_memory_gib
+        return cls(
+            id=run.id,
+            source_group=run.source_group,
+            strict=run.is_strict,
+            predicted_step_time_s=one.step_time_s,
+            predicted_step_time_low_s=interval.step_time_low_s if interval else None,
+            predicted_step_time_high_s=interval.step_time_high_s if interval else None,
+            measured_step_time_s=step,
+            step_time_error_fraction=_error(one.step_time_s, step),
+            terms=estimate.terms if estimate else None,
+            predicted_peak_memory_gib=one.peak_memory_gib,
+            measured_peak_memory_gib=peak,
+            peak_memory_kind=run.measured.peak_memory_kind,
+            peak_memory_error_fraction=_error(one.peak_memory_gib, peak),
+            predicted_fits=one.fits,
+            measured_fits=run.fits,
+            skip_reason=one.skipped.reason if one.skipped else None,
+            skip_detail=one.skipped.detail if one.skipped else None,
+            scored=scored,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Document):
+    """What a group of rows is."""
+
+    quantity: Literal["step_time", "peak_memory"]
+    by: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidatedGroup(Grouped, Errors):
+    """Error of a group of rows."""
+
+    KEYS = "validate_groups"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTimeErrors(Document):
+    """Of all step times."""
+
+    num_asked: int
+    num_priced: int
+    num_sources: int
+    mean_of_source_medians_fraction: float | None
+    bias_fraction: float | None
+    median_fraction: float | None
+    mean_fraction: float | None
+
+    @classmethod
+    def of(cls, scores: Scores) -> Self:
+        """Of all scores."""
+        errors, headline = scores.step_time, scores.headline
+        return cls(
+            num_asked=scores.num_asked,
+            num_priced=len(scores.rows),
+            num_sources=headline.num_sources if headline else 0,
+            mean_of_source_medians_fraction=headline.error_fraction if headline else None,
+            bias_fraction=errors.bias_fraction if errors else None,
+            median_fraction=errors.median_fraction if errors else None,
+            mean_fraction=errors.mean_fraction if errors else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingErrors(Document):
+    """Order of the layouts of every job."""
+
+    groups: tuple[RankingGroup, ...]
+    mean_spearman: float | None
+    mean_regret_fraction: float | None
+    sizes: tuple[RankingSize, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanOfRows(Document):
+    """Of so many rows."""
+
+    n: int
+    mean_fraction: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutStudy(MeanOfRows, RankingErrors):
+    """One study of layouts on several nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitVerdicts(Document):
+    """Whether a job fits, said and measured."""
+
+    labels: int
+    answered: int
+    true_fits: int
+    false_fits: int
+    false_refusals: int
+    true_refusals: int
+    false_fit_fraction: float | None
+    false_refusal_fraction: float | None
+    false_fit_ids: tuple[str, ...]
+    false_refusal_ids: tuple[str, ...]
+
+    @classmethod
+    def of(cls, verdicts: Verdicts) -> Self:
+        """Of all labels."""
+        return cls.of_fields(
+            verdicts,
+            false_fits=len(verdicts.false_fits),
+            false_refusals=len(verdicts.false_refusals),
+            false_fit_ids=verdicts.false_fits,
+            false_refusal_ids=verdicts.false_refusals,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overall(Document):
+    """All rows together."""
+
+    KEYS = "validate_overall"
+    step_time: StepTimeErrors
+    ranking: RankingErrors
+    multi_node_layout_study: LayoutStudy | None
+    fits: FitVerdicts
+    coverage: tuple[Coverage, ...]
+    after_one_step: OneSteps | None
+    skipped: dict[str, int]
+
+    @classmethod
+    def of(cls, scores: Scores, *, calibrate: bool) -> Self:
+        """Of all scores; what one step teaches with `calibrate`."""
+        study, coverage = scores.layout_study, scores.coverage
+        return cls(
+            step_time=StepTimeErrors.of(scores),
+            ranking=RankingErrors.of_fields(scores.ranking or NO_RANKING),
+            multi_node_layout_study=LayoutStudy.of_fields(
+                study.ranking, n=study.n, mean_fraction=study.mean_fraction
+            )
+            if study
+            else None,
+            fits=FitVerdicts.of(scores.verdicts),
+            coverage=(coverage, *scores.regimes) if coverage else (),
+            after_one_step=scores.one_step if calibrate else None,
+            skipped=dict(scores.skipped),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidateDocument(Document):
+    """Predictions against measured runs; errors are predicted / measured - 1."""
+
+    KEYS = "validate"
+    SCHEMA = "trainplan/validate/v1"
+    schema: Literal["trainplan/validate/v1"]
+    rows: tuple[ValidatedRow, ...]
+    groups: tuple[ValidatedGroup, ...]
+    overall: Overall
+
+    @classmethod
+    def of(cls, predictions: Sequence[Prediction], scores: Scores, *, calibrate: bool) -> Self:
+        """Of records and their scores."""
+        scored = {id(row.prediction) for row in scores.rows}
+        return cls.of_fields(
+            scores,
+            rows=tuple(ValidatedRow.of(one, scored=id(one) in scored) for one in predictions),
+            groups=tuple(_groups(scores)),
+            overall=Overall.of(scores, calibrate=calibrate),
+        )
+
+
+def _groups(scores: Scores) -> Iterator[ValidatedGroup]:
+    for by, groups in scores.groups.items():
+        yield from (ValidatedGroup.of_fields(one, quantity="step_time", by=by) for one in groups)
+    for by, groups in (
+        ("kind", scores.memory.by_kind),
+        ("source and kind", scores.memory.by_source),
+    ):
+        yield from (ValidatedGroup.of_fields(one, quantity="peak_memory", by=by) for one in groups)
+
+
+def _error(predicted: float | None, measured: float | None) -> float | None:
+    return None if predicted is None or measured is None else predicted / measured - 1

@@ -1,0 +1,184 @@
+"""Documents of `plan verify`: a line when it starts, when a combination has run, at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Final, Literal, Self
+
+from trainplan.costmodel.layout import Layout
+from trainplan.planner.plan.document import Document, WrittenLayout
+from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.questions.verify.combinations import Combinations
+from trainplan.planner.questions.verify.compare import Compared
+from trainplan.planner.questions.verify.verify import Ran
+
+SCHEMA: Final = "trainplan/verify/v1"
+UNKNOWN = SimpleNamespace(
+    loss_difference=None, grad_norm_difference=None, tolerance=None, saved_difference=None
+)
+"""What is found of a combination that did not run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combination(Document):
+    """A layout of a few processes, beside one process."""
+
+    name: str
+    layout: WrittenLayout  # type: ignore[valid-type]
+    equal: bool
+    failure: str | None
+    """Why it did not run; null: it ran."""
+    loss_difference: float | None
+    """Relative."""
+    grad_norm_difference: float | None
+    """Relative."""
+    tolerance: float | None
+    """What the order of sums explains."""
+    parameters_equal: bool | None
+    """Those of every rank are as the cost model says."""
+    sent_equal: bool | None
+    """Bytes sent in a step are as the cost model says."""
+    saved_difference: float | None
+    """Of the bytes kept for the backward pass, relative to the cost model's."""
+    differences: tuple[str, ...]
+    """A line each."""
+    seconds: float | None
+    """That it ran."""
+
+    @classmethod
+    def of(cls, one: Ran, **event: object) -> Self:
+        """Of one that has run, or has not."""
+        found = one.found
+        return cls.of_fields(
+            found or UNKNOWN,
+            **event,
+            name=short_layout(one.combination.layout),
+            layout=layout_json(one.combination.job, one.combination.layout),
+            equal=one.equal,
+            failure=one.failure or None,
+            parameters_equal=found and not found.wrong_parameters,
+            sent_equal=found and not found.wrong_sent,
+            differences=tuple(differences(one)),
+            seconds=one.seconds,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyStarted(Document):
+    """The first line."""
+
+    event: Literal["started"]
+    schema: Literal["trainplan/verify/v1"]
+    trainer: str
+    nproc: int
+    """Processes of each."""
+    combinations: tuple[str, ...]
+    not_run: tuple[str, ...]
+    """What of the plan is not run, and why."""
+
+    @classmethod
+    def of(cls, asked: Combinations, nproc: int, trainer: str) -> Self:
+        """Of what will run."""
+        return cls(
+            event="started",
+            schema=SCHEMA,
+            trainer=trainer,
+            nproc=nproc,
+            combinations=tuple(short_layout(one.layout) for one in asked.others),
+            not_run=asked.not_run,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyRan(Combination):
+    """A line when a combination has run."""
+
+    event: Literal["ran"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyEnded(Document):
+    """The last line."""
+
+    event: Literal["ended"]
+    schema: Literal["trainplan/verify/v1"]
+    verdict: str
+    equal: bool
+    combinations: tuple[Combination, ...]
+    not_run: tuple[str, ...]
+
+    @classmethod
+    def of(cls, found: Sequence[Ran], not_run: Sequence[str]) -> Self:
+        """Of all that ran."""
+        return cls(
+            event="ended",
+            schema=SCHEMA,
+            verdict=verdict(found),
+            equal=equal(found),
+            combinations=tuple(map(Combination.of, found)),
+            not_run=tuple(not_run),
+        )
+
+
+VerifyEvent = VerifyStarted | VerifyRan | VerifyEnded
+
+
+def equal(found: Sequence[Ran]) -> bool:
+    """Is every combination equal to one process?"""
+    return all(one.equal for one in found)
+
+
+def verdict(found: Sequence[Ran]) -> str:
+    """One line."""
+    if not found:
+        return "equal: the plan uses one process, so there is nothing to compare"
+    same = sum(one.equal for one in found)
+    word = "equal" if equal(found) else "not equal"
+    return f"{word}: {same} of {len(found)} combinations compute what one process does"
+
+
+def short_layout(layout: Layout) -> str:
+    """What a layout uses."""
+    uneven = len({stage.layers for stage in layout.stages or ()}) > 1
+    parts = [
+        f"tp {layout.tp}" + (" SP" if layout.sequence_parallel else "") if layout.tp > 1 else "",
+        f"cp {layout.cp}" if layout.cp > 1 else "",
+        f"pp {layout.pp}" if layout.pp > 1 else "",
+        layout.schedule if layout.schedule not in ("1f1b", "interleaved") else "",
+        f"vpp {layout.vpp}" if layout.vpp > 1 else "",
+        "uneven" if uneven else "",
+        f"dp {layout.dp}" if layout.dp > 1 else "",
+        f"ZeRO-{layout.zero_stage}" if layout.cp * layout.dp > 1 else "",
+        f"x{layout.dp_replicate}" if layout.dp_replicate > 1 else "",
+        f"ep {layout.ep}" if layout.ep > 1 else "",
+        f"etp {layout.etp}" if layout.etp > 1 else "",
+        _recompute(layout),
+    ]
+    return " · ".join(part for part in parts if part) or "one process"
+
+
+def _recompute(layout: Layout) -> str:
+    if layout.recompute == "none":
+        return ""
+    what = layout.recompute_modules if layout.recompute == "selective" else ()
+    return f"recompute {', '.join(what) or layout.recompute_method}"
+
+
+def differences(one: Ran) -> Iterator[str]:
+    """What is wrong with a combination, a line each."""
+    name = short_layout(one.combination.layout)
+    if one.found is None:
+        yield f"{name}: {one.failure}"
+        return
+    found = one.found
+    for what, size in _numbers(found):
+        if size > found.tolerance:
+            yield f"{name}: {what} differ by {size:.1e}, {found.tolerance:.0e} is rounding"
+    for line in (*found.wrong_parameters, *found.wrong_sent, *found.wrong_saved):
+        yield f"{name}: {line}"
+
+
+def _numbers(found: Compared) -> tuple[tuple[str, float], ...]:
+    return ("losses", found.loss_difference), ("gradient norms", found.grad_norm_difference)

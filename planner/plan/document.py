@@ -1,0 +1,250 @@
+"""Documents: what is written as JSON, each a class of its keys, and that of a plan.
+
+A class is the form of a document, its schema and the text of its keys. A value of it is made `of`
+an answer and written by `json`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from inspect import get_annotations
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+from pydantic import BaseModel, ConfigDict, create_model
+from pydantic_core import to_jsonable_python
+
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.hardware import ClusterSpec, Placement
+from trainplan.costmodel.job import Job, TrainingSpec
+from trainplan.costmodel.layout import Layout, OffloadSpec
+from trainplan.costmodel.step import Estimate
+from trainplan.planner.evidence import Evidence
+from trainplan.planner.plan.apart import Apart
+from trainplan.planner.plan.changes_training import changes_training
+from trainplan.planner.plan.layout_document import Json, WrittenStage, layout_json
+from trainplan.planner.plan.plan import SCHEMA as PLAN_SCHEMA
+from trainplan.planner.plan.plan import (
+    Certificate,
+    OtherSchedule,
+    Plan,
+    Source,
+    model_json,
+)
+from trainplan.planner.plan.spent import Spent
+
+FIRST = ("event", "schema")
+"""Keys that stand before all others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """Base of all: a key with a default here is left out where it has that value."""
+
+    KEYS: ClassVar[str] = ""
+    """Under which name `keys.json` says what the keys mean."""
+    SCHEMA: ClassVar[Any] = ""
+    """Value of the key `schema`, where there is one."""
+
+    @classmethod
+    def of_fields(cls, answer: object, /, **other: object) -> Self:
+        """The document of an answer: the fields that it has by the same name, and `other` ones."""
+        other = {"schema": cls.SCHEMA} | other if cls.SCHEMA else other
+        names = (one.name for one in fields(cls))
+        same: dict[str, Any] = {name: getattr(answer, name) for name in names if name not in other}
+        return cls(**same, **other)
+
+    def json(self) -> Json:
+        """Its plain JSON values: `schema` first, then what the bases state, then the class."""
+        return {
+            name: _plain(getattr(self, name))
+            for name in sorted(_in_order(type(self)), key=lambda name: name not in FIRST)
+            if getattr(self, name) != getattr(type(self), name, MISSING)
+        }
+
+
+def _in_order(kind: type) -> list[str]:
+    """Fields of a class: those of each base in turn, then its own, also those that it repeats."""
+    if not is_dataclass(kind):
+        return []
+    below = [name for base in kind.__bases__ for name in _in_order(base)]
+    known = {one.name for one in fields(kind)}
+    own = [name for name in get_annotations(kind) if name in known]
+    return [*(name for name in below if name not in own), *own]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Document):
+        return value.json()
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return to_jsonable_python(value, by_alias=False)
+
+
+BASES: dict[type, tuple[type, str]] = {}
+"""What a class below is written of, and where `keys.json` has the keys that come to it."""
+
+
+def written(
+    called: str, base: type[BaseModel], keys: str, says: str, /, **own: object
+) -> type[BaseModel]:
+    """The fields of a spec as its document has them, with keys that come to them or differ."""
+    values: dict[str, Any] = {
+        field: (info.annotation, info) for field, info in base.model_fields.items()
+    }
+    values |= {key: (kind, ...) for key, kind in own.items()}
+    made = create_model(called, __config__=ConfigDict(defer_build=True), __doc__=says, **values)
+    BASES[made] = base, keys
+    return made
+
+
+WrittenModel = written(
+    "WrittenModel",
+    ModelSpec,
+    "model",
+    "A model with its exact parameter counts.",
+    num_parameters=int,
+    num_active_parameters=int,
+)
+WrittenOffload = written(
+    "WrittenOffload",
+    OffloadSpec,
+    "layout.offload",
+    "What is kept off the GPU.",
+    activations=float,
+    parameters=float,
+    parameters_tier=Literal["cpu", "nvme"] | None,
+)
+WrittenLayout = written(
+    "WrittenLayout",
+    Layout,
+    "layout",
+    "One complete parallel layout, with the numbers that follow.",
+    dp_shard=int,
+    num_microbatches=int,
+    num_microbatches_per_replica=tuple[int, ...] | None,
+    offload=WrittenOffload,
+    stages=tuple[WrittenStage, ...] | None,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfJob(Document):
+    """What was asked."""
+
+    KEYS = "plan"
+    model: WrittenModel  # type: ignore[valid-type]
+    training: TrainingSpec
+    changes_training: tuple[str, ...]
+    cluster: ClusterSpec
+    runtime: str
+    options: dict[str, object]
+    reserve_bytes: float
+    reserve_host_bytes: float
+
+
+def of_job(job: Job) -> dict[str, Any]:
+    """The fields of `OfJob`."""
+    same = ("training", "cluster", "runtime", "reserve_bytes", "reserve_host_bytes")
+    return {name: getattr(job, name) for name in same} | {
+        "model": model_json(job.model),
+        "changes_training": tuple(change.says for change in changes_training(job)),
+        "options": job.options.stated(),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced(Document):
+    """A layout and what it costs."""
+
+    layout: WrittenLayout  # type: ignore[valid-type]
+    estimate: Estimate
+
+
+class _HasPrice(Protocol):
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def estimate(self) -> Estimate: ...
+
+
+def of_priced(job: Job, priced: _HasPrice) -> dict[str, Any]:
+    """The fields of `Priced`, of what has a layout and its estimate."""
+    return {"layout": layout_json(job, priced.layout), "estimate": priced.estimate}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notes(Document):
+    """Where the answer comes from."""
+
+    notes: tuple[str, ...]
+    """Assumptions and warnings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateEntry(Priced):
+    """One layout of the table of alternatives."""
+
+    KEYS = "Candidate"
+    rank: int
+    near_tie: bool
+    """So close to the best that it is the faster one in a third of cases or more."""
+    inside_measured: bool | None
+    """No degree or knob is beyond what was measured; null: not asked."""
+    layout: WrittenLayout  # type: ignore[valid-type]
+    estimate: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance(Notes):
+    """Where a plan comes from."""
+
+    runtime_version: str
+    memory_margin: float
+    choices: tuple[str, ...]
+    """What the search was held to, as on the command line."""
+    sources: tuple[Source, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanDocument(OfJob):
+    """A chosen layout, its estimate, the alternatives, and the proof."""
+
+    SCHEMA = PLAN_SCHEMA
+    schema: Literal["trainplan/plan/v1"]
+    best: Priced
+    candidates: tuple[CandidateEntry, ...]
+    certificate: Certificate
+    refused: dict[str, int]
+    other_schedules: tuple[OtherSchedule, ...]
+    placement: Placement | None
+    apart: Apart | None
+    evidence: Evidence | None
+    spent: Spent | None
+    provenance: Provenance
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """A plan as the public document."""
+        job = plan.job
+        return cls.of_fields(
+            plan,
+            **of_job(job),
+            best=Priced(**of_priced(job, plan.best)),
+            candidates=tuple(
+                CandidateEntry.of_fields(one, **of_priced(job, one)) for one in plan.candidates
+            ),
+            provenance=Provenance.of_fields(plan),
+        )
+
+
+def estimate_json(estimate: Estimate) -> Json:
+    """An estimate as plain JSON values."""
+    value = to_jsonable_python(estimate, by_alias=False)
+    assert isinstance(value, dict)
+    return value
+
+
+def plan_json(plan: Plan) -> Json:
+    """A plan as the public document `trainplan/plan/v1`."""
+    return PlanDocument.of(plan).json()
