@@ -20,10 +20,10 @@ from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.space.offload import fractions_of_splits
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.mean_paths import PathPool
+from trainplan.planner.stages.contexts import SplitContext
 from trainplan.planner.stages.heuristics import try_near, try_siblings
 from trainplan.planner.stages.search import SplitMember, UnevenSearch
 from trainplan.planner.stages.solve.polish import polished
-from trainplan.planner.stages.solve.tasks import SplitContext
 from trainplan.planner.tree import Pool, SearchResult
 from trainplan.planner.tree.groups import Group
 from trainplan.planner.tree.result import UnevenResult

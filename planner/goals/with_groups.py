@@ -16,7 +16,7 @@ from trainplan.planner.goals.fastest import needed, step_target, texts_of
 from trainplan.planner.goals.reach import Reached
 from trainplan.planner.space import legality_rules
 from trainplan.planner.space.settings import Combination, combinations, with_settings
-from trainplan.planner.stages.heterogeneous.search import HeterogeneousResult, HeterogeneousSearch
+from trainplan.planner.stages.groups_search import HeterogeneousResult, HeterogeneousSearch
 
 
 def with_groups(context: SearchContext, job: Job, reached: Reached) -> Reached:

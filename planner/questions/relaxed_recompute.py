@@ -284,7 +284,7 @@ class _Search:
         return best_by_stage(row, self.pool, best.step_time_s, deadline, split)
 
     def _row(self, table: LayoutTable) -> StageProblem:
-        return stage_problems(self.layouts.with_table(table), self.memory_bytes, self.ranges)[0]
+        return stage_problems(self.layouts.with_table(table), [self.memory_bytes], self.ranges)[0]
 
 
 def _better(best: RelaxedRule, row: StageProblem, found: ByStage) -> RelaxedRule:

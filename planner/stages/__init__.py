@@ -2,5 +2,5 @@
 
 `search` goes on where the even search ended. `problem` is a layout whose layers are not split yet,
 on equal nodes or in unlike groups, `bounds` holds for all its splits at once, `solve` finds the
-best one by lists, moves and simulation, `heterogeneous` chooses layouts over unlike groups.
+best one by lists, moves and simulation, `contexts` asks all three on equal nodes and in groups.
 """

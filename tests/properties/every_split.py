@@ -115,7 +115,7 @@ def number(job, table):
 def on_the_clock(job, table, memory_bytes=np.inf, *, alike=False):
     """One layout with all its splits."""
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
-    row = stage_problems(Candidates(job, machine, traits, table), memory_bytes, alike=alike)[0]
+    row = stage_problems(Candidates(job, machine, traits, table), [memory_bytes], alike=alike)[0]
     layers = np.array(branch(job.model.num_hidden_layers, row.stage_of, alike=alike))
     many = table.take(np.zeros(len(layers), dtype=np.int64))
     many = many.replaced(stages=objects(stage_specs(one) for one in layers.tolist()))

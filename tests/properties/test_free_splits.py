@@ -19,8 +19,8 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.uneven import all_splits
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import legality_rules, parse_choice
+from trainplan.planner.stages.contexts import SplitContext
 from trainplan.planner.stages.search import UnevenSearch
-from trainplan.planner.stages.solve.tasks import SplitContext
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work.budget import Unlimited

@@ -28,15 +28,12 @@ from trainplan.costmodel.timeline.clock import StageSeconds
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.grid import NODE_COLUMNS
+from trainplan.planner.stages.bounds.layer_capacity import layer_capacities, may_fit
 from trainplan.planner.stages.bounds.mean_paths import PathPool
-from trainplan.planner.stages.heterogeneous.bounds import (
-    Grouped,
-    may_fit,
-    steady_bound,
-    throughput_bound,
-)
-from trainplan.planner.stages.heterogeneous.context import GroupsContext
-from trainplan.planner.stages.heterogeneous.windows import SplitLimits, path_bound, window_bound
+from trainplan.planner.stages.bounds.priced_groups import PricedGroups
+from trainplan.planner.stages.bounds.rank_speeds import speed_bound, throughput_bound
+from trainplan.planner.stages.bounds.rank_windows import path_bound, window_bound
+from trainplan.planner.stages.contexts import GroupsContext
 from trainplan.planner.tree.memory_bounds import class_extremes
 
 RUNTIMES = ("megatron-lm", "megatron-zero-bubble", "torchtitan")
@@ -140,10 +137,10 @@ def test_no_split_is_faster_than_the_bounds_of_its_layout(asked):
     job, machine, traits, table = in_groups(question, layout)
     seconds = float(step_seconds(Candidates(job, machine, traits, table))[0])
     plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
-    of = Grouped.of(Candidates(job, machine, traits, plain))
+    of = priced(Candidates(job, machine, traits, plain), order)
     longest = max(stage.layers for stage in layout.stages)
     again = of.recomputed_share_of(np.array([float(longest)]))
-    assert steady_bound(of, order, again)[0] <= seconds * (1 + 1e-9)
+    assert speed_bound(of, again)[0] <= seconds * (1 + 1e-9)
 
 
 @examples(16, by_night=40)
@@ -154,13 +151,11 @@ def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurri
     if not alike(layout):
         return
     seconds = float(step_seconds(Candidates(job, machine, traits, table))[0])
-    of = Grouped.of(Candidates(job, machine, traits, without_stages(layout)))
     cutoff = seconds * (1 + 1e-9) if hurried else np.inf
-    split_limits = SplitLimits(
-        tightest(price_heterogeneous(Candidates(job, machine, traits, table)), machine), cutoff
-    )
+    margin = tightest(price_heterogeneous(Candidates(job, machine, traits, table)), machine)
+    of = priced(Candidates(job, machine, traits, without_stages(layout)), order, margin)
     for bound in (window_bound, path_bound):
-        found = bound(of, order, of.recomputed_share(cutoff), split_limits, updates=updates)
+        found = bound(of, of.recomputed_share(cutoff), cutoff, updates=updates)
         assert found[0] <= seconds * (1 + 1e-9)
 
 
@@ -169,16 +164,13 @@ def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurri
 def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_adds(asked):
     question, layout, order = asked
     job, machine, traits, _ = in_groups(question, layout)
-    of = Grouped.of(Candidates(job, machine, traits, without_stages(layout)))
-    split_limits, again = SplitLimits(0.0, np.inf), of.recomputed_share(np.inf)
+    of = priced(Candidates(job, machine, traits, without_stages(layout)), order)
+    again = of.recomputed_share(np.inf)
     window, path = (
-        bound(of, order, again, split_limits, updates=True)[0]
-        for bound in (window_bound, path_bound)
+        bound(of, again, np.inf, updates=True)[0] for bound in (window_bound, path_bound)
     )
     assert window <= path
-    assert window_bound(of, order, again, split_limits, updates=False)[0] < window or np.isinf(
-        window
-    )
+    assert window_bound(of, again, np.inf, updates=False)[0] < window or np.isinf(window)
 
 
 @examples(12, by_night=30)
@@ -188,11 +180,17 @@ def test_no_layout_below_a_node_is_faster_than_the_node(asked):
     job, machine, traits, table = in_groups(question, layout)
     node = {name: getattr(layout, name) for name in NODE_COLUMNS}
     floor = throughput_bound(
-        Grouped.of(Candidates(job, machine, traits, LayoutTable.of([Layout(**node)])))
+        priced(Candidates(job, machine, traits, LayoutTable.of([Layout(**node)])), order)
     )
-    of = Grouped.of(Candidates(job, machine, traits, without_stages(layout)))
-    assert floor[0] <= steady_bound(of, order, of.recomputed_share(np.inf))[0] * (1 + 1e-9)
+    of = priced(Candidates(job, machine, traits, without_stages(layout)), order)
+    assert floor[0] <= speed_bound(of, of.recomputed_share(np.inf))[0] * (1 + 1e-9)
     assert floor[0] <= float(step_seconds(Candidates(job, machine, traits, table))[0]) * (1 + 1e-9)
+
+
+def priced(candidates, order, margin=0.0):
+    """Layouts on the machine of each group, so much of the memory of each left free."""
+    usable = [one.memory_bytes * (1 - margin) for one in candidates.machine.groups]
+    return PricedGroups.of(candidates, usable, order=order)
 
 
 def alike(layout):
@@ -256,10 +254,10 @@ def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
     job, machine, traits, table = in_groups(question, layout)
     mixed = price_heterogeneous(Candidates(job, machine, traits, table))
     plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
-    of = Grouped.of(Candidates(job, machine, traits, plain))
+    of = priced(Candidates(job, machine, traits, plain), order)
     alike = np.ptp([stage.layers for stage in layout.stages]) <= 1 or layout.vpp == 1
     if mixed.fits(0.0)[0] and alike:
-        assert may_fit(of, order, 0.0, np.inf)[0]
+        assert may_fit(of.kinds, layer_capacities(of, np.array([0]), np.inf, alike=True))[0]
 
 
 @examples(12, by_night=30)

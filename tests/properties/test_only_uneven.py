@@ -18,7 +18,7 @@ from trainplan.planner.goals.uneven import all_splits
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import legality_rules, parse_choice
 from trainplan.planner.space.choices import rules_of_grid
-from trainplan.planner.stages.solve.tasks import SplitContext
+from trainplan.planner.stages.contexts import SplitContext
 
 pytestmark = pytest.mark.usefixtures("quarters")
 

@@ -13,9 +13,8 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.step import price
-from trainplan.costmodel.step.block_costs import block_costs
-from trainplan.planner.stages.bounds.layer_capacity import RankLimits, layer_capacities, may_fit
+from trainplan.planner.stages.bounds.layer_capacity import layer_capacities, may_fit
+from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.solve.batch import ManySplits
 
 UNIFORM = {"recompute": "full", "recompute_method": "uniform"}
@@ -65,13 +64,11 @@ def test_whatever_fits_is_not_refused(case):
     schedule = "interleaved" if vpp > 1 else "1f1b"
     layout = Layout(pp=2, dp=2, vpp=vpp, schedule=schedule, zero_stage=1, **recomputed)
     table = LayoutTable.of([layout])
-    priced = price(Candidates(job, machine, traits, table))
-    costs = block_costs(priced)
+    candidates = Candidates(job, machine, traits, table)
     every = on_the_clock(job, table)
     for number, bytes_ in enumerate((every.used * (1 + 1e-9)).tolist()):
-        limits = RankLimits(bytes_, 1e9)
-        for bounding in costs.bounding:
-            room = layer_capacities(priced, bounding, np.array([0]), limits)
+        for bounding in PricedGroups.of(candidates, [bytes_]).bounding:
+            room = layer_capacities(bounding, np.array([0]), 1e9)
             assert may_fit(bounding.kinds, room)[0], every.layers[number]
         splits = ManySplits(with_memory(every, bytes_).row, every.layers[[number]])
         assert splits.may_fit()[0], every.layers[number]

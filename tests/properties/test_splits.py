@@ -12,8 +12,6 @@ from tests.properties.every_split import memory_of, on_the_clock, random_splits,
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
-from trainplan.costmodel.step import price
-from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.timeline.lower_bounds import EQUALS
 from trainplan.planner.space import Space
@@ -24,13 +22,14 @@ from trainplan.planner.space.policies import (
     takes_longer,
 )
 from trainplan.planner.stages.bounds.layer_capacity import (
-    RankLimits,
     layer_capacities,
     may_fit,
     states_may_fit,
 )
 from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
+from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.bounds.shapes import split_bound
+from trainplan.planner.stages.contexts import SplitContext
 from trainplan.planner.stages.solve import best_split as split
 from trainplan.planner.stages.solve.batch import ManySplits
 from trainplan.planner.stages.solve.best_split import best_split
@@ -38,7 +37,6 @@ from trainplan.planner.stages.solve.enumeration import shorter_splits
 from trainplan.planner.stages.solve.families import BoundFamily, families
 from trainplan.planner.stages.solve.polish import moved_once, polished
 from trainplan.planner.stages.solve.simulated import simulate_splits
-from trainplan.planner.stages.solve.tasks import SplitContext
 from trainplan.planner.stages.solve.windows import bounds_of_stages, windows
 from trainplan.planner.tree.memory_bounds import class_extremes, policies_of
 from trainplan.planner.work.budget import Unlimited
@@ -150,14 +148,11 @@ def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
         )
         job, machine, traits = one.row.job, one.row.machine, one.row.traits
         for table in (one.row.table, plain):
-            priced = price(Candidates(job, machine, traits, table))
-            costs = block_costs(priced)
+            of = PricedGroups.of(Candidates(job, machine, traits, table), [np.inf])
             for cutoff in cutoffs(one):
                 faster = one.seconds[one.seconds * EQUALS < cutoff].min(initial=np.inf)
-                limits = RankLimits(np.inf, without_overhead(machine, cutoff))
-                bound = split_bound(
-                    priced, costs, limits=limits, pool=PathPool(alike=one.row.alike)
-                )[0]
+                end = without_overhead(machine, cutoff)
+                bound = split_bound(of, end, PathPool(alike=one.row.alike))[0]
                 assert bound <= faster * ROUNDING, (one, cutoff)
 
 
@@ -187,17 +182,16 @@ def test_no_split_is_faster_than_the_bound_of_its_class_of_policies(base, seed):
 def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         job, machine, traits = one.row.job, one.row.machine, one.row.traits
-        priced = price(Candidates(job, machine, traits, one.row.table))
-        every = block_costs(priced)
+        candidates = Candidates(job, machine, traits, one.row.table)
+        every = PricedGroups.of(candidates, [memory_of(one.row)])
         for cutoff in cutoffs(one):
             if not (one.fits & (one.seconds * EQUALS < cutoff)).any():
                 continue
-            limits = RankLimits(memory_of(one.row), without_overhead(machine, cutoff))
-            asked = np.array([0]), limits
-            for costs in every.bounding:
-                room = layer_capacities(priced, costs, *asked, alike=one.row.alike)
-                assert states_may_fit(priced, costs, *asked)[0], (one, cutoff)
-                assert may_fit(costs.kinds, room)[0], (one, cutoff)
+            asked = np.array([0]), without_overhead(machine, cutoff)
+            for of in every.bounding:
+                room = layer_capacities(of, *asked, alike=one.row.alike)
+                assert states_may_fit(of, *asked)[0], (one, cutoff)
+                assert may_fit(of.kinds, room)[0], (one, cutoff)
 
 
 def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
@@ -208,9 +202,8 @@ def test_a_heavy_head_is_not_recomputed_with_the_layers(make_job):
     table = LayoutTable.of([Layout(**layout, recompute_num_layers=1)])
     one = on_the_clock(job, table)
     machine, traits = one.row.machine, one.row.traits
-    priced = price(Candidates(job, machine, traits, table))
-    costs, limits = block_costs(priced), RankLimits(np.inf, np.inf)
-    bound = split_bound(priced, costs, limits=limits, pool=PathPool(alike=one.row.alike))
+    of = PricedGroups.of(Candidates(job, machine, traits, table), [np.inf])
+    bound = split_bound(of, np.inf, PathPool(alike=one.row.alike))
     assert bound[0] <= one.seconds.min() * ROUNDING
 
 

@@ -17,7 +17,7 @@ from trainplan.costmodel.step.heterogeneous import heterogeneous_seconds, price_
 from trainplan.costmodel.timeline.lower_bounds import EQUALS
 from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
-from trainplan.planner.stages.problem.of_layouts import problems_in_groups
+from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.solve.batch import ManySplits
 from trainplan.planner.stages.solve.best_split import best_split
 from trainplan.planner.stages.solve.simulated import simulate_splits
@@ -35,7 +35,7 @@ def every_split_of(seed, alike):
     if not allows_any_split(traits, table)[0]:
         return None
     candidates = Candidates(job, machine, traits, table)
-    (row,) = problems_in_groups(candidates, order, (np.inf, np.inf), alike=alike)
+    (row,) = stage_problems(candidates, (np.inf, np.inf), order=order, alike=alike)
     layers = np.array(branch(job.model.num_hidden_layers, row.stage_of, alike=alike))
     if len(layers) > MOST:
         return None

@@ -122,7 +122,9 @@ def random_choices(base, seed, *, even):
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
     table = by_stage(random_layouts(job, LAYOUTS, rng))
     for i in range(len(table)):
-        row = stage_problems(Candidates(job, machine, traits, table.take(np.array([i]))), np.inf)[0]
+        row = stage_problems(Candidates(job, machine, traits, table.take(np.array([i]))), [np.inf])[
+            0
+        ]
         layouts = EvenLayouts(job, machine, traits, np.inf)
         layers = job.model.num_hidden_layers
         split = [tuple(layouts.even(*row.shape[:2]).tolist())]

@@ -32,21 +32,13 @@ from trainplan.costmodel.step.block_costs import (
     usual_layers,
 )
 from trainplan.costmodel.timeline import named_program
+from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.problem.chunks import in_flight_least
 from trainplan.planner.stages.problem.in_transit import ANYWHERE, least_in_transit
 from trainplan.planner.stages.problem.moments import fairest_moments, fullest_moment
 
 ROUNDING = 1e-9
 """Of a layer; rounding alone must refuse nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class RankLimits:
-    """What a rank may use."""
-
-    memory_bytes: float
-    pipeline_s: float
-    """Seconds of the pipelined part of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,39 +68,47 @@ class Layers:
 
 
 def layer_capacities(
-    priced: Priced,
-    costs: BlockCosts,
-    rows: IntColumn,
-    limits: RankLimits,
-    *,
-    alike: bool = False,
+    of: PricedGroups, rows: IntColumn, pipeline_s: float, *, alike: bool = False
 ) -> KindRankRows:
     """Layers of each kind that each rank of some rows has bytes and seconds for.
 
     Of shape (kind, rank, row): 0 for ranks that a row does not have, and for the other kind where
     one is refused. A rank with n layers runs them for every micro batch and holds their states, and
     what the layers of the passes in flight keep, with the longer chunks where fewest passes are in
-    flight.
+    flight. `pipeline_s` are the seconds of the pipelined part of a step.
     Source: `most_layers` solves both lines for n, bytes and seconds, which grow with n; the rows of
     one shape are solved at once. The update follows the passes.
     """
-    update = least_update(priced, costs)
-    table = priced.table.take(rows)
-    kinds = [Layers.of(costs.kinds, kind) for kind, _ in layer_counts(costs.kinds)]
+    seconds, table = pipeline_s - least_update(of), of.table.take(rows)
+    kinds = [Layers.of(of.kinds, kind) for kind, _ in layer_counts(of.kinds)]
     found = np.zeros((len(kinds), int(table.pp.max(initial=0)), len(rows)))
-    first, shape = distinct(table.schedule, table.pp, table.vpp, _filling(priced, rows))
+    first, shape = distinct(table.schedule, table.pp, table.vpp, of.filling(rows))
     for number, one in enumerate(first.tolist()):
         some, ranks = np.flatnonzero(shape == number), int(table.pp[one])
         for place, layers in enumerate(kinds):
-            own = rows[some]
-            most = most_layers(
-                priced, costs, own, limits, layers, update=update[own], alike=alike
-            ).clip(0)
+            most = shape_capacity(of, rows[some], layers, seconds[rows[some]], alike=alike).clip(0)
             found[place, :ranks, some] = most.T
             some = some[most.sum(axis=0) >= layers.count]
             if not len(some):
                 break
     return found
+
+
+def shape_capacity(
+    of: PricedGroups, rows: IntColumn, layers: Layers, seconds: FloatColumn | float, *, alike: bool
+) -> RankRows:
+    """Layers of a kind that each rank has bytes and seconds of passes for; the rows have one shape.
+
+    Source: `most_layers`, of each rank on the machine of its group.
+    """
+    each = [
+        most_layers(priced, costs, rows, (memory_bytes, seconds), layers, alike=alike)
+        for priced, costs, memory_bytes in zip(of.priced, of.costs, of.memory_bytes, strict=True)
+    ]
+    if not of.order:
+        return each[0]
+    group = of.ranks(int(rows[0]))
+    return np.stack(each)[group, np.arange(len(group))]
 
 
 def may_fit(kinds: Kinds, capacity: KindRankRows) -> BoolColumn:
@@ -121,53 +121,44 @@ def may_fit(kinds: Kinds, capacity: KindRankRows) -> BoolColumn:
     return np.asarray((capacity.sum(axis=1) >= count[:, None]).all(axis=0))
 
 
-def states_may_fit(
-    priced: Priced, costs: BlockCosts, rows: IntColumn, limits: RankLimits
-) -> BoolColumn:
-    """Which of some rows are not refused even if layers kept no activations.
+def states_may_fit(of: PricedGroups, rows: IntColumn, pipeline_s: float) -> BoolColumn:
+    """Which of some rows on equal nodes are not refused even if layers kept no activations.
 
     Source: as `layer_capacities`, of ranks without embedding and head; spares it most rows.
     """
+    (priced,), (costs,), (memory_bytes,) = of.priced, of.costs, of.memory_bytes
     kind, count = usual_layers(costs.kinds)
-    capacity = _free_bytes(priced, costs, rows, np.zeros((2, 1), dtype=bool), limits.memory_bytes)[
-        0
-    ]
-    seconds = limits.pipeline_s / priced.microbatches[rows]
+    capacity = _free_bytes(priced, costs, rows, np.zeros((2, 1), dtype=bool), memory_bytes)[0]
+    seconds = pipeline_s / priced.microbatches[rows]
     capacity = capacity + _regrown(priced, costs, rows, np.zeros(1, dtype=np.int64))
     held = np.floor(capacity / costs.state_bytes[kind, rows] + ROUNDING)
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING)
     return np.asarray(np.minimum(held, run) * priced.table.pp[rows] >= count)
 
 
-def least_update(priced: Priced, costs: BlockCosts) -> FloatColumn:
+def least_update(of: PricedGroups) -> FloatColumn:
     """Seconds at least of the optimizer step and what offloading adds to it, on equal nodes.
 
-    Source: those of the rank with most layers, which holds no fewer than the mean.
+    Source: those of the rank with most layers, which holds no fewer than the mean. In node groups
+    none is counted here: `rank_windows.update_seconds`.
     """
-    kind, count = usual_layers(costs.kinds)
-    layers = np.ceil(count / priced.table.pp)
+    if of.order:
+        return np.zeros(len(of.table))
+    (kind, count), (costs,) = usual_layers(of.kinds), of.costs
+    layers = np.ceil(count / of.table.pp)
     return np.asarray((costs.optimizer + costs.offload)[kind] * layers)
-
-
-def _filling(priced: Priced, rows: IntColumn) -> IntColumn:
-    """Micro batches that fill the pipelines of some rows as full as they get."""
-    table = priced.table
-    rounds = np.array([SCHEDULES[name].rounds_to_fill for name in SCHEDULE_NAMES])
-    most = rounds[table.schedule[rows]] * table.pp[rows]
-    return np.asarray(np.minimum(priced.microbatches[rows], most))
 
 
 def most_layers(
     priced: Priced,
     costs: BlockCosts,
     rows: IntColumn,
-    limits: RankLimits,
+    limits: tuple[float, FloatColumn | float],
     layers: Layers,
     *,
-    update: FloatColumn | float = 0.0,
     alike: bool,
 ) -> RankRows:
-    """How many of the layers of a kind each rank has bytes and seconds for, before the update.
+    """How many of the layers of a kind each rank has bytes and seconds of passes for, the `limits`.
 
     -1 where a rank does not even fit without. The rows have one pipeline shape, but for micro
     batches beyond those that fill it.
@@ -176,16 +167,17 @@ def most_layers(
     table, one = priced.table, int(rows[0])
     name, kind, count = SCHEDULE_NAMES[table.schedule[one]], layers.kind, layers.count
     pp, vpp = int(table.pp[one]), int(table.vpp[one])
-    filling = int(_filling(priced, rows[:1])[0])
+    rounds = SCHEDULES[name].rounds_to_fill * pp
+    filling = min(int(priced.microbatches[one]), rounds)
     held = held_layers(name, pp, vpp, filling, layers, alike=alike)
     stage_of = placed(SCHEDULES[name].placement, pp, vpp)
     ends = np.stack([(stage_of == 0).any(axis=1), (stage_of == stage_of.max()).any(axis=1)])
-    capacity = _free_bytes(priced, costs, rows, ends, limits.memory_bytes)
+    capacity = _free_bytes(priced, costs, rows, ends, limits[0])
     if table.offload_modules[rows].any():
         passes = fullest_moment(name, pp, vpp, filling)
         transit = least_in_transit(layers.first, stage_of, passes)
         capacity = capacity - transit[:, None] * costs.freed_bytes[kind, rows]
-    seconds = (limits.pipeline_s - update) / priced.microbatches[rows]
+    seconds = limits[1] / priced.microbatches[rows]
     seconds = seconds - _end_seconds(costs, rows, ends)
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)
     number = np.arange(int(run.max(initial=0)) + 1)[None, :, None]

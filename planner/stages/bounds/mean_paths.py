@@ -1,6 +1,7 @@
-"""Paths of a pipeline by its shape alone, and the mean of them that crosses all ranks alike.
+"""Paths of a pipeline by its shape alone, and means of them, which hold for every layout of it.
 
-Both hold for every layout of that shape.
+The mean that crosses all ranks alike serves equal ranks, one for the speeds and messages of ranks
+those in unlike node groups.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntRankChunks
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.timeline import Paths, Run, StageSeconds, prolonged, run_of
-from trainplan.planner.stages.columns import StageRows
+from trainplan.costmodel.timeline.critical_path import Paths, long_paths, prolonged, run_of
+from trainplan.planner.questions.launches.changed import Run
+from trainplan.planner.solvers.linear import Matrix
+from trainplan.planner.stages.columns import PathStages, StageRows
 from trainplan.planner.stages.problem.chunks import alike_weights, fairest_weights
 
 Pipeline = tuple[str, int, int, int]
@@ -148,3 +152,83 @@ class PathPool:
             known = self.paths.get(pipeline)
             self.paths[pipeline] = paths if known is None else known.joined(paths)
         self.means.update(other.means)
+
+
+STEPS = 20
+"""Durations are told apart to one in so many of a layer's. Source: assumed; any weights of the
+paths give a valid bound, and few sets of weights serve many layouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """Seconds of a layer on every rank and of a message over every boundary, relative, rounded."""
+
+    layer: tuple[float, ...]
+    message: tuple[float, ...]
+    layers: int
+    least: tuple[float, ...]
+    most: tuple[float, ...]
+    """Layers that each rank may hold."""
+
+    @classmethod
+    def of(
+        cls,
+        seconds: FloatColumn,
+        messages: FloatColumn,
+        layers: int,
+        window: tuple[FloatColumn, FloatColumn],
+    ) -> Durations:
+        """Relative to the fastest rank; `window` is the fewest and most layers of each."""
+        unit = float(seconds.min()) / STEPS
+
+        def rounded(column: FloatColumn) -> tuple[float, ...]:
+            return tuple((np.rint(column / unit) / STEPS).tolist())
+
+        least, most = (tuple(one.tolist()) for one in window)
+        return cls(rounded(seconds), rounded(messages), layers, least, most)
+
+
+@lru_cache(maxsize=4096)
+def heterogeneous_path(pipeline: Pipeline, takes: Durations) -> Crossings:
+    """The mean path that is longest where the layers lie where it is shortest.
+
+    Of the seeds and of the longest path where layers lie by the speed of ranks.
+    """
+    schedule, *shape = pipeline
+    stage_of = placed(SCHEDULES[schedule].placement, *shape[:2])
+    work = takes.layers / (shape[1] * (1 / np.array(takes.layer)).sum())
+    seconds = equal_stages(schedule, np.full((1, stage_of.size), work))
+    paths = seed_paths(pipeline).joined(
+        long_paths(schedule, pipeline[1:], seconds, np.array([takes.message]))
+    )
+    layer = np.empty((1, stage_of.size))
+    layer[0, stage_of] = np.array(takes.layer)[:, None]
+    one, message = equal_stages(schedule, layer), np.array(takes.message)
+    crossed = paths.forward * one.forward + paths.backward * one.backward
+    crossed = crossed + paths.weight * one.weight
+    share = _longest(crossed, paths.crossed[:, : len(message)] @ message, stage_of, takes)
+    return mean_of(paths, share, stage_of)
+
+
+def _longest(
+    crossed: PathStages, messages: FloatColumn, stage_of: IntRankChunks, takes: Durations
+) -> FloatColumn:
+    """Weights of paths that sum to one and make the shortest split within the windows longest.
+
+    `crossed` is what a layer of each stage adds to each path; (path, stage). Columns of the
+    program: what a layer adds in the shortest split, what it adds less where a rank is full and
+    more where one has too few, the weights.
+
+    Source: the shortest split of a mean path is a continuous knapsack, layers of each stage within
+    windows; its dual is a maximum too, so it and the weights are found in one program.
+    """
+    (paths, stages), ranks = crossed.shape, len(stage_of)
+    own = (stage_of[:, :, None] == np.arange(stages)).any(axis=1).T.astype(np.float64)
+    rows = np.concatenate([np.ones((stages, 1)), -own, own, -crossed.T], axis=1)
+    cost = np.concatenate([[-float(takes.layers)], takes.most, -np.array(takes.least), -messages])
+    one = np.concatenate([np.zeros(1 + 2 * ranks), np.ones(paths)])[None, :]
+    found = Matrix(cost, rows, np.zeros(stages), one).solve()
+    if found is None:  # the windows hold no split, so nothing is bounded
+        return np.full(paths, 1 / paths)
+    weights = found[1 + 2 * ranks :].clip(0.0)
+    return np.asarray(weights / weights.sum())

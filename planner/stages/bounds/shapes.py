@@ -20,7 +20,6 @@ from trainplan.costmodel.columns import (
     distinct,
 )
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.step import Priced
@@ -39,25 +38,19 @@ from trainplan.costmodel.traffic.data_parallel import (
     step_traffic,
 )
 from trainplan.planner.stages.bounds.layer_capacity import (
-    RankLimits,
     layer_capacities,
     least_update,
     may_fit,
     states_may_fit,
 )
-from trainplan.planner.stages.bounds.mean_paths import Crossings, PathPool, Pipeline, seed_paths
+from trainplan.planner.stages.bounds.mean_paths import Crossings, PathPool, seed_paths
+from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.bounds.rank_paths import RankPaths
 from trainplan.planner.stages.columns import StageRows
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_sum
 
 
-def split_bound(
-    priced: Priced,
-    costs: BlockCosts,
-    *,
-    limits: RankLimits,
-    pool: PathPool,
-) -> FloatColumn:
+def split_bound(of: PricedGroups, pipeline_s: float, pool: PathPool) -> FloatColumn:
     """Seconds that no split of the layers of each row goes below, if that is less than a limit.
 
     Where no split is faster than the limit, some number that is not less than it, or a bound;
@@ -66,77 +59,60 @@ def split_bound(
     Source: as `states_bound`; `may_fit`; the mean path of the module; the paths that stay on a
     rank.
     """
-    every = [_split_bound(priced, one, limits, pool) for one in costs.bounding]
+    every = [_split_bound(one, pipeline_s, pool) for one in of.bounding]
     return np.asarray(np.max(every, axis=0))
 
 
-def _split_bound(
-    priced: Priced, costs: BlockCosts, limits: RankLimits, pool: PathPool
-) -> FloatColumn:
+def _split_bound(of: PricedGroups, pipeline_s: float, pool: PathPool) -> FloatColumn:
     """As `split_bound`, of layers of the kinds that the costs have."""
-    job = priced.job
-    table, seconds = priced.table, limits.pipeline_s
-    most = _most_layers(priced, costs, seconds)
-    around = _around(priced, costs, most=most)
-    bound = _steady_bound(job, priced, costs, around, limits)
-    rows = np.flatnonzero(bound + around < seconds)
-    capacity = layer_capacities(priced, costs, rows, limits, alike=pool.alike)
+    job, table, (priced,), (costs,) = of.job, of.table, of.priced, of.costs
+    most = _most_layers(priced, costs, pipeline_s)
+    around = _around(of, most)
+    bound = _steady_bound(of, around, pipeline_s)
+    rows = np.flatnonzero(bound + around < pipeline_s)
+    capacity = layer_capacities(of, rows, pipeline_s, alike=pool.alike)
     fits = may_fit(costs.kinds, capacity)
     bound[rows[~fits]] = np.inf
     rows, capacity = rows[fits], capacity[:, :, fits]
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
     for number in np.unique(shape[rows]).tolist():
-        own, pipeline = np.flatnonzero(shape[rows] == number), _pipeline(priced, int(first[number]))
+        own, pipeline = np.flatnonzero(shape[rows] == number), of.pipeline(int(first[number]))
         some = rows[own]
         path = pool.mean(pipeline, job.model.num_hidden_layers)
         length = _mean_seconds(
             job, priced, costs, path, rows=some, most=most[some], alike=pool.alike
         )
         bound[some] = np.maximum(bound[some], length)
-        own = own[bound[some] + around[some] < seconds]
+        own = own[bound[some] + around[some] < pipeline_s]
         if len(own):
-            of, stage_of = (job, priced, costs, rows[own]), path.stage_of
+            one, stage_of = (job, priced, costs, rows[own]), path.stage_of
             room = capacity[:, : len(stage_of), own]
-            stay = RankPaths(*of, seed_paths(pipeline), stage_of, room, alike=pool.alike)
+            stay = RankPaths(*one, seed_paths(pipeline), stage_of, room, alike=pool.alike)
             bound[rows[own]] = np.maximum(bound[rows[own]], stay.seconds)
     return with_overhead(priced.machine, bound + around)
 
 
-def states_bound(
-    priced: Priced,
-    costs: BlockCosts,
-    *,
-    limits: RankLimits,
-) -> FloatColumn:
+def states_bound(of: PricedGroups, pipeline_s: float) -> FloatColumn:
     """As `split_bound`, less and cheaper: layers keep no activations, ranks never wait.
 
     Source: all ranks run all blocks; `states_may_fit`.
     """
     found = []
-    for one in costs.bounding:
-        around = _around(priced, one, most=_most_layers(priced, one, limits.pipeline_s))
-        found.append(_steady_bound(priced.job, priced, one, around, limits) + around)
-    return with_overhead(priced.machine, np.max(found, axis=0))
+    for one in of.bounding:
+        around = _around(one, _most_layers(one.priced[0], one.costs[0], pipeline_s))
+        found.append(_steady_bound(one, around, pipeline_s) + around)
+    return with_overhead(of.machine, np.max(found, axis=0))
 
 
-def _steady_bound(
-    job: Job, priced: Priced, costs: BlockCosts, around: FloatColumn, limits: RankLimits
-) -> FloatColumn:
+def _steady_bound(of: PricedGroups, around: FloatColumn, pipeline_s: float) -> FloatColumn:
     """Seconds of the passes at least; infinite where the states do not fit.
 
     Source: as `steady_seconds`; what does not fit without activations does not fit with them.
     """
-    bound = steady_seconds(job, priced, costs)
-    rows = np.flatnonzero(bound + around < limits.pipeline_s)
-    bound[rows[~states_may_fit(priced, costs, rows, limits)]] = np.inf
+    bound = steady_seconds(of.job, of.priced[0], of.costs[0])
+    rows = np.flatnonzero(bound + around < pipeline_s)
+    bound[rows[~states_may_fit(of, rows, pipeline_s)]] = np.inf
     return bound
-
-
-def _pipeline(priced: Priced, row: int) -> Pipeline:
-    """What the paths of a row depend on."""
-    table = priced.table
-    shape = int(table.pp[row]), int(table.vpp[row]), int(priced.microbatches[row])
-    return SCHEDULE_NAMES[table.schedule[row]], *shape
 
 
 def steady_seconds(job: Job, priced: Priced, costs: BlockCosts) -> FloatColumn:
@@ -210,26 +186,16 @@ def _crossing(costs: BlockCosts, path: Crossings, kind: int, rows: IntColumn) ->
     return path.seconds(*(seconds[kind, rows] for seconds in passes))
 
 
-def _around(
-    priced: Priced,
-    costs: BlockCosts,
-    *,
-    most: FloatColumn,
-) -> FloatColumn:
+def _around(of: PricedGroups, most: FloatColumn) -> FloatColumn:
     """Seconds at least of what follows the passes.
 
     Source: the traffic of the rank with fewest layers, and the optimizer of the one with most,
     which holds no fewer than their mean.
     """
-    return np.asarray(_least_traffic(priced, costs, most=most) + least_update(priced, costs))
+    return np.asarray(_least_traffic(of.priced[0], of.costs[0], most) + least_update(of))
 
 
-def _least_traffic(
-    priced: Priced,
-    costs: BlockCosts,
-    *,
-    most: FloatColumn,
-) -> FloatColumn:
+def _least_traffic(priced: Priced, costs: BlockCosts, most: FloatColumn) -> FloatColumn:
     """Seconds by which the traffic of any rank outlasts its passes, at least.
 
     A rank holds what the others cannot run. Source: `step_traffic_seconds`, as if all that can hide

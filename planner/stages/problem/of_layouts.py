@@ -25,64 +25,45 @@ from trainplan.planner.stages.problem.traffic import least_tails
 
 def stage_problems(
     candidates: Candidates,
-    memory_bytes: float,
-    ranges: Sequence[Fractions] = (),
-    *,
-    alike: bool = False,
-) -> list[StageProblem]:
-    """The layouts of a table, one by one, each free to offload as far as its own range goes."""
-    priced = price(candidates, merged=False)
-    found = []
-    for row, part in enumerate(_costs(priced, memory_bytes, ranges)):
-        pp, vpp = int(part.table.pp[0]), int(part.table.vpp[0])
-        p2p = np.full(max(1, pp * vpp - 1), float(priced.seconds.p2p[row]))
-        found.append(
-            StageProblem(
-                *candidates.shared,
-                (part,),
-                np.zeros(pp, dtype=np.int64),
-                int(priced.microbatches[row]),
-                p2p,
-                np.zeros_like(p2p),
-                offloads=range_from(float(part.table.offload_optimizer[0]), ranges),
-                alike=alike,
-            )
-        )
-    return found
-
-
-def problems_in_groups(
-    candidates: Candidates,
-    order: Sequence[int],
     memory_bytes: Sequence[float],
     ranges: Sequence[Fractions] = (),
     *,
+    order: Sequence[int] = (),
     alike: bool = False,
 ) -> list[StageProblem]:
-    """As `stage_problems`, pipeline ranks in node groups: the groups in an order.
+    """The layouts of a table, one by one, each free to offload as far as its own range goes.
 
-    `memory_bytes` are those of each group.
+    On equal nodes, or pipeline ranks in node groups, the groups in an order. `memory_bytes` are
+    those of each group.
     """
-    table = candidates.table
-    plain = candidates.with_table(table.replaced(stages=objects([None] * len(table))))
-    priced = [price(one, merged=False) for one in on_groups(plain)]
+    table, machines = candidates.table, [candidates]
+    if order:
+        plain = table.replaced(stages=objects([None] * len(table)))
+        machines = on_groups(candidates.with_table(plain))
+    priced = [price(one, merged=False) for one in machines]
     parts = [_costs(one, usable, ranges) for one, usable in zip(priced, memory_bytes, strict=True)]
     found = []
     for row, own in enumerate(zip(*parts, strict=True)):
-        gpus = int(table.tp[row] * table.cp[row] * table.dp[row])
-        group = ranks_in_order(candidates.job, gpus, order)
-        stages, one = np.empty(len(group) * int(table.vpp[row]), dtype=np.int64), own[0]
-        stages[_stage_of(priced[0], row)] = group[:, None]
-        p2p, wire = boundary_seconds(candidates.with_table(one.table), stages[None])
+        one, pp, vpp = own[0].table, int(table.pp[row]), int(table.vpp[row])
+        group = np.zeros(pp, dtype=np.int64)
+        p2p = np.full(max(1, pp * vpp - 1), float(priced[0].seconds.p2p[row]))
+        wire = np.zeros_like(p2p)
+        if order:
+            group = ranks_in_order(
+                candidates.job, int(table.tp[row] * table.cp[row] * table.dp[row]), order
+            )
+            stages = np.empty(pp * vpp, dtype=np.int64)
+            stages[_stage_of(priced[0], row)] = group[:, None]
+            (p2p,), (wire,) = boundary_seconds(candidates.with_table(one), stages[None])
         found.append(
             StageProblem(
                 *candidates.shared,
                 own,
                 group,
                 int(priced[0].microbatches[row]),
-                p2p[0],
-                wire[0],
-                offloads=range_from(float(one.table.offload_optimizer[0]), ranges),
+                p2p,
+                wire,
+                offloads=range_from(float(one.offload_optimizer[0]), ranges),
                 alike=alike,
             )
         )

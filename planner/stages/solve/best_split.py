@@ -12,10 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.columns import IntColumn
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.offload import faster_than
 from trainplan.planner.stages.problem.problem import StageProblem
+from trainplan.planner.stages.problem.windows import Windows
 from trainplan.planner.stages.solve.enumeration import num_splits, shorter_splits
 from trainplan.planner.stages.solve.listed import (
     NOTHING_KNOWN,
@@ -24,7 +26,7 @@ from trainplan.planner.stages.solve.listed import (
     with_simulated,
 )
 from trainplan.planner.stages.solve.spread import balanced, stages_of
-from trainplan.planner.stages.solve.windows import Windows, most_in_memory, windows
+from trainplan.planner.stages.solve.windows import most_in_memory, windows
 from trainplan.planner.work import Deadline
 
 FEW = 2048
@@ -93,7 +95,7 @@ def _within(
     best: SplitResult,
     cutoff_s: float,
     *,
-    window: Windows,
+    window: Windows[IntColumn],
     deadline: Deadline,
     target_bound_s: float,
 ) -> SplitResult:

@@ -19,8 +19,9 @@ from trainplan.planner.stages.problem.chunks import (
     stage_ends,
 )
 from trainplan.planner.stages.problem.problem import StageProblem
+from trainplan.planner.stages.problem.windows import Windows
 from trainplan.planner.stages.solve.spread import spread
-from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds, Windows
+from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds
 
 MOST_WAYS = 20_000
 """Ways to spread the layers of one rank over its chunks that are listed. Source: assumed; they take
@@ -36,7 +37,7 @@ MOST_UNSORTED = 100
 """Beginnings, or ways, of which each is compared with all of the others. Source: measured."""
 
 
-def num_splits(problem: StageProblem, window: Windows) -> float:
+def num_splits(problem: StageProblem, window: Windows[IntColumn]) -> float:
     """Splits within some windows.
 
     Source: ranks take layers independently of another, so the ways of several ranks are the
@@ -53,14 +54,16 @@ def num_splits(problem: StageProblem, window: Windows) -> float:
     return float(ways[layers]) if layers < len(ways) else 0.0
 
 
-def _within(problem: StageProblem, window: Windows) -> list[tuple[tuple[int, ...], int, int]]:
+def _within(
+    problem: StageProblem, window: Windows[IntColumn]
+) -> list[tuple[tuple[int, ...], int, int]]:
     """Chunks of each rank that are never empty, and its fewest and most layers."""
     inner = [tuple(own) for own in inner_chunks(problem.stage_of).tolist()]
     return list(zip(inner, window.least.tolist(), window.most.tolist(), strict=True))
 
 
 def shorter_splits(
-    problem: StageProblem, paths: Paths, value_s: float, window: Windows
+    problem: StageProblem, paths: Paths, value_s: float, window: Windows[IntColumn]
 ) -> IntSplitStages | None:
     """Layers of every virtual stage in the splits whose paths may all be below a time.
 
@@ -110,7 +113,7 @@ class _Sums:
 
     problem: StageProblem
     paths: Paths
-    window: Windows
+    window: Windows[IntColumn]
     longer_first: bool | None = None
     """Of chunks that are alike; None: they may hold any layers."""
 

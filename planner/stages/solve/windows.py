@@ -17,30 +17,7 @@ from trainplan.planner.stages.columns import PathStageKinds, StageKinds
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_least
 from trainplan.planner.stages.problem.layer_kinds import Kinds, StageSums
 from trainplan.planner.stages.problem.problem import StageProblem
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Fewest and most layers of every rank."""
-
-    least: IntColumn
-    most: IntColumn
-
-    def equals(self, other: Windows) -> bool:
-        """Are they the same?"""
-        return bool((self.least == other.least).all() and (self.most == other.most).all())
-
-    def count(self, layers: int) -> int:
-        """Ways to spread so many layers.
-
-        Source: ranks take layers beyond their least one independently of another, so the ways of
-        several ranks are the convolution of those of each.
-        """
-        ways = np.ones(1)
-        for slack in (self.most - self.least).tolist():
-            ways = np.convolve(ways, np.ones(slack + 1))
-        left = layers - int(self.least.sum())
-        return int(ways[left]) if 0 <= left < len(ways) else 0
+from trainplan.planner.stages.problem.windows import Windows
 
 
 def bounds_of_stages(problem: StageProblem) -> tuple[IntColumn, IntColumn]:
@@ -56,9 +33,9 @@ def windows(
     value_s: float,
     *,
     memory: bool = True,
-    within: Windows | None = None,
+    within: Windows[IntColumn] | None = None,
     in_time: bool = False,
-) -> Windows | None:
+) -> Windows[IntColumn] | None:
     """What no split outside can have: memory, or terms of the step below `value_s`; None if none.
 
     `within` is what is known already, maybe by the same paths and seconds: then all is `in_time`.

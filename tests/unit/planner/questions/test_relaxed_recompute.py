@@ -73,7 +73,7 @@ def every_choice(job, margin):
         for rule in rules:
             some = some.take(~rule.broken(job, some))
         for row in stage_problems(
-            Candidates(job, machine, traits, some), machine.memory_bytes * (1 - margin)
+            Candidates(job, machine, traits, some), [machine.memory_bytes * (1 - margin)]
         ):
             layers = EvenLayouts(job, machine, traits, np.inf).even(*row.shape[:2])
             numbers = product(*(range(held + 1) for held in layers.tolist()))

@@ -14,7 +14,7 @@ from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space import legality_rules, parse_choice
-from trainplan.planner.stages.heterogeneous.search import HeterogeneousSearch
+from trainplan.planner.stages.groups_search import HeterogeneousSearch
 from trainplan.planner.work.budget import Unlimited
 
 

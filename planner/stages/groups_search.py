@@ -17,7 +17,7 @@ from trainplan.costmodel.blocks.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, IntMatrix, objects
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.planner.space.offload import fractions_of_splits, in_parts
-from trainplan.planner.stages.heterogeneous.context import GroupsContext
+from trainplan.planner.stages.contexts import GroupsContext
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.search import UnevenSearch

@@ -24,50 +24,21 @@ from trainplan.costmodel.step.block_costs import (
     usual_layers,
 )
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
-from trainplan.planner.stages.bounds.mean_paths import Crossings
-from trainplan.planner.stages.heterogeneous.bounds import Grouped, layer_capacity, may_fit
-from trainplan.planner.stages.heterogeneous.paths import Durations, heterogeneous_path
+from trainplan.planner.stages.bounds.layer_capacity import (
+    Layers,
+    layer_capacities,
+    may_fit,
+    shape_capacity,
+)
+from trainplan.planner.stages.bounds.mean_paths import Crossings, Durations, heterogeneous_path
+from trainplan.planner.stages.bounds.priced_groups import PricedGroups
+from trainplan.planner.stages.problem.windows import Windows
 
 NARROWINGS = 3
 """How often the fewest layers of ranks follow from the most of the others, and these from them."""
 HALVINGS = 12
 """Of the interval in which a bound lies. Source: assumed; a share of 1/4096 of it."""
 ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class SplitLimits:
-    """What a split must do to be an answer."""
-
-    margin: float
-    """Share of device memory that must stay free."""
-    cutoff_s: float
-    """Step time to beat."""
-
-
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """Fewest and most layers of every rank."""
-
-    least: RankRows
-    most: RankRows
-
-    def hold(self, layers: int) -> BoolColumn:
-        """Rows whose ranks can hold so many layers between them."""
-        some = (self.most >= self.least).all(axis=0) & (self.least.sum(axis=0) <= layers)
-        return np.asarray(some & (self.most.sum(axis=0) >= layers))
-
-    def cheapest(self, cost: FloatColumn, layers: int) -> FloatColumn:
-        """Least cost of so many layers, given what one costs on each rank; of each row.
-
-        Source: the continuous knapsack, Dantzig, Operations Research 5, 1957.
-        """
-        order = np.argsort(cost, axis=0)
-        spare = np.take_along_axis(self.most - self.least, order, axis=0)
-        rest = layers - self.least.sum(axis=0)
-        used = (rest - (np.cumsum(spare, axis=0) - spare)).clip(0.0, spare)
-        more = (used * np.take_along_axis(cost, order, axis=0)).sum(axis=0)
-        return np.asarray((cost * self.least).sum(axis=0) + more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +59,10 @@ class Pace:
     layers: int
 
     @classmethod
-    def of(
-        cls,
-        of: Grouped,
-        order: Sequence[int],
-        rows: IntColumn,
-        again: FloatColumn,
-        limits: SplitLimits,
-    ) -> Pace:
-        """Of rows of one shape, a share of whose layers is repeated; the groups in an order."""
+    def of(cls, of: PricedGroups, rows: IntColumn, again: FloatColumn, pipeline_s: float) -> Pace:
+        """Of rows of one shape, a share of whose layers is repeated, in a step below a time."""
         one, (kind, layers) = int(rows[0]), usual_layers(of.kinds)
-        group, stage_of = of.ranks(one, order), of.stage_of(one)
+        group, stage_of = of.ranks(one), of.stage_of(one)
         pair = of.pair(rows, again)[group]
         last = (stage_of == stage_of.max()).any(axis=1)
         first = np.arange(len(group)) == 0
@@ -107,22 +71,20 @@ class Pace:
         fill, drain = _counts_fill_and_drain(of, one)
         crossed = np.cumsum(of.messages(rows, group)[0][:, : len(group) - 1], axis=1).T
         way = np.zeros_like(ends)
-        way[1:] = (fill + drain) * crossed + _crossing(of, rows, group, EMBEDDING)[0]
+        way[1:] = (fill + drain) * crossed + _passing(of, rows, group, EMBEDDING)[0]
         number = stage_of.shape[1] - first - last.astype(np.int64)
         alone = len(layer_counts(of.kinds)) == 1
         return cls(
             layer=of.microbatches[rows] * pair[:, kind],
             fixed=of.microbatches[rows] * ends + way,
-            passing=_crossing(of, rows, group, kind),
-            capacity=layer_capacity(
-                of, order, limits.margin, limits.cutoff_s, rows=rows, kind=kind
-            ),
+            passing=_passing(of, rows, group, kind),
+            capacity=shape_capacity(of, rows, Layers.of(of.kinds, kind), pipeline_s, alike=True),
             least=(number * alone).clip(0)[:, None].astype(np.float64),
             chunks=stage_of.shape[1],
             layers=layers,
         )
 
-    def windows(self, seconds: FloatColumn) -> Windows:
+    def windows(self, seconds: FloatColumn) -> Windows[RankRows]:
         """Fewest and most layers of every rank in such a time. Source: that of the module."""
         least = np.broadcast_to(self.least, self.layer.shape)
         for _ in range(NARROWINGS):
@@ -145,57 +107,55 @@ class Length:
 
 
 def window_bound(
-    of: Grouped, order: Sequence[int], again: FloatColumn, limits: SplitLimits, *, updates: bool
+    of: PricedGroups, again: FloatColumn, cutoff_s: float, *, updates: bool
 ) -> FloatColumn:
     """Seconds no split of each row is below that fits and is below the cutoff; else infinite.
 
     The virtual stages of a rank differ by one layer at most. `updates`: count the optimizer step.
     Source: the module; bisection.
     """
-    result = np.full(len(of.table), np.inf)
-    end = without_overhead(of.machine, limits.cutoff_s)
-    fits = may_fit(of, order, limits.margin, limits.cutoff_s) if _several(of) else None
+    result, every = np.full(len(of.table), np.inf), np.arange(len(of.table))
+    end, fits = without_overhead(of.machine, cutoff_s), np.ones(len(of.table), dtype=bool)
+    if len(layer_counts(of.kinds)) > 1:
+        fits = may_fit(of.kinds, layer_capacities(of, every, end, alike=True))
     for rows in of.filled:
-        some = rows if fits is None else rows[fits[rows]]
-        if not len(some):
-            continue
-        pace = Pace.of(of, order, some, again, limits)
-        update = updates * update_seconds(of, order, some)
-        result[some] = update + _least_seconds(pace, end - update, ())
+        some = rows[fits[rows]]
+        if len(some):
+            pace, update = Pace.of(of, some, again, end), updates * update_seconds(of, some)
+            result[some] = update + _least_seconds(pace, end - update, ())
     return with_overhead(of.machine, result)
 
 
 def path_bound(
-    of: Grouped, order: Sequence[int], again: FloatColumn, limits: SplitLimits, *, updates: bool
+    of: PricedGroups, again: FloatColumn, cutoff_s: float, *, updates: bool
 ) -> FloatColumn:
     """As `window_bound`, by a mean of paths that are there for every split besides.
 
     Source: as `stages.bounds.shapes`, with the weights for the speeds and windows of the ranks.
     """
-    result = window_bound(of, order, again, limits, updates=updates)
-    end = without_overhead(of.machine, limits.cutoff_s)
+    result = window_bound(of, again, cutoff_s, updates=updates)
+    end = without_overhead(of.machine, cutoff_s)
     for rows in of.shapes:
         some = rows[np.isfinite(result[rows])]
         name = SCHEDULE_NAMES[of.table.schedule[rows[0]]]
         if not len(some) or SCHEDULES[name].adapts or name in of.traits.pipeline.unsynchronised:
             continue
-        pace = Pace.of(of, order, some, again, limits)
-        update = updates * update_seconds(of, order, some)
-        path = _chosen(of, order, some, again, pace.windows(end - update))
-        length = _along(of, order, path, some, again)
+        pace, update = Pace.of(of, some, again, end), updates * update_seconds(of, some)
+        path = _chosen(of, some, again, pace.windows(end - update))
+        length = _along(of, path, some, again)
         found = with_overhead(of.machine, update + _least_seconds(pace, end - update, (length,)))
         result[some] = np.maximum(result[some], found)
     return result
 
 
-def update_seconds(of: Grouped, order: Sequence[int], rows: IntColumn) -> FloatColumn:
+def update_seconds(of: PricedGroups, rows: IntColumn) -> FloatColumn:
     """Seconds of the optimizer step at least, offload included, however the layers lie.
 
     Source: derived; ranks that need x seconds a layer do all layers in no less than the layers over
     the sum of 1 / x, on the slowest of them.
     """
     kind, layers = usual_layers(of.kinds)
-    group, total = of.ranks(int(rows[0]), order), np.zeros(len(rows))
+    group, total = of.ranks(int(rows[0])), np.zeros(len(rows))
     for name in ("optimizer", "offload"):
         each = np.stack([getattr(costs, name)[kind, rows] for costs in of.costs])[group]
         with np.errstate(divide="ignore"):
@@ -203,12 +163,7 @@ def update_seconds(of: Grouped, order: Sequence[int], rows: IntColumn) -> FloatC
     return total
 
 
-def _several(of: Grouped) -> bool:
-    """Has the model several kinds of decoder layer?"""
-    return len(layer_counts(of.kinds)) > 1
-
-
-def _counts_fill_and_drain(of: Grouped, row: int) -> tuple[bool, bool]:
+def _counts_fill_and_drain(of: PricedGroups, row: int) -> tuple[bool, bool]:
     """Does a step of a row count the way to a rank, and all of the way home?
 
     Source: as `costmodel.step.node_bound.counts_fill_and_drain`.
@@ -218,7 +173,7 @@ def _counts_fill_and_drain(of: Grouped, row: int) -> tuple[bool, bool]:
     return fill, fill and not SCHEDULES[name].splits_backward
 
 
-def _crossing(of: Grouped, rows: IntColumn, group: IntColumn, kind: int) -> RankRows:
+def _passing(of: PricedGroups, rows: IntColumn, group: IntColumn, kind: int) -> RankRows:
     """Seconds of one block on the way past each rank, and home."""
     fill, drain = _counts_fill_and_drain(of, int(rows[0]))
     passes = [fill * c.forward[kind, rows] + drain * c.backward[kind, rows] for c in of.costs]
@@ -254,23 +209,20 @@ def _longest(pace: Pace, paths: Sequence[Length]) -> FloatColumn:
 
 
 def _chosen(
-    of: Grouped, order: Sequence[int], rows: IntColumn, again: FloatColumn, windows: Windows
+    of: PricedGroups, rows: IntColumn, again: FloatColumn, windows: Windows[RankRows]
 ) -> Crossings:
     """Weights of paths that suit the first of some rows; they hold for all."""
     one, (kind, layers) = int(rows[0]), usual_layers(of.kinds)
-    group = of.ranks(one, order)
+    group = of.ranks(one)
     pair, message = of.pair(rows[:1], again)[group, kind, 0], of.messages(rows[:1], group)[0]
     window = windows.least[:, 0], windows.most[:, 0]
     takes = Durations.of(pair, message[0], layers, window)
-    shape = int(of.table.pp[one]), int(of.table.vpp[one]), int(of.microbatches[one])
-    return heterogeneous_path(SCHEDULE_NAMES[of.table.schedule[one]], shape, takes)
+    return heterogeneous_path(of.pipeline(one), takes)
 
 
-def _along(
-    of: Grouped, order: Sequence[int], path: Crossings, rows: IntColumn, share: FloatColumn
-) -> Length:
+def _along(of: PricedGroups, path: Crossings, rows: IntColumn, share: FloatColumn) -> Length:
     """Of a mean path. Source: as `path_bound`; a layer counts in the cheapest stage of its rank."""
-    group = of.ranks(int(rows[0]), order)
+    group = of.ranks(int(rows[0]))
     stages = np.empty(path.stage_of.size, dtype=np.int64)
     stages[path.stage_of] = group[:, None]
     every = [(c.forward, c.backward, c.weight, of.repeated(c, share)) for c in of.costs]

@@ -1,1 +1,0 @@
-"""Splits of layers where pipeline ranks live in unlike node groups."""
