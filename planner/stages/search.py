@@ -35,7 +35,7 @@ from trainplan.planner.stages.problem.offload import exactly
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.families import BoundFamily, families
 from trainplan.planner.stages.solve.listed import SplitResult
-from trainplan.planner.stages.solve.tasks import (
+from trainplan.planner.stages.tasks import (
     Asked,
     BestSplit,
     BestSplits,
