@@ -8,7 +8,7 @@ from trainplan.costmodel.axes.axis import Apart, Axis, Memory
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
-from trainplan.costmodel.pipeline.node_groups import in_groups, misplaced
+from trainplan.costmodel.pipeline import in_groups, misplaced
 
 
 @rule(

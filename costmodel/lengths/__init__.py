@@ -1,9 +1,21 @@
 """Sequences of unequal length: what rows hold, what attention costs, and who waits for whom.
 
-`distribution` has the lengths, `packing` fills rows with them, `rows` says what a row holds, and
-`waits` how long ranks and stages wait for the one whose rows have most attention work.
+`distribution` has the lengths, `packing` fills rows with them, `rows` what a row holds, and `waits`
+how long ranks and stages wait for the one whose rows have most attention work.
+
+Lengths: all lengths that may occur (tokens), and their shares.
+lengths_of: the lengths of a histogram or distribution, cut to a row.
+mean_length: tokens of a sequence.
+padding_fraction: share of a row's tokens that is padding.
+real_tokens_per_step: tokens of sequences in an optimizer step, without padding.
+Rows: rows of a job: tokens, sequences, attention work over its mean.
+rows_of: those rows; none where all sequences are equal.
+span_share: what a token attends to over what it would in a row of one sequence.
+Waiting: replicas, micro batches and stages that wait for each other.
+waiting_factor: attention seconds of the ranks all wait for, over those of a mean row.
 """
 
+from trainplan.costmodel.lengths.distribution import Lengths, lengths_of
 from trainplan.costmodel.lengths.rows import (
     Rows,
     mean_length,
@@ -13,14 +25,3 @@ from trainplan.costmodel.lengths.rows import (
     span_share,
 )
 from trainplan.costmodel.lengths.waits import Waiting, waiting_factor
-
-__all__ = [
-    "Rows",
-    "Waiting",
-    "mean_length",
-    "padding_fraction",
-    "real_tokens_per_step",
-    "rows_of",
-    "span_share",
-    "waiting_factor",
-]

@@ -22,7 +22,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.machine import Machine, Provenance, with_reserve
 from trainplan.costmodel.measured.effects import family_of
 from trainplan.costmodel.measured.profile import measured_machine, profile_notes
-from trainplan.costmodel.pipeline.node_groups import group_jobs
+from trainplan.costmodel.pipeline import group_jobs
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.uncertainty import calibrated_regime
 

@@ -27,7 +27,7 @@ from trainplan.costmodel.memory.swap_buffers import (
     optimizer_buffer_params,
     weight_buffer_params,
 )
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 
 GRADIENT_BYTES = BYTES_FP32
 """Of a gradient that the processors read, beside the states they update.

@@ -8,7 +8,7 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import RowBlocks
 from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.layouts import FULL, LayoutTable
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 
 LAYERS_IN_TRANSIT = 2
 """Layers whose offloaded activations are on the device: the one that runs, and the one whose copy

@@ -23,7 +23,7 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.optimizers import Matrix, optimizer_of, updates_by_layer
 from trainplan.costmodel.optimizers.state_precision import STORED
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 
 
 def block_state_bytes(candidates: Candidates) -> BlockParams | None:

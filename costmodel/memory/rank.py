@@ -39,7 +39,7 @@ from trainplan.costmodel.memory.transients import (
     waiting_loss_bytes,
 )
 from trainplan.costmodel.memory.weight_buffers import weight_buffer_bytes
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 RESERVE_FACTOR = 1.05

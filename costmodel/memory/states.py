@@ -32,7 +32,7 @@ from trainplan.costmodel.model.params import (
     side_params,
 )
 from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes.adapters import plain_replicas
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES

@@ -19,7 +19,7 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
     whole_sum_bytes,
 )
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 
 NORM_BYTES = 8
 """Of one gradient of a shard in fp64, of which its norm is taken.

@@ -17,7 +17,7 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
     sums_whole,
 )
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 GATHERED_UNITS = 2

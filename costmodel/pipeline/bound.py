@@ -84,8 +84,8 @@ class RowSeconds:
     """Part of `p2p` in which the sender waits for its message; 0 where it goes on."""
     splits_backward: BoolColumn
     """The schedule runs weight gradients as passes of their own."""
-    apart: BoolColumn
-    """A step is counted from each rank's own first pass, see `ends_apart`."""
+    unsynchronised: BoolColumn
+    """A step is counted from each rank's own first pass, see `unsynchronised`."""
 
     @property
     def by_kind(self) -> tuple[LayerSeconds, ...]:
@@ -136,7 +136,7 @@ def waits_for_messages(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     ]
 
 
-def ends_apart(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
+def unsynchronised(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Does each rank start its next step without waiting for the last rank?
 
     Then steps follow one another as far apart as the longest time of any rank from its first pass
@@ -195,7 +195,12 @@ def rank_seconds(seconds: RowSeconds, ranks: Ranks) -> RankSeconds:
         weight = seconds.splits_backward * _weight_seconds(seconds, ranks.by_kind)
         home -= seconds.splits_backward * _weight_seconds(seconds, before_it)
     return RankSeconds(
-        forward, backward, weight=weight, reach=reach, home=home, apart=seconds.apart
+        forward,
+        backward,
+        weight=weight,
+        reach=reach,
+        home=home,
+        unsynchronised=seconds.unsynchronised,
     )
 
 

@@ -33,8 +33,8 @@ class RankSeconds:
     """One micro batch's way to the rank, messages included."""
     home: ClassRows
     """Its gradient's way back from the rank: what the schedule runs before it sends."""
-    apart: BoolColumn
-    """Of each row: a step is counted from each rank's own first pass, see `ends_apart`."""
+    unsynchronised: BoolColumn
+    """Of each row: a step is counted from each rank's own first pass, see `unsynchronised`."""
 
     @property
     def pair(self) -> ClassRows:
@@ -64,7 +64,7 @@ def earliest_ends(work: RankSeconds, microbatches: IntColumn) -> FloatColumn:
     its own first pass, only the work is left.
     """
     passes = work.reach + microbatches * work.pair
-    return passes - work.apart * work.reach if work.apart.any() else passes
+    return passes - work.unsynchronised * work.reach if work.unsynchronised.any() else passes
 
 
 def whole_backward_bound(work: Work) -> FloatColumn:

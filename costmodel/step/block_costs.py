@@ -23,8 +23,7 @@ from trainplan.costmodel.memory.states import (
     rank_params,
     updated_params,
 )
-from trainplan.costmodel.pipeline.ranks import Ranks
-from trainplan.costmodel.pipeline.stages import ENDS
+from trainplan.costmodel.pipeline import ENDS, Ranks
 from trainplan.costmodel.step.estimate import Priced
 from trainplan.costmodel.traffic.data_parallel import (
     rank_optimizer_seconds,

@@ -19,27 +19,32 @@ from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.blocks.rows import Copies, RowBlocks, row_blocks
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.comm.collectives import message_seconds
-from trainplan.costmodel.comm.topology import link_speed, pipeline_neighbour
+from trainplan.costmodel.comm import (
+    collective_seconds,
+    group,
+    link_speed,
+    message_seconds,
+    pipeline_neighbour,
+)
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
 from trainplan.costmodel.memory.states import BlockParams, RankParams, rank_params, updated_params
 from trainplan.costmodel.memory.trained import held_params
-from trainplan.costmodel.pipeline.bound import (
+from trainplan.costmodel.pipeline import (
     LayerSeconds,
+    Ranks,
     RowSeconds,
     adds_to_a_copy,
-    ends_apart,
     layer_seconds,
     pipeline_lower_bound,
     rank_seconds,
+    ranks_of,
     splits_backward,
     table_sum_seconds,
+    unsynchronised,
     waits_for_messages,
 )
-from trainplan.costmodel.pipeline.ranks import Ranks, ranks_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.footprint import OUTSIDE_BYTES
 from trainplan.costmodel.schedules import RankSeconds, earliest_ends
@@ -249,7 +254,7 @@ def row_seconds(
         p2p=p2p_seconds(candidates),
         sending=sent * waits_for_messages(traits, table),
         splits_backward=splits_backward(table),
-        apart=ends_apart(traits, table),
+        unsynchronised=unsynchronised(traits, table),
     )
 
 

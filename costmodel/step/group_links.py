@@ -14,8 +14,7 @@ from trainplan.costmodel.base import GB, MICROSECOND
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntRowStages, RowBoundaries
 from trainplan.costmodel.comm import group as links_of
-from trainplan.costmodel.comm.collectives import message_seconds
-from trainplan.costmodel.comm.topology import link_speed
+from trainplan.costmodel.comm import link_speed, message_seconds
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step.estimate import p2p_seconds, sent_bytes

@@ -29,8 +29,7 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.host import OffDevice
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.memory.states import rank_params, updated_params
-from trainplan.costmodel.pipeline.bound import pipeline_lower_bound
-from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups, stage_groups
+from trainplan.costmodel.pipeline import group_jobs, pipeline_lower_bound, rank_groups, stage_groups
 from trainplan.costmodel.schedules import RankSeconds, earliest_ends
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
@@ -128,7 +127,7 @@ def simulate_heterogeneous(heterogeneous: HeterogeneousStep) -> SimulatedTable:
     priced = heterogeneous.whole
     with_messages, instant, dp_comm = np.zeros((3, len(priced.table)))
     for one in heterogeneous.pipelines:
-        rows, apart = one.rows, priced.seconds.apart[one.rows]
+        rows, apart = one.rows, priced.seconds.unsynchronised[one.rows]
         ends, at_once = rank_ends(one.shape, one.seconds, one.p2p, apart)
         busy = link_bound(one.shape, one.seconds, one.p2p, one.wire) * ~apart
         ends = ends + np.maximum(0.0, busy - ends.max(axis=1))[:, None]
@@ -208,8 +207,10 @@ def _work(parts: Sequence[Priced], group: IntColumn, pipelines: Sequence[Pipelin
         picked([getattr(part.work, name) for part in parts], group)
         for name in ("forward", "backward", "weight")
     )
-    apart = parts[0].work.apart
-    return RankSeconds(forward, backward, weight=weight, reach=reach, home=home, apart=apart)
+    unsynchronised = parts[0].work.unsynchronised
+    return RankSeconds(
+        forward, backward, weight=weight, reach=reach, home=home, unsynchronised=unsynchronised
+    )
 
 
 def _memory(parts: Sequence[Priced], group: IntColumn) -> MemoryTable:

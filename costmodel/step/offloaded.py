@@ -40,7 +40,7 @@ from trainplan.costmodel.memory.states import (
     updated_params,
 )
 from trainplan.costmodel.memory.swap_buffers import SUBGROUP_PARAMS
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.step.results import LaneUse
 from trainplan.costmodel.traffic.offload import CPU_ADAM_PARAMS_PER_SECOND
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.comm.neighbours import Pairs
+from trainplan.costmodel.comm import Pairs
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.placement_costs import (
     FloatMatrix,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from trainplan.costmodel.blocks.attention.context import context_ways
 from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.comm.neighbours import Pairs, Paths, Places, joined
+from trainplan.costmodel.comm import Pairs, Paths, Places, joined
 from trainplan.costmodel.hardware import LinkSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout

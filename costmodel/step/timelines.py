@@ -12,7 +12,7 @@ from trainplan.costmodel.blocks.memo import remembered
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RowRanks, distinct
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import stage_codes
-from trainplan.costmodel.pipeline.stages import decoder_of, recomputed_layers, stage_layers
+from trainplan.costmodel.pipeline import decoder_of, recomputed_layers, stage_layers
 from trainplan.costmodel.program import EQUAL, RelativeSeconds
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step.estimate import Priced
@@ -56,7 +56,7 @@ def simulate(priced: Priced) -> SimulatedTable:
     """Run each row's schedule, with its messages and with instant ones.
 
     `priced` keeps every rank apart. Rows with one program run together. Where each rank ends a
-    step on its own, the step lasts as long as the longest of them, see `ends_apart`.
+    step on its own, the step lasts as long as the longest of them, see `unsynchronised`.
     """
     table = priced.table
     first, shape = distinct(table.schedule, table.pp, table.vpp, priced.microbatches)
@@ -65,7 +65,7 @@ def simulate(priced: Priced) -> SimulatedTable:
         rows = np.flatnonzero(shape == number)
         pp, name = int(table.pp[one]), SCHEDULE_NAMES[table.schedule[one]]
         run = (name, pp, int(table.vpp[one]), int(priced.microbatches[one]))
-        passes, apart = virtual_stage_seconds(priced, rows), priced.seconds.apart[rows]
+        passes, apart = virtual_stage_seconds(priced, rows), priced.seconds.unsynchronised[rows]
         ends, at_once = rank_ends(run, passes, priced.seconds.p2p[rows], apart)
         if priced.seconds.sending[rows].any():
             ends, _ = rank_ends(run, *busy_with_messages(priced, rows, passes), apart)

@@ -12,7 +12,7 @@ from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.layouts import FULL
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.memory.tower_params import TowerParams
-from trainplan.costmodel.pipeline.bound import COLUMNS, LayerSeconds, layer_seconds
+from trainplan.costmodel.pipeline import COLUMNS, LayerSeconds, layer_seconds
 from trainplan.costmodel.traffic.sharded import (
     PassTraffic,
     Unit,

@@ -20,7 +20,7 @@ from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.blocks.tower import TowerBlock
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.comm.collectives import message_seconds
+from trainplan.costmodel.comm import message_seconds
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
@@ -192,7 +192,7 @@ def _step_seconds(
     """
     nothing = np.zeros((1, len(rows.table)))
     work = RankSeconds(
-        forward[None], backward[None], nothing, nothing, nothing, apart=nothing[0] > 0
+        forward[None], backward[None], nothing, nothing, nothing, unsynchronised=nothing[0] > 0
     )
     held = RankParams(params.trained[None], nothing, has_experts=False)
     traffic = step_traffic_seconds(rows, held, work)

@@ -15,7 +15,7 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.tower_params import TowerParams
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 
 
 def copied_bytes(candidates: Candidates, machine: Machine) -> float:

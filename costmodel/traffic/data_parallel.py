@@ -17,9 +17,7 @@ from trainplan.costmodel.columns import (
     Rows,
     distinct,
 )
-from trainplan.costmodel.comm import group
-from trainplan.costmodel.comm.collectives import Rate, choose, collective_rate, only
-from trainplan.costmodel.comm.topology import Group
+from trainplan.costmodel.comm import Group, Rate, choose, collective_rate, group, only
 from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine

@@ -9,10 +9,10 @@ import numpy as np
 
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
-from trainplan.costmodel.comm.collectives import Rate, only
+from trainplan.costmodel.comm import Rate, only
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
-from trainplan.costmodel.pipeline.bound import LayerSeconds
+from trainplan.costmodel.pipeline import LayerSeconds
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.traffic.copies import Copies, copies_of
 from trainplan.costmodel.traffic.data_parallel import (

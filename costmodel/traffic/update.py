@@ -25,7 +25,7 @@ from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import expert_shard_ranks, rank_params, shard_ranks
 from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of
-from trainplan.costmodel.pipeline.ranks import Ranks
+from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.traffic.casts import rank_cast_seconds
 
 FACTOR_FLOP_PER_SECOND = 0.8e12

@@ -10,7 +10,7 @@ import numpy as np
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.measured import Measured, machine_for
-from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
+from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan import SearchOptions

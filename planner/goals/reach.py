@@ -10,7 +10,7 @@ import numpy as np
 from trainplan.costmodel.base import SECONDS_PER_DAY, SpecError, long_unit
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
+from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.money import run_steps
 from trainplan.planner.goals.cluster_sizes import (

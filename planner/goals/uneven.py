@@ -11,7 +11,7 @@ from trainplan.costmodel.columns import objects
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule, layers_per_stage
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
+from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer

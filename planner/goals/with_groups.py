@@ -10,7 +10,7 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
+from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.fastest import needed, step_target, texts_of
 from trainplan.planner.goals.reach import Reached

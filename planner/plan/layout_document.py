@@ -9,7 +9,7 @@ import numpy as np
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, OffloadSpec, StageSpec
 from trainplan.costmodel.layouts import layers_per_stage
-from trainplan.costmodel.pipeline.stages import StageLayers, decoder_of, stage_layers
+from trainplan.costmodel.pipeline import StageLayers, decoder_of, stage_layers
 from trainplan.costmodel.spec import Spec
 
 Json = Mapping[str, object]

@@ -9,8 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.attention.key_values import key_value_columns
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.comm import bus_factor, group
-from trainplan.costmodel.comm.topology import Group, pipeline_neighbour
+from trainplan.costmodel.comm import Group, bus_factor, group, pipeline_neighbour
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
@@ -19,7 +18,7 @@ from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.model.params import query_columns, value_columns
-from trainplan.costmodel.pipeline.ranks import ranks_of
+from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.runtimes import runtime, traits_of
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.traffic.data_parallel import gradient_message_bytes

@@ -9,7 +9,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, stage_specs
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import Measured, machine_for
-from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
+from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import simulated

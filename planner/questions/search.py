@@ -13,7 +13,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
-from trainplan.costmodel.pipeline.node_groups import is_heterogeneous
+from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import RUNTIMES, runtime, traits_of
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.timeline import settled

@@ -13,8 +13,7 @@ from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.job import Job, LengthSpec, Packing, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.lengths import padding_fraction, real_tokens_per_step
-from trainplan.costmodel.lengths.distribution import Lengths, lengths_of
+from trainplan.costmodel.lengths import Lengths, lengths_of, padding_fraction, real_tokens_per_step
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.questions.changes.variations import replaced

@@ -14,7 +14,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
-from trainplan.costmodel.pipeline.node_groups import in_groups
+from trainplan.costmodel.pipeline import in_groups
 from trainplan.costmodel.program import EQUAL, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 from trainplan.costmodel.step import explicit, price

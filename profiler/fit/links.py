@@ -8,7 +8,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, MICROSECOND
-from trainplan.costmodel.comm.collectives import hops_seconds, nic_share
+from trainplan.costmodel.comm import hops_seconds, nic_share
 from trainplan.costmodel.hardware import CollectiveFit
 from trainplan.costmodel.machine import GROUP_SIZES, OPERATIONS, SHAPES, STRIDES, curve_name
 from trainplan.costmodel.measured.curve_residuals import inside_domain

@@ -15,7 +15,7 @@ from trainplan.cli.words import percent, plural, seconds_like
 from trainplan.costmodel.hardware import Placement
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout
-from trainplan.costmodel.pipeline.node_groups import rank_groups
+from trainplan.costmodel.pipeline import rank_groups
 from trainplan.planner.plan import Plan
 
 MORE = " ..., see `placement` of the plan"

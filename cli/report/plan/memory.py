@@ -24,7 +24,7 @@ from trainplan.costmodel.base import GIB
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.pipeline.node_groups import group_jobs, rank_groups
+from trainplan.costmodel.pipeline import group_jobs, rank_groups
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import NodeMemory, RankMemory
 from trainplan.planner.plan import Plan

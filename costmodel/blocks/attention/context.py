@@ -9,8 +9,7 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.comm.topology import Group, link_speed
+from trainplan.costmodel.comm import Group, collective_seconds, group, link_speed
 from trainplan.costmodel.job import ContextExchange
 from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds
 from trainplan.costmodel.layouts import LayoutTable

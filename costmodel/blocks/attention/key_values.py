@@ -12,8 +12,7 @@ import numpy as np
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.parts import Shapes, gathered_share
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
-from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.comm.collectives import Collective, collective
+from trainplan.costmodel.comm import Collective, collective, collective_seconds, group
 from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds, sum_columns
 from trainplan.costmodel.model.params import grouped_columns, query_columns, value_columns
 

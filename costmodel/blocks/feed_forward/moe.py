@@ -19,8 +19,7 @@ from trainplan.costmodel.blocks.operations import (
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
 from trainplan.costmodel.blocks.saved import activation_tensors, router_bytes_kept, with_output_gate
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.comm import bus_factor, collective_seconds, group
-from trainplan.costmodel.comm.collectives import fit_column
+from trainplan.costmodel.comm import bus_factor, collective_seconds, fit_column, group
 from trainplan.costmodel.kernels import (
     ForwardBackward,
     Product,

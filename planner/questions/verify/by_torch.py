@@ -17,7 +17,7 @@ from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_lay
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
-from trainplan.costmodel.pipeline.ranks import ranks_of
+from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES, held_passes

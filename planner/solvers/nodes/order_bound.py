@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.comm.neighbours import Pairs
+from trainplan.costmodel.comm import Pairs
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.placement_costs import (
     FloatMatrix,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.comm.neighbours import Pairs
+from trainplan.costmodel.comm import Pairs
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.placement_costs import (
     FloatMatrix,

@@ -14,7 +14,7 @@ import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RankRows
 from trainplan.costmodel.layout import SCHEDULE_NAMES
-from trainplan.costmodel.pipeline.stages import ENDS
+from trainplan.costmodel.pipeline import ENDS
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step.block_costs import (
     EMBEDDING,

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn
-from trainplan.costmodel.pipeline.stages import layers_before
+from trainplan.costmodel.pipeline import layers_before
 from trainplan.planner.stages.columns import StageKinds
 from trainplan.planner.stages.problem.chunks import stage_ends
 from trainplan.planner.stages.problem.problem import StageProblem

@@ -8,8 +8,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, IntRankChunks, RankRows
 from trainplan.costmodel.memory.states import RankParams
-from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
-from trainplan.costmodel.pipeline.stages import ENDS
+from trainplan.costmodel.pipeline import ENDS, adds_to_a_copy, table_sum_seconds
 from trainplan.costmodel.schedules import RankSeconds
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts
 from trainplan.costmodel.traffic.data_parallel import step_traffic_seconds
@@ -39,7 +38,7 @@ def traffic_seconds(
     params, zero = costs.params, np.zeros((1, 1))
     expert = blocks @ params.expert if params.has_experts else zero
     held = RankParams(blocks @ params.shared, expert, params.has_experts)
-    work = RankSeconds(*passes, weight=zero, reach=zero, home=zero, apart=zero[0] > 0)
+    work = RankSeconds(*passes, weight=zero, reach=zero, home=zero, unsynchronised=zero[0] > 0)
     copied = adds_to_a_copy(blocks[:, EMBEDDING], blocks[:, HEAD])[:, None]
     own = step_traffic_seconds(candidates, held, work)
     return np.asarray(own + copied * table_sum_seconds(candidates))

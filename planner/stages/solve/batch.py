@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
-from trainplan.costmodel.pipeline.stages import layers_before
+from trainplan.costmodel.pipeline import layers_before
 from trainplan.costmodel.step.block_costs import EMBEDDING
 from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.timeline import Paths, StageSeconds

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn, IntMatrix
-from trainplan.costmodel.pipeline.stages import layers_before
+from trainplan.costmodel.pipeline import layers_before
 from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.columns import IntSplitStages
 from trainplan.planner.stages.problem.chunks import (

@@ -19,7 +19,7 @@ import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn
 from trainplan.costmodel.memory.states import RankParams
-from trainplan.costmodel.pipeline.bound import adds_to_a_copy, table_sum_seconds
+from trainplan.costmodel.pipeline import adds_to_a_copy, table_sum_seconds
 from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD
 from trainplan.costmodel.timeline import Paths
 from trainplan.costmodel.traffic.data_parallel import (

@@ -15,7 +15,7 @@ import numpy as np
 from trainplan.costmodel.columns import IntColumn, objects
 from trainplan.costmodel.layout import StageSpec
 from trainplan.costmodel.layouts import BLOCK, FULL, NONE, LayoutTable
-from trainplan.costmodel.pipeline.stages import layers_before
+from trainplan.costmodel.pipeline import layers_before
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.solvers.layers.assignment import ROUNDING, Counts, LayerAssignment

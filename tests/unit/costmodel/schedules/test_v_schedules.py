@@ -227,7 +227,7 @@ def test_no_bound_exceeds_the_simulated_time(named, relative):
         weight=np.full((pp, 1), vpp * weight * one.splits_backward),
         reach=rank * (forward + p2p),
         home=rank * (sent + p2p),
-        apart=np.array([False]),
+        unsynchronised=np.array([False]),
     )
     bound = one.bound(Work(work, rank, np.array([pp]), np.array([m])))[0]
     assert bound <= timed(name, shape, relative).makespan
