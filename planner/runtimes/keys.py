@@ -17,10 +17,10 @@ from trainplan.planner.runtimes.ranks import LARGEST_WORLD
 from trainplan.planner.runtimes.reading import Field, Origin
 from trainplan.planner.shell import Place, Problem, Verdict
 
-T = TypeVar("T", bound="bool | int | float | str")
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Option(Generic[T]):
     """One key of a configuration, or one option of a command line."""
 

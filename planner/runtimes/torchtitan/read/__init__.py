@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from trainplan.planner.runtimes.keys import Entry, Notes, exact
 from trainplan.planner.runtimes.reading import Asked, Reader, Reading
+from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, MODEL, SECTIONS
 from trainplan.planner.runtimes.torchtitan.read.command import override, selected
+from trainplan.planner.runtimes.torchtitan.read.config import Config, flattened, shown
 from trainplan.planner.runtimes.torchtitan.read.job import job_of
 from trainplan.planner.runtimes.torchtitan.read.model import ReadModel, read_model
 from trainplan.planner.runtimes.torchtitan.read.older import RELEASE, read_toml
 from trainplan.planner.runtimes.torchtitan.read.source import Made, Unread, module_of, returned
-from trainplan.planner.runtimes.torchtitan.read.told import SECTIONS, Config, Told, flattened, shown
 from trainplan.planner.runtimes.torchtitan.write import COMMIT
 from trainplan.planner.runtimes.torchtitan.write.facts import modules, ready_made
 from trainplan.planner.shell import Launch, Place, Word
@@ -28,7 +30,7 @@ def recognises(launch: Launch) -> bool:
 
 def read(launch: Launch, asked: Asked) -> Reading:
     """The job and the layout of a launch, as far as its text says them."""
-    config = Config(problems=list(launch.problems))
+    config = Config(Notes(problems=list(launch.problems)), parse=exact)
     chosen = selected(launch.arguments)
     toml = next((chosen[name] for name in TOML if name in chosen), None)
     model = _older(config, toml, asked, launch) if toml else _current(config, chosen, asked)
@@ -37,9 +39,9 @@ def read(launch: Launch, asked: Asked) -> Reading:
     made = _model(config, model, asked, chosen)
     job, layout = (None, None) if made is None else job_of(config, launch, asked, made)
     if made is not None:
-        config.note("model.name", made.model.name, "model_spec")
+        config.note("model.name", made.model.name, MODEL)
     release = COMMIT if toml is None else RELEASE
-    fields, problems = tuple(config.fields), tuple(config.problems)
+    fields, problems = tuple(config.notes.fields), tuple(config.notes.problems)
     return Reading("torchtitan", release, job, layout, fields, problems)
 
 
@@ -55,7 +57,7 @@ def _current(config: Config, chosen: dict[str, Word], asked: Asked) -> ReadModel
             return f"--{name} is missing"
         if chosen[name].unresolved:
             says = f"--{name} depends on {', '.join(chosen[name].unresolved)}: give it"
-            config.problem(f"no_{name}", "unread", says, chosen[name].place)
+            config.notes.problem(f"no_{name}", "unread", says, chosen[name].place)
             return f"--{name} is not known"
     module, function = chosen["module"], chosen["config"]
     short = module.text.removeprefix("torchtitan.models.").removesuffix(".config_registry")
@@ -66,7 +68,7 @@ def _current(config: Config, chosen: dict[str, Word], asked: Asked) -> ReadModel
     if text is None:
         known = f"; its own are {', '.join(modules())}" if short not in modules() else ""
         says = f"there is no {module.text} with {function.text} to read{known}: give the file"
-        config.problem("unread_config", "unread", says, module.place)
+        config.notes.problem("unread_config", "unread", says, module.place)
         return f"{module.text} is not there"
     return _from_source(config, text, path, function, short)
 
@@ -84,9 +86,10 @@ def _of_registry(config: Config, name: str, function: Word) -> ReadModel | str:
     """A config of the registry: what it sets is recorded."""
     made = _followed(name)
     assert isinstance(made, Made)
-    for key, told in flattened(made, name):
-        config.told[key] = Told(told.value, f"{told.written} in {name}", function.place)
-    return read_model(made.named["model_spec"], name)
+    for key, entry in flattened(made, name):
+        written = f"{entry.written} in {name}"
+        config.entries[key] = entry._replace(written=written, place=function.place)
+    return read_model(made.named[MODEL], name)
 
 
 def _from_source(
@@ -95,25 +98,27 @@ def _from_source(
     try:
         module = module_of(text)
     except ValueError as error:
-        config.problem(
+        config.notes.problem(
             "unread_config", "unread", f"{path} is no Python: {error}", Place(path, None)
         )
         return f"{path} is no Python"
     if function.text not in module.functions:
         known = ", ".join(module.functions) or "none"
         says = f"{path} has no function {function.text}, only {known}: name one"
-        config.problem("no_config", "illegal", says, Place(path, None))
+        config.notes.problem("no_config", "illegal", says, Place(path, None))
         return f"{function.text} is missing"
     value = returned(module, function.text, _followed)
     if isinstance(value, Made) and value.name.endswith("Trainer.Config"):
-        config.told |= dict(flattened(value, path))
-        for section in (name for name in SECTIONS if name in config.told):
-            says = f"{config.told[section].written} cannot be read: call {SECTIONS[section]}(...)"
+        config.entries |= dict(flattened(value, path))
+        for section in (name for name in SECTIONS if name in config.entries):
+            says = (
+                f"{config.entries[section].written} cannot be read: call {SECTIONS[section]}(...)"
+            )
             config.problem("unread_value", "unread", says, section)
-        return read_model(value.named.get("model_spec"), short)
+        return read_model(value.named.get(MODEL), short)
     says = f"{function.text} returns {shown(value)}, no Trainer.Config that can be read: write one"
     line = value.line if isinstance(value, Unread) else None
-    config.problem("unread_config", "unread", says, Place(path, line))
+    config.notes.problem("unread_config", "unread", says, Place(path, line))
     return "there is no config"
 
 
@@ -129,7 +134,7 @@ def _followed(name: str) -> object:
         section, dot, last = key.rpartition(".")
         owner = made.named.setdefault(section, Made(SECTIONS[section], 0)) if dot else made
         assert isinstance(owner, Made)
-        policy = key == "activation_checkpoint" and value
+        policy = key == CHECKPOINT and value
         owner.named[last] = Made(f"{value}.Config", 0) if policy else value
     for section, kind in SECTIONS.items():
         made.named.setdefault(section, Made(kind, 0))
@@ -138,7 +143,7 @@ def _followed(name: str) -> object:
     if "precision" in found:
         prefix = {"fp8": "Float8", "mxfp8": "MXFP8", "nvfp4": "NVFP4"}[str(found["precision"])]
         spec.named["converters"] = [Made(f"{prefix}LinearConverter.Config", 0)]
-    made.named["model_spec"] = spec
+    made.named[MODEL] = spec
     return made
 
 
@@ -150,9 +155,9 @@ def _model(
         return read
     if asked.model is not None:
         return ReadModel(asked.model, None, None)
-    if not any(problem.verdict in ("illegal", "unread") for problem in config.problems):
+    if not any(problem.verdict in ("illegal", "unread") for problem in config.notes.problems):
         says = f"the model cannot be read, since {read}: give it with --model"
-        config.problem("unread_model", "unread", says, "model_spec")
+        config.problem("unread_model", "unread", says, MODEL)
     return None
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from trainplan.planner.runtimes.keys import Entry
+from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT
+from trainplan.planner.runtimes.torchtitan.read.config import Config
 from trainplan.planner.runtimes.torchtitan.read.source import Made, Unread
-from trainplan.planner.runtimes.torchtitan.read.told import Config, Told
 from trainplan.planner.runtimes.torchtitan.write.facts import keys
-from trainplan.planner.shell import Problem, Verdict, Word
+from trainplan.planner.shell import Verdict, Word
 
 SUBCOMMANDS = {
     "activation-checkpoint:none": None,
@@ -72,11 +74,11 @@ def _bare(config: Config, word: Word) -> None:
     if word.text in SUBCOMMANDS:
         kind = SUBCOMMANDS[word.text]
         value = None if kind is None else Made(kind, 0)
-        config.told["activation_checkpoint"] = Told(value, word.text, word.place)
+        config.entries[CHECKPOINT] = Entry(value, "stated", word.text, word.place)
         return
     says = f"{word.text!r} is no option of torchtitan: delete it"
     verdict: Verdict = "unread" if word.unresolved else "illegal"
-    config.problems.append(Problem("unknown_argument", verdict, says, word.place))
+    config.notes.problem("unknown_argument", verdict, says, word.place)
 
 
 def _set(config: Config, option: Option) -> None:
@@ -85,7 +87,7 @@ def _set(config: Config, option: Option) -> None:
     name = f"{section}{dot}{last[3:]}" if off else option.name
     if name not in keys() and not name.startswith(OPEN):
         says = f"torchtitan has no key {name}: correct or delete it"
-        config.problems.append(Problem("unknown_key", "illegal", says, option.word.place))
+        config.notes.problem("unknown_key", "illegal", says, option.word.place)
         return
     text = option.word.text if option.value is None else f"{option.word.text} {option.value.text}"
     if option.value is not None and option.value.unresolved:
@@ -94,7 +96,7 @@ def _set(config: Config, option: Option) -> None:
         value = not off
     else:
         value = literal(option.value.text)
-    config.told[name] = Told(value, text, option.word.place)
+    config.entries[name] = Entry(value, "stated", text, option.word.place)
 
 
 OPEN = ("dataloader", "tokenizer", "optimizer", "checkpoint", "validator", "metrics", "profiler",

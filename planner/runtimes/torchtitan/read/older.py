@@ -8,39 +8,35 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trainplan.costmodel.job import Precision
+from trainplan.planner.runtimes.keys import Entry
+from trainplan.planner.runtimes.keys import Option as Key
 from trainplan.planner.runtimes.reading import Asked
+from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.read.command import Option, literal, options
+from trainplan.planner.runtimes.torchtitan.read.config import Config
 from trainplan.planner.runtimes.torchtitan.read.model import ReadModel, model_of_flavour
 from trainplan.planner.runtimes.torchtitan.read.source import Made
-from trainplan.planner.runtimes.torchtitan.read.told import Config, Told
 from trainplan.planner.shell import Place, Word
 
 P, T = "parallelism", "training"
-SAME = {
-    f"{P}.data_parallel_replicate_degree": f"{P}.data_parallel_replicate_degree",
-    f"{P}.data_parallel_shard_degree": f"{P}.data_parallel_shard_degree",
-    f"{P}.fsdp_reshard_after_forward": f"{P}.fsdp_reshard_after_forward",
-    f"{P}.tensor_parallel_degree": f"{P}.tensor_parallel_degree",
-    f"{P}.disable_loss_parallel": "",
-    f"{P}.enable_async_tensor_parallel": "compile.enable_async_tensor_parallel",
-    f"{P}.pipeline_parallel_degree": f"{P}.pipeline_parallel_degree",
-    f"{P}.pipeline_parallel_schedule": f"{P}.pipeline_parallel_schedule",
-    f"{P}.pipeline_parallel_schedule_csv": f"{P}.pipeline_parallel_schedule_csv",
-    f"{P}.pipeline_parallel_layers_per_stage": f"{P}.pipeline_parallel_layers_per_stage",
-    f"{P}.module_fqns_per_model_part": f"{P}.module_fqns_per_model_part",
-    f"{P}.context_parallel_degree": f"{P}.context_parallel_degree",
-    f"{P}.expert_parallel_degree": f"{P}.expert_parallel_degree",
-    f"{T}.data_parallel_replicate_degree": f"{P}.data_parallel_replicate_degree",
-    f"{T}.data_parallel_shard_degree": f"{P}.data_parallel_shard_degree",
-    f"{T}.tensor_parallel_degree": f"{P}.tensor_parallel_degree",
-    f"{T}.seq_len": f"{T}.max_context_length",
-    f"{T}.enable_cpu_offload": f"{T}.enable_cpu_offload",
-    f"{T}.mixed_precision_param": f"{T}.mixed_precision_param",
-    f"{T}.compile": "compile.enable",
-    "compile.enable": "compile.enable",
-    "compile.components": "compile.components",
+SAME: Mapping[str, Key[Any]] = {
+    **{
+        one.name: one
+        for one in (
+            *(key.REPLICATE, key.SHARD, key.POLICY, key.TP, key.PP, key.CP, key.EP),
+            *(key.SCHEDULE, key.SCHEDULE_CSV, key.PER_STAGE, key.MODULES),
+            *(key.OFFLOADS, key.PRECISION, key.COMPILE, key.COMPONENTS),
+        )
+    },
+    f"{P}.enable_async_tensor_parallel": key.ASYNC_TP,
+    f"{T}.data_parallel_replicate_degree": key.REPLICATE,
+    f"{T}.data_parallel_shard_degree": key.SHARD,
+    f"{T}.tensor_parallel_degree": key.TP,
+    f"{T}.seq_len": key.LENGTH,
+    f"{T}.compile": key.COMPILE,
 }
 """Keys of today for those of then; `experimental` held those of the pipeline once."""
 BATCHES = (f"{T}.local_batch_size", f"{T}.batch_size")
@@ -65,10 +61,10 @@ def read_toml(
 ) -> ReadModel | str:
     """Keys of a TOML file and of the command over it, as keys of today; and the model."""
     place = Place(path.text, None)
-    config.problem("old_format", "unmodelled", DROPPED, place)
+    config.notes.problem("old_format", "unmodelled", DROPPED, place)
     text = asked.text_of(path.text)
     if text is None:
-        config.problem(
+        config.notes.problem(
             "unread_config", "unread", f"there is no {path.text} to read: give it", place
         )
         return f"{path.text} is not there"
@@ -76,23 +72,23 @@ def read_toml(
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         says = f"{path.text} is no TOML: {str(error)[:80]}"
-        config.problem("unread_config", "unread", says, place)
+        config.notes.problem("unread_config", "unread", says, place)
         return f"{path.text} is no TOML"
-    told = _flat(tables, path.text, text) | _overrides(arguments)
-    _translate(config, told)
-    _batches(config, told)
-    _checkpoint(config, told)
-    return _model(config, told)
+    entries = _flat(tables, path.text, text) | _overrides(arguments)
+    _translate(config, entries)
+    _batches(config, entries)
+    _checkpoint(config, entries)
+    return _model(config, entries)
 
 
-def _flat(tables: Mapping[str, object], file: str, text: str) -> dict[str, Told]:
+def _flat(tables: Mapping[str, object], file: str, text: str) -> dict[str, Entry]:
     lines = _lines(text)
-    found: dict[str, Told] = {}
+    found: dict[str, Entry] = {}
     for section, table in tables.items():
-        for key, value in table.items() if isinstance(table, Mapping) else ():
-            name = f"{P if section == 'experimental' else section}.{key}"
-            where = Place(file, lines.get((section, key)))
-            found[name] = Told(value, f"{section}.{key} = {value!r}", where)
+        for option, value in table.items() if isinstance(table, Mapping) else ():
+            name = f"{P if section == 'experimental' else section}.{option}"
+            where = Place(file, lines.get((section, option)))
+            found[name] = Entry(value, "stated", f"{section}.{option} = {value!r}", where)
     return found
 
 
@@ -109,66 +105,64 @@ def _lines(text: str) -> dict[tuple[str, str], int]:
     return found
 
 
-def _overrides(arguments: Sequence[Word]) -> dict[str, Told]:
-    found: dict[str, Told] = {}
+def _overrides(arguments: Sequence[Word]) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
     for option in options(arguments):
         if isinstance(option, Option) and "." in option.name:
             value = True if option.value is None else literal(option.value.text)
             text = option.word.text if option.value is None else f"{option.word.text} {value}"
-            found[option.name] = Told(value, text, option.word.place)
+            found[option.name] = Entry(value, "stated", text, option.word.place)
     return found
 
 
-def _translate(config: Config, told: Mapping[str, Told]) -> None:
+def _translate(config: Config, entries: Mapping[str, Entry]) -> None:
     for old, new in SAME.items():
-        if old in told and new:
-            config.told[new] = told[old]
-    config.told["training.disable_cuda_graphs"] = Told(value=True, written="", place=None)
-    if f"{P}.expert_tensor_parallel_degree" in told:
+        if old in entries:
+            config.entries[new.name] = entries[old]
+    config.entries[key.NO_GRAPHS.name] = Entry(value=True, origin="stated")
+    if f"{P}.expert_tensor_parallel_degree" in entries:
         says = "expert_tensor_parallel_degree is gone: experts are cut over tp where ep is 1"
         config.problem("expert_tensor_parallel", "unmodelled", says)
-    key = f"{P}.pipeline_parallel_split_points"
-    if key in told and told[key].value:
+    split = entries.get(f"{P}.pipeline_parallel_split_points")
+    if split and split.value:
         says = "pipeline_parallel_split_points are not read: give module_fqns_per_model_part"
-        config.problem("unread_value", "unread", says, told[key].place)
-    if "compile.enable" in config.told and "compile.components" not in told:
-        config.told["compile.components"] = Told(["model"], "compile.enable", None)
+        config.notes.problem("unread_value", "unread", says, split.place)
+    if config.has(key.COMPILE) and key.COMPONENTS.name not in entries:
+        config.entries[key.COMPONENTS.name] = Entry(["model"], "stated", key.COMPILE.name)
 
 
-def _batches(config: Config, told: Mapping[str, Told]) -> None:
+def _batches(config: Config, entries: Mapping[str, Entry]) -> None:
     """Sequences of a rank to tokens; a pipeline cuts them into micro batches."""
-    found = next((told[name] for name in BATCHES if name in told), None)
+    found = next((entries[name] for name in BATCHES if name in entries), None)
     local = _whole(found, DEFAULT_BATCH)
-    length = config.count("training.max_context_length")
-    stages = config.count(f"{P}.pipeline_parallel_degree")
-    micro = _whole(told.get(MICRO), 1) if stages > 1 else local
+    length = config.degree(key.LENGTH)
+    stages = config.degree(key.PP)
+    micro = _whole(entries.get(MICRO), 1) if stages > 1 else local
     if local % micro:
         says = f"{local} sequences of a rank are no multiple of the micro batch of {micro}"
         config.problem("micro_batch_divides_batch", "illegal", f"{says}: change one")
         micro = 1
     written, place = (found.written, found.place) if found else ("local_batch_size", None)
-    tokens = Told(micro * length, written, place)
-    config.told["training.num_tokens_per_microbatch_per_dp_rank"] = tokens
-    config.told[f"{P}.num_pp_microbatches"] = Told(local // micro, written, place)
-    whole = told.get(WHOLE)
+    config.entries[key.TOKENS.name] = Entry(micro * length, "stated", written, place)
+    config.entries[key.IN_PIPE.name] = Entry(local // micro, "stated", written, place)
+    whole = entries.get(WHOLE)
     if whole is not None and isinstance(whole.value, int) and whole.value > 0:
-        step = Told(whole.value * length, whole.written, whole.place)
-        config.told["training.num_tokens_per_train_step"] = step
+        config.entries[key.STEP.name] = whole._replace(value=whole.value * length)
 
 
-def _whole(told: Told | None, default: int) -> int:
-    value = told.value if told else default
+def _whole(entries: Entry | None, default: int) -> int:
+    value = entries.value if entries else default
     return value if isinstance(value, int) and value > 0 else default
 
 
-def _checkpoint(config: Config, told: Mapping[str, Told]) -> None:
+def _checkpoint(config: Config, entries: Mapping[str, Entry]) -> None:
     """Selective by operation, every n-th layer, or all.
 
     Source: torchtitan/distributed/activation_checkpoint.py of 2025.
     """
-    mode = told.get("activation_checkpoint.mode")
+    mode = entries.get("activation_checkpoint.mode")
     kind = mode.value if mode else "selective"
-    option = told.get("activation_checkpoint.selective_ac_option")
+    option = entries.get("activation_checkpoint.selective_ac_option")
     way = option.value if option else "2"
     made: Made | None = Made("FullAC.Config", 0)
     if kind == "none":
@@ -180,33 +174,35 @@ def _checkpoint(config: Config, told: Mapping[str, Told]) -> None:
         made = Made("EveryKth.Config", 0, {"every": every})
     written = mode.written if mode else "activation_checkpoint.mode"
     place = mode.place if mode else None
-    config.told["activation_checkpoint"] = Told(made, written, place)
+    config.entries[key.CHECKPOINT] = Entry(made, "stated", written, place)
 
 
-def _model(config: Config, told: Mapping[str, Told]) -> ReadModel | str:
-    name, flavour = told.get("model.name"), told.get("model.flavor")
+def _model(config: Config, entries: Mapping[str, Entry]) -> ReadModel | str:
+    name, flavour = entries.get("model.name"), entries.get("model.flavor")
     if name is None or flavour is None:
         return "[model] has no name and flavor"
-    config.told["model_spec"] = Told(None, f"{name.written}, {flavour.written}", name.place)
+    config.entries[key.MODEL] = name._replace(
+        value=None, written=f"{name.written}, {flavour.written}"
+    )
     model = model_of_flavour(str(name.value), str(flavour.value))
     if model is None:
         return f"{name.value} {flavour.value} is not recorded"
-    converters = told.get("model.converters")
+    converters = entries.get("model.converters")
     used = converters.value if converters and isinstance(converters.value, list) else []
     precision = next((CONVERTERS[one] for one in used if one in CONVERTERS), None)
-    recipe = _fp8_recipe(told) if precision == "fp8" else None
+    recipe = _fp8_recipe(entries) if precision == "fp8" else None
     return ReadModel(model, precision, None, recipe)
 
 
-def _fp8_recipe(told: Mapping[str, Told]) -> object:
+def _fp8_recipe(entries: Mapping[str, Entry]) -> object:
     """One scale for a tensor unless another recipe is named.
 
     Source: torchtitan/config/job_config.py of 2025, Float8Linear.recipe_name, a section `float8`,
     from October on `quantize.linear.float8`.
     """
-    linear = told.get("quantize.linear")
+    linear = entries.get("quantize.linear")
     nested = linear.value.get("float8") if linear and isinstance(linear.value, Mapping) else None
-    named = [told[key].value for key in RECIPES if key in told]
+    named = [entries[recipe].value for recipe in RECIPES if recipe in entries]
     if isinstance(nested, Mapping) and "recipe_name" in nested:
         named.append(nested["recipe_name"])
     return named[-1] if named else "tensorwise"

@@ -12,7 +12,8 @@ from trainplan.costmodel.layout import Layout, Schedule, StageSpec, stage_specs
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.schedules import TORCH_CLASSES
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
-from trainplan.planner.runtimes.torchtitan.read.told import Config
+from trainplan.planner.runtimes.torchtitan import keys as key
+from trainplan.planner.runtimes.torchtitan.read.config import Config
 from trainplan.planner.runtimes.torchtitan.write.schedule import priced_program
 
 SINGLE = ("1f1b", "gpipe")
@@ -25,18 +26,20 @@ ABSTRACT = ("pipelineschedulesingle", "pipelineschedulemulti")
 """Names that stand beside a table of ops alone."""
 TABLES: tuple[Schedule, ...] = ("zb-h1", "zb-h2", "v-half", "v-min")
 """Schedules our exporter writes as tables."""
-KEY = "parallelism.pipeline_parallel_schedule"
 
 
 def schedule_of(config: Config) -> Schedule:
     """The schedule by its class; what torch does not know stops the runtime."""
-    name = config.of(KEY, str)
+    name = config.of(key.SCHEDULE)
     if name.lower() in ABSTRACT:
         return "1f1b"
     if name.lower() not in CLASSES:
         known = ", ".join((*TORCH_CLASSES.values(), "InterleavedZeroBubble"))
         config.problem(
-            "unknown_schedule", "illegal", f"torch has no schedule {name!r}: use {known}", KEY
+            "unknown_schedule",
+            "illegal",
+            f"torch has no schedule {name!r}: use {known}",
+            key.SCHEDULE,
         )
     return CLASSES.get(name.lower(), "1f1b")
 
@@ -45,7 +48,7 @@ def stages_of(
     config: Config, schedule: Schedule, pp: int, layers: int
 ) -> tuple[StageSpec, ...] | None:
     """Virtual stages in order, or null where the runtime stops."""
-    counts = _told(config, layers) or _by_itself(config, schedule, pp, layers)
+    counts = _listed(config, layers) or _by_itself(config, schedule, pp, layers)
     if counts is None:
         return None
     if len(counts) % pp or (schedule in ("zb-v", "dualpipe-v") and len(counts) != 2 * pp):
@@ -54,28 +57,29 @@ def stages_of(
             "illegal",
             f"{len(counts)} stages do not fall on {pp} pipeline ranks under {schedule}: make them "
             "a multiple, and two a rank under a V",
-            "parallelism.module_fqns_per_model_part",
+            key.MODULES,
         )
         return None
     return stage_specs(counts)
 
 
-def _told(config: Config, layers: int) -> tuple[int, ...] | None:
-    key = "parallelism.module_fqns_per_model_part"
-    told = config.told.get(key)
-    if told is None or told.value is None:
+def _listed(config: Config, layers: int) -> tuple[int, ...] | None:
+    entry = config.entries.get(key.MODULES.name)
+    if entry is None or entry.value is None:
         return None
-    parts = told.value
+    parts = entry.value
     if not isinstance(parts, Sequence) or not all(isinstance(part, list) for part in parts):
-        config.problem("unread_value", "unread", f"{key} cannot be read: give it in full", key)
+        config.problem(
+            "unread_value", "unread", f"{key.MODULES} cannot be read: give it in full", key.MODULES
+        )
         return None
     counts = tuple(sum(bool(LAYER.fullmatch(str(name))) for name in part) for part in parts)
     if sum(counts) != layers:
         config.problem(
             "stages_hold_the_model",
             "illegal",
-            f"{key} names {sum(counts)} layers of {layers}: name each once",
-            key,
+            f"{key.MODULES} names {sum(counts)} layers of {layers}: name each once",
+            key.MODULES,
         )
         return None
     return counts
@@ -90,12 +94,11 @@ def _by_itself(config: Config, schedule: Schedule, pp: int, layers: int) -> tupl
     Source: torchtitan/distributed/pipeline_parallel.py, _get_pipeline_metadata and
     _generate_llm_fqn_per_model_part.
     """
-    first = config.of("parallelism.pipeline_parallel_first_stage_less_layers", int)
-    last = config.of("parallelism.pipeline_parallel_last_stage_less_layers", int)
-    key = "parallelism.pipeline_parallel_layers_per_stage"
-    told = config.told.get(key)
+    first = config.of(key.FIRST_LESS)
+    last = config.of(key.LAST_LESS)
+    entry = config.entries.get(key.PER_STAGE.name)
     whole = layers + first + last
-    each = told.value if told and isinstance(told.value, int) and told.value > 0 else None
+    each = entry.value if entry and isinstance(entry.value, int) and entry.value > 0 else None
     stages = ceil(whole / each) if each else pp * (1 if schedule in SINGLE else 2)
     wrong = each and (stages % pp or (stages == pp) != (schedule in SINGLE))
     least, extra = divmod(whole, stages)
@@ -105,7 +108,7 @@ def _by_itself(config: Config, schedule: Schedule, pp: int, layers: int) -> tupl
             "illegal",
             f"{layers} layers make no {stages} stages for {pp} ranks under {schedule}: change "
             "pipeline_parallel_layers_per_stage or the degree",
-            key,
+            key.PER_STAGE,
         )
         return None
     counts = [least + (stage < extra) for stage in range(stages)]
@@ -122,10 +125,12 @@ def evenly_or(stages: tuple[StageSpec, ...], layers: int) -> tuple[StageSpec, ..
 
 def by_table(config: Config, job: Job, layout: Layout, text: str | None) -> Layout | None:
     """The layout under the schedule whose table this is; null: it is none of ours."""
-    key = f"{KEY}_csv"
     if text is None:
         config.problem(
-            "missing_file", "unread", "the table of the schedule is not there: give it", key
+            "missing_file",
+            "unread",
+            "the table of the schedule is not there: give it",
+            key.SCHEDULE_CSV,
         )
         return None
     for schedule in TABLES:
@@ -140,6 +145,6 @@ def by_table(config: Config, job: Job, layout: Layout, text: str | None) -> Layo
         "own_schedule",
         "unmodelled",
         "the table of ops is none that a layout names: `plan schedule --from-csv` takes it",
-        key,
+        key.SCHEDULE_CSV,
     )
     return None

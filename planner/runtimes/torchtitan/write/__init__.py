@@ -21,7 +21,9 @@ from trainplan.planner.runtimes.config import (
     steps_of,
     summary,
 )
+from trainplan.planner.runtimes.keys import Name
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
+from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, MODEL
 from trainplan.planner.runtimes.torchtitan.write.code import Expression, in_line
 from trainplan.planner.runtimes.torchtitan.write.facts import RECORDED
 from trainplan.planner.runtimes.torchtitan.write.model import model_of
@@ -37,6 +39,8 @@ from trainplan.planner.runtimes.torchtitan.write.schedule import by_table, price
 from trainplan.planner.runtimes.torchtitan.write.sections import (
     CSV,
     EVERY_KTH,
+    Set,
+    by_section,
     compiler,
     parallelism,
     recomputed,
@@ -68,11 +72,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
     refuse(job, layout)
     told = summary(job, layout)
     model = model_of(job, compiled=job.options.compile is not False)
-    sections = {
-        "training": training(job, layout),
-        "parallelism": parallelism(job, layout),
-        "compile": compiler(job),
-    }
+    values = training(job, layout) | parallelism(job, layout) | compiler(job)
     checkpoints = recomputed(job, layout)
     every = checkpoints is not None and checkpoints.function.startswith("Every")
     parts = Parts(
@@ -84,7 +84,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
         model=model,
         vocab_size=job.model.vocab_size,
         predicts=job.model.num_nextn_predict_layers > 0,
-        sections=sections,
+        sections=by_section(values),
         recomputed=checkpoints,
         helpers=(EVERY_KTH,) if every else (),
         steps=steps_of(job),
@@ -92,7 +92,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
     files = [ConfigFile(f"{MODULE}.py", module_text(parts))]
     if layout.pp > 1 and by_table(layout):
         files.append(ConfigFile(CSV, schedule_csv(priced_program(job, layout))))
-    whole = {"model_spec": model.spec, "activation_checkpoint": checkpoints}
+    whole: dict[Name, Expression] = {MODEL: model.spec, CHECKPOINT: checkpoints}
     return LaunchConfig(
         runtime="torchtitan",
         runtime_version=COMMIT,
@@ -104,16 +104,13 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
         arguments=(option("layout", "--module", MODULE), option("layout", "--config", FUNCTION)),
         notes=tuple(_notes(job, layout)),
         files=tuple(files),
-        keys=tuple(_keys(whole, sections)),
+        keys=tuple(_keys(whole, values)),
     )
 
 
-def _keys(
-    whole: Mapping[str, Expression], sections: Mapping[str, Mapping[str, Expression]]
-) -> Iterator[tuple[str, str]]:
-    told = {f"{s}.{name}": value for s, keys in sections.items() for name, value in keys.items()}
-    for name, value in {**whole, **told}.items():
-        yield name, value if isinstance(value, str) else in_line(value)
+def _keys(whole: Mapping[Name, Expression], values: Set) -> Iterator[tuple[str, str]]:
+    for name, value in {**whole, **values}.items():
+        yield str(name), value if isinstance(value, str) else in_line(value)
 
 
 def _notes(job: Job, layout: Layout) -> Iterator[str]:

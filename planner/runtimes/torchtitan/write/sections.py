@@ -10,6 +10,8 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import num_microbatches, stage_layers
 from trainplan.planner.runtimes.config import steps_of
+from trainplan.planner.runtimes.keys import Name
+from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.write.code import Call, Code, Expression
 from trainplan.planner.runtimes.torchtitan.write.schedule import (
     by_table,
@@ -18,6 +20,8 @@ from trainplan.planner.runtimes.torchtitan.write.schedule import (
 )
 
 CSV = "trainplan_schedule.csv"
+Set = dict[Name, Expression]
+"""Values by key."""
 EVERY_KTH = '''\
 class EveryKth(FullAC):
     """Recomputes every k-th transformer block of a rank, counted over its stages."""
@@ -36,64 +40,73 @@ class EveryKth(FullAC):
 '''
 
 
-def training(job: Job, layout: Layout) -> dict[str, Expression]:
+def by_section(values: Set) -> dict[str, dict[str, Expression]]:
+    """Values as arguments of the class of each section."""
+    sections: dict[str, dict[str, Expression]] = {}
+    for option, value in values.items():
+        section, _, name = str(option).partition(".")
+        sections.setdefault(section, {})[name] = value
+    return sections
+
+
+def training(job: Job, layout: Layout) -> Set:
     """Keys of `training`: tokens instead of sequences."""
-    told: dict[str, Expression] = {
-        "num_tokens_per_microbatch_per_dp_rank": layout.micro_batch_size * job.training.seq_length,
-        "num_tokens_per_train_step": job.training.tokens_per_step,
-        "max_context_length": job.training.seq_length,
-        "steps": steps_of(job),
-        "disable_cuda_graphs": job.options.cuda_graph != "full_iteration",
+    values: Set = {
+        key.TOKENS: layout.micro_batch_size * job.training.seq_length,
+        key.STEP: job.training.tokens_per_step,
+        key.LENGTH: job.training.seq_length,
+        key.STEPS: steps_of(job),
+        key.NO_GRAPHS: job.options.cuda_graph != "full_iteration",
     }
     if layout.offload.parameters:
-        told["enable_cpu_offload"] = True
+        values[key.OFFLOADS] = True
     if job.training.precision == "fp32":
-        told["mixed_precision_param"] = "float32"
-    return told
+        values[key.PRECISION] = "float32"
+    return values
 
 
-def parallelism(job: Job, layout: Layout) -> dict[str, Expression]:
+def parallelism(job: Job, layout: Layout) -> Set:
     """Keys of `parallelism`."""
     whole = layout.zero_stage == 0
-    told: dict[str, Expression] = {
-        "data_parallel_replicate_degree": layout.dp if whole else layout.dp_replicate,
-        "data_parallel_shard_degree": 1 if whole else layout.dp_shard,
-        "fsdp_reshard_after_forward": "never" if layout.zero_stage == 2 else "default",
-        "tensor_parallel_degree": layout.tp,
-        "enable_sequence_parallel": layout.sequence_parallel,
-        "context_parallel_degree": layout.cp,
-        "pipeline_parallel_degree": layout.pp,
+    values: Set = {
+        key.REPLICATE: layout.dp if whole else layout.dp_replicate,
+        key.SHARD: 1 if whole else layout.dp_shard,
+        key.POLICY: "never" if layout.zero_stage == 2 else "default",
+        key.TP: layout.tp,
+        key.SEQUENCE: layout.sequence_parallel,
+        key.CP: layout.cp,
+        key.PP: layout.pp,
     }
     if layout.pp > 1:
-        told |= _pipeline(job, layout)
+        values |= _pipeline(job, layout)
     if job.model.moe:
-        told["expert_parallel_degree"] = layout.ep
-    return told
+        values[key.EP] = layout.ep
+    return values
 
 
-def _pipeline(job: Job, layout: Layout) -> dict[str, Expression]:
-    """Modules are told stage by stage: by itself it weighs embedding and head as a layer each."""
-    told: dict[str, Expression] = {
-        "pipeline_parallel_schedule": schedule_name(layout),
-        "num_pp_microbatches": num_microbatches(job, layout),
-        "module_fqns_per_model_part": modules_of_stages(stage_layers(job.model, layout)),
+def _pipeline(job: Job, layout: Layout) -> Set:
+    """Modules are listed stage by stage: by itself it weighs embedding and head as a layer each."""
+    values: Set = {
+        key.SCHEDULE: schedule_name(layout),
+        key.IN_PIPE: num_microbatches(job, layout),
+        key.MODULES: modules_of_stages(stage_layers(job.model, layout)),
     }
     if by_table(layout):
-        told["pipeline_parallel_schedule_csv"] = Code(f"str(Path(__file__).with_name({CSV!r}))")
-    return told
+        values[key.SCHEDULE_CSV] = Code(f"str(Path(__file__).with_name({CSV!r}))")
+    return values
 
 
-def compiler(job: Job) -> dict[str, Expression]:
+def compiler(job: Job) -> Set:
     """Keys of `compile`: the loss apart, as priced, unless the job compiles it."""
     components = [] if job.options.compile is False else ["model"]
     if job.options.cross_entropy == "jit":
         components.append("loss")
-    told: dict[str, Expression] = {"enable": bool(components)}
+    values: Set = {key.COMPILE: bool(components)}
     if components:
-        told["components"] = components
+        values[key.COMPONENTS] = components
     if job.options.overlap_tp_comm:
-        told["enable_async_tensor_parallel"] = True
-    return told
+        values[key.ASYNC_TP] = True
+    return values
 
 
 def recomputed(job: Job, layout: Layout) -> Call | None:

@@ -1,0 +1,55 @@
+"""Keys of a config: what the exporter sets and the reader reads, each with its default.
+
+Source: pytorch/torchtitan, commit `write.COMMIT`, torchtitan/config/configs.py and trainer.py,
+Trainer.Config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from trainplan.planner.runtimes.keys import Option
+
+T = TypeVar("T")
+
+SECTIONS: Mapping[str, str] = MappingProxyType(
+    {"training": "TrainingConfig", "parallelism": "ParallelismConfig", "compile": "CompileConfig"}
+)
+"""Class of a section."""
+MODEL, CHECKPOINT = "model_spec", "activation_checkpoint"
+"""Keys of the config itself."""
+
+
+def _key(name: str, default: T) -> Option[T]:
+    """Limits of numbers are the reader's own: a degree may be -1 where its default is."""
+    return Option(name, default, least=-(1 << 63), most=1 << 63)
+
+
+TOKENS = _key("training.num_tokens_per_microbatch_per_dp_rank", 16384)
+STEP = _key("training.num_tokens_per_train_step", -1)
+LENGTH = _key("training.max_context_length", 2048)
+STEPS = _key("training.steps", 10000)
+OFFLOADS = _key("training.enable_cpu_offload", default=False)
+NO_GRAPHS = _key("training.disable_cuda_graphs", default=False)
+PRECISION = _key("training.mixed_precision_param", "bfloat16")
+REPLICATE = _key("parallelism.data_parallel_replicate_degree", 1)
+SHARD = _key("parallelism.data_parallel_shard_degree", -1)
+POLICY = _key("parallelism.fsdp_reshard_after_forward", "default")
+TP = _key("parallelism.tensor_parallel_degree", 1)
+SEQUENCE = _key("parallelism.enable_sequence_parallel", default=True)
+SPMD = _key("parallelism.spmd_backend", "spmd_types")
+PP = _key("parallelism.pipeline_parallel_degree", 1)
+MODULES: Option[Any] = _key("parallelism.module_fqns_per_model_part", None)
+FIRST_LESS = _key("parallelism.pipeline_parallel_first_stage_less_layers", 1)
+LAST_LESS = _key("parallelism.pipeline_parallel_last_stage_less_layers", 1)
+PER_STAGE: Option[Any] = _key("parallelism.pipeline_parallel_layers_per_stage", None)
+SCHEDULE = _key("parallelism.pipeline_parallel_schedule", "1F1B")
+SCHEDULE_CSV = _key("parallelism.pipeline_parallel_schedule_csv", "")
+IN_PIPE = _key("parallelism.num_pp_microbatches", 1)
+CP = _key("parallelism.context_parallel_degree", 1)
+EP = _key("parallelism.expert_parallel_degree", 1)
+COMPILE = _key("compile.enable", default=False)
+COMPONENTS = _key("compile.components", ["model", "loss"])
+ASYNC_TP = _key("compile.enable_async_tensor_parallel", default=False)
