@@ -45,7 +45,7 @@ with imported_on_answer():
     )
     from trainplan.costmodel.validate.observations import observation_of
     from trainplan.planner.questions.search import estimate
-    from trainplan.profiler.logs.observe import StatedRun, observe
+    from trainplan.profiler.logs import StatedRun, observe
 
 LISTED = 5
 """Runs left out that are named."""

@@ -23,8 +23,7 @@ with imported_on_answer():
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.job import Precision
-    from trainplan.profiler.fit.merge import spec_of
-    from trainplan.profiler.fit.points import fitted
+    from trainplan.profiler.fit import fitted, spec_of
     from trainplan.profiler.importers import ImportRequest, import_profile
 
 

@@ -37,14 +37,21 @@ with imported_on_answer():
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.job import Precision
     from trainplan.costmodel.profiles import Profile
-    from trainplan.profiler.launch.agenda import Budget
-    from trainplan.profiler.launch.launch import StoppedByUser, default_nproc, num_gpus
-    from trainplan.profiler.launch.requests import Device, device_of, request_for
-    from trainplan.profiler.launch.script import LauncherKind, launch_script
-    from trainplan.profiler.launch.where import Files, Launch
+    from trainplan.profiler.launch import (
+        Budget,
+        Device,
+        Files,
+        Launch,
+        LauncherKind,
+        StoppedByUser,
+        default_nproc,
+        device_of,
+        launch_script,
+        num_gpus,
+        request_for,
+    )
     from trainplan.profiler.task import Request
-    from trainplan.profiler.watch.told import ToldToEnd
-    from trainplan.profiler.watch.watch import Limits
+    from trainplan.profiler.watch import Limits, ToldToEnd
 
 LAUNCH_OPTIONS = frozenset(
     {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}

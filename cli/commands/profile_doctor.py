@@ -10,7 +10,7 @@ from trainplan.cli.render.profile import coverage_page
 from trainplan.cli.terminal.output import show
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured.counted import shares_note
-from trainplan.profiler.fit.judged_step import judged
+from trainplan.profiler.fit import judged
 
 
 def show_findings(paths: Sequence[Path]) -> None:

@@ -58,8 +58,8 @@ with imported_on_answer():
     from trainplan.planner.tuning.events import Finished
     from trainplan.planner.tuning.loop import LISTED, Start, tune
     from trainplan.planner.tuning.options import TuneOptions
-    from trainplan.profiler.train.client import Trainers
-    from trainplan.profiler.trials.ways import WAYS, template
+    from trainplan.profiler.train import Trainers
+    from trainplan.profiler.trials import WAYS, template
 
 NOTHING_MEASURED = 2
 """Exit code: no trial was measured."""

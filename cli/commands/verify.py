@@ -21,9 +21,7 @@ with imported_on_answer():
     from trainplan.cli.terminal.progress import watched
     from trainplan.planner.questions.verify.asked import combinations
     from trainplan.planner.questions.verify.verify import verify
-    from trainplan.profiler.train.client import Trainers
-    from trainplan.profiler.train.counted import CountedRuns, refusing
-    from trainplan.profiler.train.trainers import need
+    from trainplan.profiler.train import CountedRuns, Trainers, need, refusing
 
 UNEQUAL = 3
 """Exit code: neither bad input nor a bug."""

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from trainplan.cli.terminal.progress import TaskBar
 from trainplan.costmodel.profiles import Origin, Profile
-from trainplan.profiler.fit.assemble import profile_of
-from trainplan.profiler.journal.records import JournalContent
-from trainplan.profiler.launch.launch import run
-from trainplan.profiler.launch.requests import device_of, notes
-from trainplan.profiler.launch.where import Files, Launch
+from trainplan.profiler.fit import profile_of
+from trainplan.profiler.journal import JournalContent
+from trainplan.profiler.launch import Files, Launch, device_of, notes, run
 from trainplan.profiler.task import Place, Request
 
 

@@ -18,8 +18,7 @@ from trainplan.costmodel.measured.calibration import agreed
 from trainplan.costmodel.measured.host import with_measured_drives
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.spec import Sourced, Spec
-from trainplan.profiler.fit.machines import cluster_of
-from trainplan.profiler.fit.merge import merged
+from trainplan.profiler.fit import cluster_of, merged
 
 ABOVE_ZERO = ("flop_factor", "bus_gb_per_s", "max_efficiency", "value")
 """Numbers of a curve that something is divided by; the others may be zero."""

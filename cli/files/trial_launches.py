@@ -26,15 +26,25 @@ from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
 from trainplan.planner.tuning.contenders import exports
 from trainplan.planner.tuning.simulated import SCHEMA, MachineDocument, SimulatedMachine
-from trainplan.profiler.launch.launch import num_gpus
-from trainplan.profiler.logs.formats import StatedRun
-from trainplan.profiler.train.client import Trainers, slowest_seconds
-from trainplan.profiler.train.messages import TrainingFailedError
-from trainplan.profiler.train.request import TrainerName, TrainingRequest
-from trainplan.profiler.train.trainers import refusal
-from trainplan.profiler.trials.follow import run_trial
-from trainplan.profiler.trials.run import Limits, TrialRun, Way
-from trainplan.profiler.trials.steady import WARM_UP_STEPS, measured, steps_to_run
+from trainplan.profiler.launch import num_gpus
+from trainplan.profiler.logs import StatedRun
+from trainplan.profiler.train import (
+    TrainerName,
+    Trainers,
+    TrainingFailedError,
+    TrainingRequest,
+    refusal,
+    slowest_seconds,
+)
+from trainplan.profiler.trials import (
+    WARM_UP_STEPS,
+    Limits,
+    TrialRun,
+    Way,
+    measured,
+    run_trial,
+    steps_to_run,
+)
 
 
 class TrialLauncher(Protocol):

@@ -17,9 +17,9 @@ from trainplan.costmodel.measured import Measured
 from trainplan.planner.tuning.document import tuned_plan
 from trainplan.planner.tuning.events import Finished
 from trainplan.planner.tuning.loop import Launch
-from trainplan.profiler.journal.lock import only_run
-from trainplan.profiler.launch.where import Files
-from trainplan.profiler.trials.journal import FILE, TrialJournal
+from trainplan.profiler.journal import only_run
+from trainplan.profiler.launch import Files
+from trainplan.profiler.trials import FILE, TrialJournal
 
 PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"
 

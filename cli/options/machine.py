@@ -16,7 +16,7 @@ from trainplan.costmodel.base import SpecError, shortened
 from trainplan.costmodel.catalog.clusters import gpu_meant, machine_named
 from trainplan.costmodel.hardware import MOST_GPUS_PER_NODE, ClusterSpec, NicSpec, NodeGroup
 from trainplan.costmodel.measured import Measured
-from trainplan.profiler.host.visible import visible_gpus
+from trainplan.profiler.host import visible_gpus
 
 NO_GPU = "no GPU is visible here"
 COUNTED = "--gpus 64 --gpu h100, or --nodes 8 --gpus 8 --gpu h100"

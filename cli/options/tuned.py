@@ -20,9 +20,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Precision, RuntimeOptions
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes.fsdp import shards_with_fsdp2
-from trainplan.profiler.launch.launch import num_gpus
-from trainplan.profiler.launch.requests import device_of, request_for
-from trainplan.profiler.launch.where import Files, Launch
+from trainplan.profiler.launch import Files, Launch, device_of, num_gpus, request_for
 
 MICRO_BATCHES = 4
 """Sequences of a step for each process, where nobody says."""

@@ -24,7 +24,7 @@ from trainplan.costmodel.documents import (
 )
 from trainplan.costmodel.measured.calibration import refusal
 from trainplan.costmodel.uncertainty import kind_was_seen
-from trainplan.profiler.logs.observe import LogObservation
+from trainplan.profiler.logs import LogObservation
 
 SHOWN_RUNS = 20
 ODD_RUN, FAR_RUN = 0.15, 0.05

@@ -18,8 +18,7 @@ from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import percent, plural, seconds
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.profiles import Flag, OffloadedStepPoint, Profile, Timing
-from trainplan.profiler.fit.coverage import KnownQuantity, most_doubtful, next_measurement
-from trainplan.profiler.fit.merge import has_spec, spec_of
+from trainplan.profiler.fit import KnownQuantity, has_spec, most_doubtful, next_measurement, spec_of
 
 SHOWN_FAILURES = 5
 NOT_ODD: tuple[Flag, ...] = ("stated",)

@@ -24,7 +24,7 @@ from trainplan.costmodel.base import GB
 from trainplan.costmodel.machine import curve_name
 from trainplan.costmodel.measured.curve_residuals import collective_seconds_on, inside_domain
 from trainplan.costmodel.profiles import CollectivePoint, CopyPoint, Profile, StreamPoint, Timing
-from trainplan.profiler.fit.merge import has_spec, spec_of
+from trainplan.profiler.fit import has_spec, spec_of
 
 
 def collective_charts(profile: Profile) -> Iterator[Block]:

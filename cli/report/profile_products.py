@@ -20,8 +20,7 @@ from trainplan.cli.report.profile_points import fitted_line, markers, spaced
 from trainplan.costmodel.base import GB, TERA
 from trainplan.costmodel.measured.curve_residuals import attention_flop, on_curve
 from trainplan.costmodel.profiles import AttentionPoint, ProductPoint, Profile
-from trainplan.profiler.fit.curves import gemm_rate
-from trainplan.profiler.fit.merge import spec_of
+from trainplan.profiler.fit import gemm_rate, spec_of
 
 MOST_TICKS = 8
 """Of an axis of lengths."""

@@ -14,7 +14,7 @@ from trainplan.cli.terminal.process import START, Process, ProcessResult, follow
 from trainplan.planner.solvers import linear
 from trainplan.planner.work import Deadline
 from trainplan.planner.work.workers import Task
-from trainplan.profiler.host.cores import usable_cores
+from trainplan.profiler.host import usable_cores
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")

@@ -10,7 +10,7 @@ from typing import Self, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from trainplan.profiler.watch.watch import Progress as Measured
+from trainplan.profiler.watch import Progress as Measured
 
 T = TypeVar("T")
 QUIET_SECONDS = 1.0

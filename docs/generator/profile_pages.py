@@ -11,7 +11,7 @@ from page_parts import Lines, table
 from trainplan.cli.documents.registry import document_schema
 from trainplan.cli.documents.schema import documented
 from trainplan.costmodel.profiles import profile
-from trainplan.profiler.bench import ITEMS
+from trainplan.profiler.bench.items import ITEMS
 from trainplan.profiler.importers import IMPORTERS
 from trainplan.profiler.journal.records import SCHEMA, Done
 from trainplan.profiler.journal.samples import MOST_SAMPLES, Samples

@@ -17,7 +17,7 @@ from trainplan.costmodel.base import GIB
 from trainplan.costmodel.profiles import CopyPoint, Point
 from trainplan.profiler.bench.inputs.tensors import task
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.host.drive import IN_MEMORY, file_system
+from trainplan.profiler.host import IN_MEMORY, file_system
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 
 Way = Literal["nvme_write", "nvme_read"]

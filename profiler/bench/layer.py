@@ -19,8 +19,8 @@ from trainplan.profiler.bench.inputs.tensors import (
 from trainplan.profiler.bench.layers.case import Case, expert_ranks, fits, measured_model
 from trainplan.profiler.bench.layers.decoder import Layer
 from trainplan.profiler.bench.layers.in_step import Stack, depth_of, timed
-from trainplan.profiler.bench.layers.megatron import RUNTIME as MEGATRON
 from trainplan.profiler.bench.layers.modules import Sharding
+from trainplan.profiler.bench.megatron_layer import RUNTIME as MEGATRON
 from trainplan.profiler.bench.megatron_layer import megatron_tasks
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 

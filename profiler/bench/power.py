@@ -21,7 +21,7 @@ from trainplan.profiler.bench.layer import EAGER_KERNELS
 from trainplan.profiler.bench.layers.case import expert_ranks, measured_model
 from trainplan.profiler.bench.layers.decoder import Layer, rotation
 from trainplan.profiler.bench.layers.modules import Sharding
-from trainplan.profiler.host.meter import Meter, Reading, meter
+from trainplan.profiler.host import Meter, Reading, meter
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import dist, torch
 

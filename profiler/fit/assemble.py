@@ -31,8 +31,8 @@ from trainplan.profiler.fit.heat import heat_notes
 from trainplan.profiler.fit.merge import MISSING_DEVICE, has_spec, spec_of
 from trainplan.profiler.fit.points import TINY, fitted
 from trainplan.profiler.fit.stragglers import slow_notes
-from trainplan.profiler.host.canary import NOISE
-from trainplan.profiler.journal.records import JournalContent
+from trainplan.profiler.host import NOISE
+from trainplan.profiler.journal import JournalContent
 
 SHOWN_NOISE = 2
 WITHOUT_GPU = {

@@ -18,8 +18,7 @@ from trainplan.profiler.fit.quantities import (
     Standing,
     other_kernels,
 )
-from trainplan.profiler.journal.attempts import DOUBTFUL, noise_fraction
-from trainplan.profiler.journal.samples import timings
+from trainplan.profiler.journal import DOUBTFUL, noise_fraction, timings
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from trainplan.costmodel.hardware import GpuSpec
 from trainplan.costmodel.profiles import Point, Profile, Timing
 from trainplan.costmodel.spec import Sourced
 from trainplan.profiler.fit.points import fitted
-from trainplan.profiler.journal.attempts import DOUBTFUL
+from trainplan.profiler.journal import DOUBTFUL
 
 AGREE = 3.0
 """Timings agree within that many times their spread.

@@ -18,8 +18,7 @@ from time import perf_counter, sleep
 from typing import TYPE_CHECKING
 
 from trainplan.profiler.host.delay import Block, Delay, Event, event
-from trainplan.profiler.journal.samples import Book
-from trainplan.profiler.journal.timing import Effort, Repeat, repeat_until_known
+from trainplan.profiler.journal import Book, Effort, Repeat, repeat_until_known
 from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import dist, torch
 

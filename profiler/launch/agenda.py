@@ -14,8 +14,7 @@ from typing import Literal
 from pydantic import NonNegativeInt
 
 from trainplan.costmodel.spec import Spec
-from trainplan.profiler.journal.records import MOST_STARTS, JournalContent, LeftOut, TaskName
-from trainplan.profiler.journal.timing import PATIENCE
+from trainplan.profiler.journal import MOST_STARTS, PATIENCE, JournalContent, LeftOut, TaskName
 from trainplan.profiler.launch.costs import Ahead, Costs, marginal, most_telling, shares
 
 CANARY_FRACTION = 0.02

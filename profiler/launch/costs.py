@@ -11,7 +11,7 @@ from statistics import fmean, median
 
 import numpy as np
 
-from trainplan.profiler.journal.records import TaskName
+from trainplan.profiler.journal import TaskName
 from trainplan.profiler.task import Item
 
 RANKS = re.compile(r"\branks=(\d+)")

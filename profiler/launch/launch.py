@@ -21,20 +21,29 @@ from typing import IO
 
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.host.cores import usable_cores
-from trainplan.profiler.journal.file import JournalFile
-from trainplan.profiler.journal.lock import only_run
-from trainplan.profiler.journal.records import Interrupted, JournalContent, TaskName
+from trainplan.profiler.host import usable_cores
+from trainplan.profiler.journal import Interrupted, JournalContent, JournalFile, TaskName, only_run
 from trainplan.profiler.launch.folder import run_folder
 from trainplan.profiler.launch.local import Orders, start_ranks
 from trainplan.profiler.launch.nodes import FaultError, Nodes
 from trainplan.profiler.launch.where import START_SECONDS, Files, Launch
 from trainplan.profiler.task import Request
-from trainplan.profiler.watch.awake import Awake
-from trainplan.profiler.watch.heartbeat import read_beats
-from trainplan.profiler.watch.processes import die_with_parent, kill, main_thread, signal_name
-from trainplan.profiler.watch.told import ToldToEnd
-from trainplan.profiler.watch.watch import KEPT, Fault, Limits, Progress, Watch, died, hung
+from trainplan.profiler.watch import (
+    KEPT,
+    Awake,
+    Fault,
+    Limits,
+    Progress,
+    ToldToEnd,
+    Watch,
+    die_with_parent,
+    died,
+    hung,
+    kill,
+    main_thread,
+    read_beats,
+    signal_name,
+)
 
 POLL_SECONDS = 0.1
 CPU_PROCESSES = 2

@@ -12,10 +12,10 @@ from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.host.cores import usable_cores
+from trainplan.profiler.host import usable_cores
 from trainplan.profiler.launch.nodes import Meeting
 from trainplan.profiler.launch.where import Launch
-from trainplan.profiler.watch.processes import die_with_parent
+from trainplan.profiler.watch import die_with_parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,14 @@ from typing import Literal
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.profiles import Failure
-from trainplan.profiler.host.canary import NOISE, Canary, State, changes
-from trainplan.profiler.host.clock import DeviceClock
-from trainplan.profiler.journal.file import JournalFile
-from trainplan.profiler.journal.records import (
+from trainplan.profiler.host import NOISE, Canary, DeviceClock, State, changes
+from trainplan.profiler.journal import (
     MOST_STARTS,
     Done,
     Failed,
     Header,
     JournalContent,
+    JournalFile,
     Record,
     Remark,
     Start,
@@ -30,7 +29,7 @@ from trainplan.profiler.launch.agenda import Agenda, Turn
 from trainplan.profiler.launch.outcome import Outcome, attempt, described
 from trainplan.profiler.launch.ranks import Ranks
 from trainplan.profiler.task import Item, MeasurementTask, Request
-from trainplan.profiler.watch.heartbeat import Heart
+from trainplan.profiler.watch import Heart
 
 BROKEN_DEVICE = re.compile(r"(CUDA|HIP) error", re.IGNORECASE)
 """An error after which every further call of this process fails too."""

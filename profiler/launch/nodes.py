@@ -15,7 +15,7 @@ from typing import Self
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.launch.lines import LONGEST_LINE, Kind, Line, Word
 from trainplan.profiler.launch.where import Launch
-from trainplan.profiler.watch.watch import Fault
+from trainplan.profiler.watch import Fault
 
 BEAT_SECONDS = 0.5
 SHORTEST_SILENCE_SECONDS = 5.0

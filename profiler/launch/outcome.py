@@ -9,8 +9,8 @@ from time import monotonic
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.profiles import Point
-from trainplan.profiler.host.clock import DeviceClock
-from trainplan.profiler.journal.samples import Book, Samples, labelled
+from trainplan.profiler.host import DeviceClock
+from trainplan.profiler.journal import Book, Samples, labelled
 from trainplan.profiler.task import MeasurementTask
 from trainplan.profiler.torch_on_use import torch
 

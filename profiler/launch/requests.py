@@ -10,12 +10,17 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.job import LOW_PRECISION
 from trainplan.costmodel.profiles import MEASURED_RUNTIME
-from trainplan.profiler.bench.inputs.shapes import caps, model_shapes, products
-from trainplan.profiler.bench.layer import LAYER, torch_tasks
-from trainplan.profiler.bench.layers.megatron import RUNTIME as MEGATRON
-from trainplan.profiler.bench.layers.megatron import is_installed as megatron_is_installed
-from trainplan.profiler.bench.megatron_layer import megatron_notes
+from trainplan.profiler.bench import (
+    LAYER,
+    caps,
+    megatron_notes,
+    model_shapes,
+    products,
+    torch_tasks,
+)
+from trainplan.profiler.bench import RUNTIME as MEGATRON
 from trainplan.profiler.task import Place, Request
+from trainplan.profiler.train import is_installed as megatron_is_installed
 
 Device = Literal["cuda", "cpu"]
 TINY_LLAMA = ModelSpec(

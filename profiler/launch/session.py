@@ -16,19 +16,26 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.profiles import Host
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.host.canary import canary, crowd, slow_ranks
-from trainplan.profiler.host.clock import CAP_SECONDS, QUICK_CAP_SECONDS, DeviceClock
-from trainplan.profiler.host.cores import busy_cores, usable_cores
-from trainplan.profiler.host.machine import this_host, this_software
-from trainplan.profiler.journal.file import JournalFile
-from trainplan.profiler.journal.records import Header
+from trainplan.profiler.host import (
+    CAP_SECONDS,
+    QUICK_CAP_SECONDS,
+    DeviceClock,
+    busy_cores,
+    canary,
+    crowd,
+    slow_ranks,
+    this_host,
+    this_software,
+    usable_cores,
+)
+from trainplan.profiler.journal import Header, JournalFile
 from trainplan.profiler.launch.agenda import Agenda, Budget
 from trainplan.profiler.launch.costs import Ahead, Costs
 from trainplan.profiler.launch.loop import Restart, Walk
 from trainplan.profiler.launch.outcome import LEFT_ALONE
 from trainplan.profiler.launch.ranks import DATA_FRACTION, Ranks, join, leave, this_place
 from trainplan.profiler.task import Item, Place, Request
-from trainplan.profiler.watch.heartbeat import Heart
+from trainplan.profiler.watch import Heart
 
 LISTEN_SECONDS = 0.5
 """Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""
@@ -146,7 +153,7 @@ def _agenda(
     walk: Walk, items: Sequence[Item], header: Header, budget: Budget | None, canary_seconds: float
 ) -> Agenda:
     """Of rank 0, which alone loads what prices a step."""
-    from trainplan.profiler.fit.judged_step import worth_of  # noqa: PLC0415
+    from trainplan.profiler.fit import worth_of  # noqa: PLC0415
 
     known, request = {item.name: item for item in items}, header.request
     return Agenda(

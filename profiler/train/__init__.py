@@ -2,4 +2,32 @@
 
 `request` says what is run and what each rank reports; `server` imports the libraries once and forks
 the ranks of one run after the other; `trainers` is the registry of what trains.
+
+CountedRuns: trains some steps of a layout, and counts in the last of them.
+has_engine: does Transformer Engine run its layers?
+is_installed: can its layers run here?
+micro_batch: the model of this rank, connected to the others until the block ends.
+need: a trainer whose libraries are installed.
+PARTS: between the marks of a micro batch.
+refusal: what of a request its trainer cannot run, and why.
+refusing: what the trainer cannot run of a job and a layout, and why.
+slowest_seconds: seconds of each step.
+TrainerName: what trains: `megatron-core` or `torch`.
+Trainers: processes that train one request after the other.
+TrainingFailedError: ranks that did not come to their end.
+TrainingRequest: some steps of one layout.
+versions: what runs its layers, for the user.
 """
+
+from trainplan.profiler.train.client import Trainers, slowest_seconds
+from trainplan.profiler.train.counted import CountedRuns, refusing
+from trainplan.profiler.train.megatron.micro_batch import (
+    PARTS,
+    has_engine,
+    is_installed,
+    micro_batch,
+    versions,
+)
+from trainplan.profiler.train.messages import TrainingFailedError
+from trainplan.profiler.train.request import TrainerName, TrainingRequest
+from trainplan.profiler.train.trainers import need, refusal

@@ -19,7 +19,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.profiler.train.messages import Answered, Asked, TrainingFailedError
 from trainplan.profiler.train.request import RankReport, TrainerName, TrainingRequest
 from trainplan.profiler.train.trainers import need, refusal
-from trainplan.profiler.watch.processes import die_with_parent, end
+from trainplan.profiler.watch import die_with_parent, end
 
 START_SECONDS = 180.0
 """Longest time that importing the libraries takes."""

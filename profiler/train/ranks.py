@@ -16,7 +16,7 @@ from trainplan.profiler.train.messages import Answered, Asked
 from trainplan.profiler.train.rank import run_rank
 from trainplan.profiler.train.request import RankReport
 from trainplan.profiler.train.trainers import Train
-from trainplan.profiler.watch.processes import die_with_parent
+from trainplan.profiler.watch import die_with_parent
 
 POLL_MILLISECONDS = 200
 

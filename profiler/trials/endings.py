@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel.documents import Ending, Outcome
-from trainplan.profiler.logs.reading import LogReading
+from trainplan.profiler.logs import LogReading
 from trainplan.profiler.trials.run import Limits, TrialRun, Verdict
 from trainplan.profiler.trials.steady import measured, timed
 from trainplan.profiler.trials.symptoms import Symptoms

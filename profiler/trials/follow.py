@@ -9,12 +9,12 @@ from time import monotonic
 
 from trainplan.costmodel.documents import Outcome
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.logs.reading import GrowingFile, LogReading
+from trainplan.profiler.logs import GrowingFile, LogReading
 from trainplan.profiler.trials.endings import Ended, Stop, outcome
 from trainplan.profiler.trials.run import Limits, Started, TrialRun, Verdict, Way
 from trainplan.profiler.trials.steady import enough, timed
 from trainplan.profiler.trials.symptoms import Symptoms
-from trainplan.profiler.watch.told import ToldToEnd
+from trainplan.profiler.watch import ToldToEnd
 
 AFTER_ERROR_SECONDS = 30.0
 """Silence after which a run with a failed rank is ended. Source: torch/distributed/elastic/agent/

@@ -16,8 +16,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.spec import Spec, first_complaint
-from trainplan.profiler.journal.file import LineFile
-from trainplan.profiler.journal.seals import sealed, unsealed
+from trainplan.profiler.journal import LineFile, sealed, unsealed
 
 FILE = "trials.jsonl"
 SCHEMA = "trainplan/trials/v1"

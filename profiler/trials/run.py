@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from trainplan.costmodel.documents import Ending
-from trainplan.profiler.logs.formats import StatedRun
+from trainplan.profiler.logs import StatedRun
 
 LOG = "log.txt"
 """File in the folder of a trial that has what its processes said."""

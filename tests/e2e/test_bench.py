@@ -17,7 +17,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.profiles.profile import Timing
 from trainplan.profiler import torch_on_use
-from trainplan.profiler.bench import ITEMS
+from trainplan.profiler.bench.items import ITEMS
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.journal.timing import timing_of

@@ -161,6 +161,6 @@ def test_it_is_run_by_a_clock_that_repeats(tmp_path):
 
 
 def tasks_of(folder):
-    from trainplan.profiler.bench import ITEMS  # noqa: PLC0415 (after torch was found)
+    from trainplan.profiler.bench.items import ITEMS  # noqa: PLC0415 (after torch was found)
 
     return ITEMS["offloaded_step"].tasks(asked(DENSE, scratch=str(folder)), CPU)

@@ -11,7 +11,6 @@ import pytest
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.profiles.profile import Host
-from trainplan.profiler.bench.layers.megatron import is_installed
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
 from trainplan.profiler.journal.lock import only_run
@@ -22,6 +21,7 @@ from trainplan.profiler.launch.launch import run
 from trainplan.profiler.launch.session import _chosen
 from trainplan.profiler.launch.where import Files, Launch
 from trainplan.profiler.task import Place, Request
+from trainplan.profiler.train.megatron.micro_batch import is_installed
 
 pytest.importorskip("torch")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from trainplan.profiler.host.cores import usable_cores
+from trainplan.profiler.host import usable_cores
 from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import torch
 

@@ -17,7 +17,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.trials.processes import MARK, NOBODY, end_all
 from trainplan.profiler.trials.run import State, TrialRun, Verdict
-from trainplan.profiler.watch.processes import die_with_parent
+from trainplan.profiler.watch import die_with_parent
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 60.0

@@ -17,7 +17,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.megatron.plain import plain
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.profiler.bench import megatron_layer
-from trainplan.profiler.bench.layers import megatron
+from trainplan.profiler.bench import megatron_layer as megatron
 from trainplan.profiler.bench.layers.case import Case
 from trainplan.profiler.bench.layers.in_step import MOST_LAYERS
 from trainplan.profiler.bench.layers.modules import Sharding

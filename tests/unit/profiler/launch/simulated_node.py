@@ -7,7 +7,7 @@ from functools import cache, cached_property
 
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.profiles.profile import Host, Software, StreamPoint, Timing
-from trainplan.profiler.bench import ITEMS
+from trainplan.profiler.bench.items import ITEMS
 from trainplan.profiler.fit.judged_step import worth_of
 from trainplan.profiler.host.canary import Canary
 from trainplan.profiler.host.clock import DeviceClock

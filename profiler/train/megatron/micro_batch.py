@@ -1,9 +1,4 @@
-"""Layers, embedding and head of Megatron-LM, as its own ranks train them.
-
-A model of some layers runs forward and backward with all that a step has: tensor-parallel traffic
-of real ranks, all of them at once, and gradients that are added in fp32 buffers. With Transformer
-Engine where it is installed.
-"""
+"""A micro batch of a small megatron-core model of this rank, with marks between its parts."""
 
 from __future__ import annotations
 
@@ -16,26 +11,10 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
-from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.hardware import parse_cluster
-from trainplan.costmodel.job import Job, Precision, TrainingSpec
-from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
-from trainplan.profiler.bench.layers.case import Case
 from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import torch
-from trainplan.profiler.train.megatron.refused import refusal
 from trainplan.profiler.train.request import TrainingRequest
 from trainplan.profiler.train.trainers import TRAINERS
-
-RUNTIME = MEGATRON_LM.name
-MOST_RANKS = 64
-"""Source: derived; the library makes every group of all ranks on every rank, some dozens for each,
-and has to be done long before a task's time is up."""
-ANY_GPU = "h100-sxm"
-"""A job has to name one; none of its numbers is read here."""
-FEW_WORDS = 1024
-"""Of a model whose embedding and head are not measured."""
 
 
 def is_installed() -> bool:
@@ -56,47 +35,6 @@ def versions(*, engine: bool) -> str:
         if engine
         else (f"{core} without Transformer Engine")
     )
-
-
-def why_not(case: Case, place: Place, precision: Precision) -> str | None:
-    """Why its layer is not measured; null where it is."""
-    if not is_installed():
-        return "it needs megatron-core: pip install 'trainplan[train]'"
-    if place.world_size > MOST_RANKS:
-        return f"its groups are made for up to {MOST_RANKS} ranks: profile fewer nodes as well"
-    return refusal(asked(case, place, 1, precision))
-
-
-def asked(
-    case: Case, place: Place, depth: int, precision: Precision, *, whole_vocabulary: bool = False
-) -> TrainingRequest:
-    """A job of some layers alike, on all ranks."""
-    tp = case.sharding.tp
-    model = model_of(case, depth)
-    if not whole_vocabulary:
-        model = model.model_copy(update={"vocab_size": FEW_WORDS})
-    dp, size = place.world_size // tp, case.micro_batch_size
-    training = TrainingSpec(
-        seq_length=case.seq_length, global_batch_size=dp * size, precision=precision
-    )
-    cluster = parse_cluster(f"{place.num_nodes}x{place.local_world_size}:{ANY_GPU}")
-    layout = Layout(tp=tp, dp=dp, micro_batch_size=size, sequence_parallel=tp > 1, zero_stage=0)
-    job = Job(model=model, training=training, cluster=cluster, runtime=RUNTIME)
-    return TrainingRequest(trainer="megatron-core", job=job, layout=layout, steps=1)
-
-
-def model_of(case: Case, depth: int) -> ModelSpec:
-    """Layers of the case's sort alone, with the experts of one rank.
-
-    As many rows as the rank would send come back to it: it has fewer experts, each has more rows.
-    """
-    changed: dict[str, object] = {"num_hidden_layers": depth, "moe": None}
-    moe = case.model.moe
-    if case.moe and moe:
-        local = {"num_experts": max(moe.num_experts_per_tok, moe.num_experts // case.sharding.ep)}
-        every = {"first_k_dense_replace": 0, "moe_layer_freq": 1, "n_group": None}
-        changed["moe"] = {**moe.model_dump(), **local, **every, "topk_group": None}
-    return ModelSpec.model_validate({**case.model.model_dump(), **changed})
 
 
 PARTS = ("embedding", "forward", "head", "head_backward", "backward", "embedding_backward")
