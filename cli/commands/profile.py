@@ -51,7 +51,7 @@ with imported_on_answer():
         request_for,
     )
     from trainplan.profiler.task import Request
-    from trainplan.profiler.watch import Limits, ToldToEnd
+    from trainplan.profiler.watch import Limits, StopSignals
 
 LAUNCH_OPTIONS = frozenset(
     {"--print-launch", "--nnodes", "--nproc-per-node", "--node-rank", "--rdzv-endpoint"}
@@ -271,8 +271,8 @@ def command(
     refuse_existing(output, force=force)
     page = ReportFile(report, force)
     page.check()
-    files = Files.beside(output)
-    with ToldToEnd() as told:
+    files = Files.of_output(output)
+    with StopSignals() as told:
         try:
             profile = _measured(wanted, nodes, files, told, budget, restart=restart)
         except KeyboardInterrupt as stop:
@@ -294,7 +294,7 @@ def _measured(
     wanted: MeasureOptions,
     nodes: NodeOptions,
     files: Files,
-    told: ToldToEnd,
+    told: StopSignals,
     budget: Budget | None,
     *,
     restart: bool,

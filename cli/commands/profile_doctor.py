@@ -10,7 +10,7 @@ from trainplan.cli.render.profile import coverage_page
 from trainplan.cli.terminal.output import show
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured.counted import shares_note
-from trainplan.profiler.fit import judged
+from trainplan.profiler.fit import step_coverage
 
 
 def show_findings(paths: Sequence[Path]) -> None:
@@ -22,6 +22,6 @@ def show_findings(paths: Sequence[Path]) -> None:
     measured = load_measured(paths)
     if measured.profile is None:
         raise SpecError(f"{paths[0]}: a calibration; give a file of `plan profile`")
-    found = judged(measured.profile, measured)
+    found = step_coverage(measured.profile, measured)
     page = coverage_page(measured.profile, found.known, found.step)
     show(*page, *shares_note(found.machine, measured.profile))

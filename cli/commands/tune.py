@@ -59,7 +59,7 @@ with imported_on_answer():
     from trainplan.planner.tuning.loop import LISTED, Start, tune
     from trainplan.planner.tuning.options import TuneOptions
     from trainplan.profiler.train import Trainers
-    from trainplan.profiler.trials import WAYS, template
+    from trainplan.profiler.trials import BACKENDS, template
 
 NOTHING_MEASURED = 2
 """Exit code: no trial was measured."""
@@ -353,7 +353,7 @@ def _launcher(begin: Begin, way: Way, limits: Limits, folder: Path) -> Iterator[
         name = way.launcher or "torchrun"
         if name == "torchrun":
             check_gpus_here(begin.job)
-        start = WAYS["local" if name == "torchrun" else name]
+        start = BACKENDS["local" if name == "torchrun" else name]
         run = limits.steps, limits.timeout
         yield Exported(folder, name, start, *run, queue_s=limits.budget, order=begin.order)
 

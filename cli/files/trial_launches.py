@@ -38,9 +38,9 @@ from trainplan.profiler.train import (
 )
 from trainplan.profiler.trials import (
     WARM_UP_STEPS,
+    Backend,
     Limits,
     TrialRun,
-    Way,
     measured,
     run_trial,
     steps_to_run,
@@ -118,7 +118,7 @@ class Exported:
     folder: Path
     launcher: str
     """Name of `LAUNCHERS`: which script is written."""
-    way: Way
+    backend: Backend
     steps: int
     timeout_s: float
     queue_s: float | None = None
@@ -142,7 +142,7 @@ class Exported:
 
     def commands(self, trial: Trial) -> tuple[str, ...]:
         """The words of the way."""
-        return tuple(shlex.join(words) for words in self.way.commands(self._run(trial)))
+        return tuple(shlex.join(words) for words in self.backend.commands(self._run(trial)))
 
     def launch(self, trial: Trial) -> Outcome:
         """Write the files, start them, watch, and end all processes.
@@ -155,7 +155,7 @@ class Exported:
         files, run = self._files(trial), self._run(trial)
         write_folder(run.folder, files, force=True)
         limits = Limits(deadline_s=self.timeout_s, queue_s=self.queue_s)
-        found = run_trial(run, self.way, limits)
+        found = run_trial(run, self.backend, limits)
         return found.model_copy(update={"log": f"{run.folder.name}/{run.log.name}"})
 
     def _run(self, trial: Trial) -> TrialRun:

@@ -49,7 +49,7 @@ class TuningFolder:
                 or cannot be made.
             ProfilerError: Another run holds it.
         """
-        kept = (FILE, PROFILE, Files.beside(self.profile).journal.name)
+        kept = (FILE, PROFILE, Files.of_output(self.profile).journal.name)
         begun = any((self.path / name).exists() for name in kept)
         if self.resume and not begun:
             raise FileError(f"{self.path}: has no {FILE} to go on from; leave --resume out")

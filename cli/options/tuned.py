@@ -160,6 +160,6 @@ def _measure(
     request = request_for(model, device_of(gpus), nproc, quick=True, stated=stated)
     remark(f"measuring this machine with {nproc} processes, once for this folder")
     with TaskBar("measuring") as bar:
-        profile = measured_here(request, Launch(nproc), Files.beside(path), bar, gpus)
+        profile = measured_here(request, Launch(nproc), Files.of_output(path), bar, gpus)
     assert profile is not None, "there is one node"
     write_text(path, profile_text(profile), force=True)

@@ -18,7 +18,7 @@ from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import percent, plural, seconds
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.profiles import Flag, OffloadedStepPoint, Profile, Timing
-from trainplan.profiler.fit import KnownQuantity, has_spec, most_doubtful, next_measurement, spec_of
+from trainplan.profiler.fit import KnownQuantity, has_spec, least_certain, next_measurement, spec_of
 
 SHOWN_FAILURES = 5
 NOT_ODD: tuple[Flag, ...] = ("stated",)
@@ -159,13 +159,13 @@ def coverage_page(
 
 def _advice(known: Sequence[KnownQuantity], job: str) -> Iterator[str]:
     """The most useful measurement, first or again, and its command."""
-    best = next_measurement(known) or most_doubtful(known)
+    best = next_measurement(known) or least_certain(known)
     if best is None:
         yield "all that counts is measured; `plan calibrate` corrects by whole steps"
         return
     yield f"plan profile --only {best.quantity.item} --output more.json"
     says = f"{best.kind}, {percent(best.share, 0)} of a step of {job}"
-    if best.kind == "measured" or not best.doubt:
+    if best.kind == "measured" or not best.uncertainty:
         noise = percent(best.noise_fraction or 0.0, 0)
         says = f"{best.doubtful} of {best.timings} timings are doubtful, off by {noise}; {says}"
         yield f"repeat it while nothing else runs: {best.quantity.name}: {says}"

@@ -38,8 +38,8 @@ class Copy:
     @property
     def key(self) -> str:
         """Its name in the journal."""
-        said = " pageable" * self.pageable + " both_ways" * self.both_ways
-        return f"{self.way} bytes={self.num_bytes} gpus={self.gpus}{said}"
+        suffix = " pageable" * self.pageable + " both_ways" * self.both_ways
+        return f"{self.way} bytes={self.num_bytes} gpus={self.gpus}{suffix}"
 
 
 def copy_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
@@ -63,7 +63,7 @@ def copy_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
 def _measure(copy: Copy, place: Place, clock: Clock) -> Iterator[Point]:
     call = _call(copy.way, copy, place)
     if copy.both_ways:
-        call = _beside(call, _call(WAYS[1 - WAYS.index(copy.way)], copy, place))
+        call = _together(call, _call(WAYS[1 - WAYS.index(copy.way)], copy, place))
     # the driver copies pageable memory through a buffer of its own, and waits for it
     time = (clock.time_together if copy.gpus > 1 else clock.time)(call, on_host=copy.pageable)
     yield CopyPoint(
@@ -85,7 +85,7 @@ def _call(way: Way, copy: Copy, place: Place) -> Callable[[], object]:
     return partial(target.copy_, source, non_blocking=True)
 
 
-def _beside(one: Callable[[], object], other: Callable[[], object]) -> Callable[[], object]:
+def _together(one: Callable[[], object], other: Callable[[], object]) -> Callable[[], object]:
     """Two calls at the same time, each on a stream of its own; neither before what was queued."""
     streams = torch.cuda.Stream(), torch.cuda.Stream()
 

@@ -47,8 +47,10 @@ class Access:
     @property
     def key(self) -> str:
         """Its name in the journal."""
-        said = " both_ways" * self.both_ways
-        return f"{self.way} {'cached' if self.cached else 'direct'} requests={self.requests}{said}"
+        suffix = " both_ways" * self.both_ways
+        return (
+            f"{self.way} {'cached' if self.cached else 'direct'} requests={self.requests}{suffix}"
+        )
 
 
 def drive_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:

@@ -96,14 +96,14 @@ def _round(links: tuple[Link, ...], place: Place, clock: Clock) -> Iterator[Poin
     dist.all_reduce(torch.zeros(1, device=device_of(place)))
     stopwatch = Stopwatch(place, partial(_exchange, buffers, others.get(place.rank)))
     clock.time_together(stopwatch.call, on_host=True)
-    said: list[tuple[str, list[float]]] = [("", [])] * place.world_size
-    dist.all_gather_object(said, (socket.gethostname(), stopwatch.taken))
+    taken: list[tuple[str, list[float]]] = [("", [])] * place.world_size
+    dist.all_gather_object(taken, (socket.gethostname(), stopwatch.taken))
     for link in links:
         one, other = link.ranks[0]
-        samples = [said[rank][1][WARM_UP_CALLS:] for pair in link.ranks for rank in pair]
+        samples = [taken[rank][1][WARM_UP_CALLS:] for pair in link.ranks for rank in pair]
         yield LinkPoint(
-            source=_name(said[one][0], one, link, place),
-            target=_name(said[other][0], other, link, place),
+            source=_name(taken[one][0], one, link, place),
+            target=_name(taken[other][0], other, link, place),
             num_bytes=SIZE[place.device] * len(link.ranks),
             time=clock.timing_of([max(repeat) for repeat in zip(*samples, strict=True)]),
         )

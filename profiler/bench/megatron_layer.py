@@ -87,7 +87,7 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
     depth = depth_of(case.weights, place)
     first = tp == 1 and case.moe == min(case.model.moe_layers)  # ends are those of all sorts
     ends = first and head_tokens(case.model, tp, case.tokens, limit) == case.tokens
-    wanted = asked(case, place, depth, precision, whole_vocabulary=ends)
+    wanted = training_request(case, place, depth, precision, whole_vocabulary=ends)
     with micro_batch(wanted, place) as run:
         parts = timed(clock, run, PARTS, depth, together=True)
         saved = run.saved_bytes() / depth
@@ -150,10 +150,10 @@ def why_not(case: Case, place: Place, precision: Precision) -> str | None:
         return "it needs megatron-core: pip install 'trainplan[train]'"
     if place.world_size > MOST_RANKS:
         return f"its groups are made for up to {MOST_RANKS} ranks: profile fewer nodes as well"
-    return refusal(asked(case, place, 1, precision))
+    return refusal(training_request(case, place, 1, precision))
 
 
-def asked(
+def training_request(
     case: Case, place: Place, depth: int, precision: Precision, *, whole_vocabulary: bool = False
 ) -> TrainingRequest:
     """A job of some layers alike, on all ranks."""

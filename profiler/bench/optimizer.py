@@ -73,10 +73,10 @@ def host_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     """
     alone = (1,) if place.local_world_size > 1 else ()
     for processes in (place.local_world_size, *alone):
-        said = " processes=1" if processes < place.local_world_size else ""
+        where = " processes=1" if processes < place.local_world_size else ""
         for size in HOST_SIZES[place.device][: 1 if request.quick else None]:
             measure = partial(_on_host, size, processes, place)
-            yield task(place, f"params={size}{said}", measure, together=not said)
+            yield task(place, f"params={size}{where}", measure, together=not where)
 
 
 def _on_device(size: int, place: Place, clock: Clock) -> Iterator[Point]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import Work
 
-Beside = Operation | HostCopy
+Partner = Operation | HostCopy
 """What runs beside products."""
 
 COVER = 2.0
@@ -48,12 +48,12 @@ def overlap_tasks(request: Request, place: Place) -> Iterator[MeasurementTask]:
     On GPUs then one for each way of a copy, which needs no other rank.
     """
     sizes = SIZES[place.device]
-    beside: list[tuple[int, Beside]] = []
+    partners: list[tuple[int, Partner]] = []
     if place.world_size > 1:
-        beside += product(sizes[: 1 if request.quick else None], OPERATIONS)
+        partners += product(sizes[: 1 if request.quick else None], OPERATIONS)
     if place.device == "cuda":
-        beside += product(sizes[:1], HOST_COPIES)
-    for size, operation in beside:
+        partners += product(sizes[:1], HOST_COPIES)
+    for size, operation in partners:
         measure = partial(_measure, operation, size, place)
         yield task(place, f"{operation} bytes={size}", measure, together=True)
 
@@ -74,7 +74,7 @@ class Pair:
         _finish(self.start())
 
 
-def _pair(operation: Beside, size: int, place: Place) -> Pair:
+def _pair(operation: Partner, size: int, place: Place) -> Pair:
     make = tensors(place, "bf16" if place.device == "cuda" else "fp32")
     side = SIDES[place.device]
     left, right = make.normal(side, side), make.normal(side, side)
@@ -143,7 +143,7 @@ def _works(work: Work | None) -> Started:
 
 
 Starter = Callable[[Tensors, int, Place], Callable[[], Started]]
-STARTS: Mapping[Beside, Starter] = {
+STARTS: Mapping[Partner, Starter] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,
@@ -180,19 +180,19 @@ def counts(device: Literal["cuda", "cpu"], compute: float, communication: float)
     )
 
 
-def _measure(operation: Beside, size: int, place: Place, clock: Clock) -> Iterator[Point]:
+def _measure(operation: Partner, size: int, place: Place, clock: Clock) -> Iterator[Point]:
     """Each alone, then each with the other all around it."""
     pair = _pair(operation, size, place)
     # the slowest rank's times are the same on all ranks, and so are the counts
     compute = clock.time_together(pair.compute).seconds
     communication = clock.time_together(pair.communicate).seconds
     count = counts(place.device, compute, communication)
-    beside = OnStreams(pair) if place.device == "cuda" else OnThreads(pair)
+    partners = OnStreams(pair) if place.device == "cuda" else OnThreads(pair)
     slow_compute = clock.timing_of(
-        [beside.compute_seconds(count.products, count.messages) for _ in range(REPEATS)]
+        [partners.compute_seconds(count.products, count.messages) for _ in range(REPEATS)]
     ).seconds
     slow_message = clock.timing_of(
-        [beside.message_seconds(count.covering) for _ in range(REPEATS)]
+        [partners.message_seconds(count.covering) for _ in range(REPEATS)]
     ).seconds
     yield OverlapPoint(
         operation=operation,

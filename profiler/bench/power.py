@@ -21,7 +21,7 @@ from trainplan.profiler.bench.layer import EAGER_KERNELS
 from trainplan.profiler.bench.layers.case import expert_ranks, measured_model
 from trainplan.profiler.bench.layers.decoder import Layer, rotation
 from trainplan.profiler.bench.layers.modules import Sharding
-from trainplan.profiler.host import Meter, Reading, meter
+from trainplan.profiler.host import Meter, Reading, gpu_meter
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import dist, torch
 
@@ -79,12 +79,12 @@ def _loaded(state: str, load: Load, place: Place, clock: Clock) -> Iterator[Poin
 
 def _together(state: str, load: Load, window: float, place: Place, clock: Clock) -> Iterator[Point]:
     """The same on all GPUs at once, a point of each: they share power, air and water."""
-    call, known = load(place), meter(place) is not None
-    said: list[str] = [""] * place.world_size
-    dist.all_gather_object(said, "")  # all begin now
+    call, known = load(place), gpu_meter(place) is not None
+    texts: list[str] = [""] * place.world_size
+    dist.all_gather_object(texts, "")  # all begin now
     mine = _measured(state, call, place, clock, window) if known else None
-    dist.all_gather_object(said, mine.model_dump_json() if mine else "")
-    points = (PowerPoint.model_validate_json(text) for text in said if text)
+    dist.all_gather_object(texts, mine.model_dump_json() if mine else "")
+    points = (PowerPoint.model_validate_json(text) for text in texts if text)
     yield from (p.model_copy(update={"gpus": place.local_world_size}) for p in points)
 
 
@@ -152,7 +152,7 @@ def _point(
 
 
 def _must_read(place: Place) -> Meter:
-    read = meter(place)
+    read = gpu_meter(place)
     if read is None:
         raise NotImplementedError("the driver does not say what this GPU draws")
     return read

@@ -27,10 +27,10 @@ from trainplan.costmodel.profiles import (
     StreamPoint,
 )
 from trainplan.costmodel.spec import Sourced
-from trainplan.profiler.fit.heat import heat_notes
 from trainplan.profiler.fit.merge import MISSING_DEVICE, has_spec, spec_of
 from trainplan.profiler.fit.points import TINY, fitted
 from trainplan.profiler.fit.stragglers import slow_notes
+from trainplan.profiler.fit.thermal_throttling import throttling_notes
 from trainplan.profiler.host import NOISE
 from trainplan.profiler.journal import JournalContent
 
@@ -71,7 +71,7 @@ def profile_of(content: JournalContent, origin: Origin, notes: Iterable[str] = (
         notes=(
             *condensed(content.notes),
             *slow_notes(points_of(content.points, LinkPoint)),
-            *heat_notes(points_of(content.points, PowerPoint)),
+            *throttling_notes(points_of(content.points, PowerPoint)),
             *drive_notes(content.points),
             *notes,
         ),
@@ -131,19 +131,19 @@ def device_of(host: Host, points: Sequence[Point]) -> GpuSpec | None:
     moved = points_of(points, CollectivePoint)
     links = [_bus(p) for p in moved if 1 < p.ranks <= p.per_node]
     nics = [_bus(p) / p.per_node for p in moved if p.ranks > p.per_node]
-    said = "measured by plan profile"
+    source = "measured by plan profile"
     return GpuSpec(
         vendor=CPU if is_cpu else "unknown",
         architecture=CPU if is_cpu else "unknown",
-        memory_gib=Sourced(value=memory / GIB, source=f"{said}: memory of the host / processes")
+        memory_gib=Sourced(value=memory / GIB, source=f"{source}: memory of the host / processes")
         if is_cpu
-        else Sourced(value=memory / GIB, source=f"{said}: what the driver says"),
-        memory_gb_per_s=Sourced(value=bandwidth / GB, source=f"{said}: fastest kernel"),
-        peak_tflops=_peaks(products, said),
+        else Sourced(value=memory / GIB, source=f"{source}: what the driver says"),
+        memory_gb_per_s=Sourced(value=bandwidth / GB, source=f"{source}: fastest kernel"),
+        peak_tflops=_peaks(products, source),
         link="shared memory" if is_cpu else "unknown",
-        link_gb_per_s=_fastest(links, f"{said}: fastest collective", bandwidth),
-        host_gb_per_s=_fastest(copies, f"{said}: fastest copy", bandwidth),
-        nic_gb_per_s=Sourced(value=max(nics) / GB, source=f"{said}: fastest link between nodes")
+        link_gb_per_s=_fastest(links, f"{source}: fastest collective", bandwidth),
+        host_gb_per_s=_fastest(copies, f"{source}: fastest copy", bandwidth),
+        nic_gb_per_s=Sourced(value=max(nics) / GB, source=f"{source}: fastest link between nodes")
         if nics
         else None,
         gpus_per_node=host.num_gpus,
@@ -152,20 +152,20 @@ def device_of(host: Host, points: Sequence[Point]) -> GpuSpec | None:
     )
 
 
-def _fastest(rates: Sequence[float], said: str, memory: float) -> Sourced:
+def _fastest(rates: Sequence[float], source: str, memory: float) -> Sourced:
     """The highest rate; where none was measured, that of memory, which nothing exceeds."""
     if not rates:
         return Sourced(value=memory / GB, source="assumed: as fast as memory, not measured")
-    return Sourced(value=max(rates) / GB, source=said)
+    return Sourced(value=max(rates) / GB, source=source)
 
 
-def _peaks(points: Sequence[ProductPoint], said: str) -> Mapping[str, Sourced]:
+def _peaks(points: Sequence[ProductPoint], source: str) -> Mapping[str, Sourced]:
     rates: dict[str, float] = {}
     for p in points:
         rate = 2 * p.m * p.n * p.k * p.groups / p.time.seconds
         rates[p.precision] = max(rate, rates.get(p.precision, 0.0))
     return {
-        name: Sourced(value=rate / TERA, source=f"{said}: fastest product")
+        name: Sourced(value=rate / TERA, source=f"{source}: fastest product")
         for name, rate in sorted(rates.items())
     }
 

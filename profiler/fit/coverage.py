@@ -42,7 +42,7 @@ class KnownQuantity:
     """What it would scatter by if it were measured as the others were."""
 
     @property
-    def doubt(self) -> float:
+    def uncertainty(self) -> float:
         """Part of the step time that measuring it, or measuring it again, would make sure of.
 
         Source: a term with this share of the step moves it by share times scatter; measured,
@@ -62,22 +62,22 @@ def coverage(
     What estimates do without is listed where it was measured, strided groups where the machine has
     them.
     """
-    listed = [one for one in QUANTITIES if not _strided(one) or _said(one, provenance)]
+    listed = [one for one in QUANTITIES if not _strided(one) or _source_kinds(one, provenance)]
     quiet = max(ERRORS["measured"], noise_of(profile.points) or 0.0)
     known = (
         replace(_known(quantity, profile, provenance, terms, step_time_s), quiet_fraction=quiet)
         for quantity in listed
     )
-    return tuple(one for one in known if one.points or not one.quantity.apart)
+    return tuple(one for one in known if one.points or not one.quantity.unused)
 
 
 def next_measurement(known: Sequence[KnownQuantity]) -> KnownQuantity | None:
     """The quantity whose measurement, first or again, would shrink the error most; null: none."""
-    open_ones = [one for one in known if one.doubt > 0]
-    return max(open_ones, key=lambda one: one.doubt, default=None)
+    open_ones = [one for one in known if one.uncertainty > 0]
+    return max(open_ones, key=lambda one: one.uncertainty, default=None)
 
 
-def most_doubtful(known: Sequence[KnownQuantity]) -> KnownQuantity | None:
+def least_certain(known: Sequence[KnownQuantity]) -> KnownQuantity | None:
     """The quantity most of whose timings are doubtful, where most of all are; null: nowhere."""
     if 2 * sum(one.doubtful for one in known) <= sum(one.timings for one in known):
         return None
@@ -161,13 +161,13 @@ def _strided(quantity: Quantity) -> bool:
 def _standing(quantity: Quantity, profile: Profile, provenance: Sequence[Provenance]) -> Standing:
     if quantity.taken(profile):
         return "measured"
-    if quantity.apart:
-        return "other kernels only" if other_kernels(quantity, profile) else quantity.apart
-    kinds = _said(quantity, provenance)
+    if quantity.unused:
+        return "other kernels only" if other_kernels(quantity, profile) else quantity.unused
+    kinds = _source_kinds(quantity, provenance)
     return kinds[0] if kinds else "fitted"
 
 
-def _said(quantity: Quantity, provenance: Sequence[Provenance]) -> list[SourceKind]:
+def _source_kinds(quantity: Quantity, provenance: Sequence[Provenance]) -> list[SourceKind]:
     """What the machine says of where it has the number from."""
     return [
         p.kind for p in provenance if quantity.quantity and p.quantity.endswith(quantity.quantity)

@@ -125,7 +125,7 @@ def predict_products(
     points: Sequence[ProductPoint],
     spec: GpuSpec,
     precision: Precision,
-    asked: Sequence[ProductPoint],
+    wanted: Sequence[ProductPoint],
 ) -> FloatColumn:
     """Seconds of other products, from the curve through `points` and what it leaves of them.
 
@@ -134,7 +134,7 @@ def predict_products(
     found = fit_products(points, spec, precision, "")
     assert found is not None
     rate, bandwidth = gemm_rate(spec, precision, found), spec.memory_gb_per_s.value * GB
-    on_the_curve = on_curve(bandwidth, rate, asked)
+    on_the_curve = on_curve(bandwidth, rate, wanted)
     left = product_residuals(bandwidth, rate, points)
     return on_the_curve.seconds * (left.factor(*on_the_curve.sizes) if left else 1.0)
 
@@ -155,9 +155,9 @@ def left_out(
     count = min(folds, len(points))
     for fold in range(count):
         kept = [p for i, p in enumerate(points) if i % count != fold]
-        asked = [p for i, p in enumerate(points) if i % count == fold]
+        wanted = [p for i, p in enumerate(points) if i % count == fold]
         if len(kept) >= LEAST_POINTS:
-            errors += list(np.abs(predict(kept, asked) / _seconds(asked) - 1))
+            errors += list(np.abs(predict(kept, wanted) / _seconds(wanted) - 1))
     return float(np.median(errors)) if errors else float("nan")
 
 
@@ -194,7 +194,7 @@ def fit_collective(
 
 
 def predict_collective(
-    points: Sequence[CollectivePoint], asked: Sequence[CollectivePoint]
+    points: Sequence[CollectivePoint], wanted: Sequence[CollectivePoint]
 ) -> FloatColumn:
     """Seconds of other sizes: the curve through `points`, and what it leaves of its neighbours.
 
@@ -202,9 +202,9 @@ def predict_collective(
     """
     curve, _ = fit_collective(points)
     if curve is None:
-        return np.full(len(asked), np.median(_seconds(points)))
-    wanted = np.array([float(p.num_bytes) for p in asked])
-    return collective_seconds_on(curve, asked) * collective_residual(curve, points).factor(wanted)
+        return np.full(len(wanted), np.median(_seconds(points)))
+    sizes = np.array([float(p.num_bytes) for p in wanted])
+    return collective_seconds_on(curve, wanted) * collective_residual(curve, points).factor(sizes)
 
 
 def fit_attention(

@@ -61,7 +61,7 @@ def _curve(found: FitResult, name: str, mine: Sequence[CollectivePoint]) -> Coll
     """The curve through some points; null where there are none, or with a note what is wrong."""
     if not mine:
         return None
-    curve, why = fit_collective(mine, found.said(len(mine), "sizes"))
+    curve, why = fit_collective(mine, found.source_of(len(mine), "sizes"))
     if curve is None:
         found.notes.append(f"{name}: {why}")
     return curve
@@ -125,5 +125,5 @@ def _across(found: FitResult, points: Sequence[CollectivePoint]) -> None:
         found.notes.append("collectives across nodes: latency only, larger messages are needed")
         return
     what = "collectives across nodes"
-    found.nic = Sourced(value=float(1 / per_gb), source=found.said(len(mine), what))
+    found.nic = Sourced(value=float(1 / per_gb), source=found.source_of(len(mine), what))
     found.constant("inter_node_alpha", float(start) * MICROSECOND, len(mine), what)

@@ -80,7 +80,7 @@ def _products(found: FitResult, points: Sequence[ProductPoint]) -> None:
         if precision not in found.spec.peak_tflops:
             found.notes.append(f"{precision} products: the peak of the GPU is not known")
             continue
-        curve = fit_products(mine, found.spec, precision, found.said(len(mine), "products"))
+        curve = fit_products(mine, found.spec, precision, found.source_of(len(mine), "products"))
         if curve is None:
             found.notes.append(
                 f"{precision} products: {len(mine)} measured, a curve needs {LEAST_POINTS}"
@@ -112,7 +112,9 @@ def _attention(found: FitResult, points: Sequence[AttentionPoint]) -> None:
         return
     efficiency, half, start = curve
     found.attention = AttentionFit(
-        max_efficiency=efficiency, half_length=half, source=found.said(len(mine), "forward passes")
+        max_efficiency=efficiency,
+        half_length=half,
+        source=found.source_of(len(mine), "forward passes"),
     )
     found.constant("attention_fixed_seconds", start, len(mine), "forward passes")
     backward = backward_efficiency(mine)

@@ -24,9 +24,9 @@ from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.attention import CPU
 from trainplan.costmodel.runtimes.traits import Kernels
 
-Apart = Literal["torch-eager only", "other kernels only", "not used by estimates"]
+NotInEstimates = Literal["torch-eager only", "other kernels only", "not used by estimates"]
 """Why an estimate takes no number from what was measured."""
-Standing = Literal[SourceKind, Apart]
+Standing = Literal[SourceKind, NotInEstimates]
 """Where the number that an estimate takes comes from, or why it takes none."""
 ERRORS: Mapping[Standing, float] = {
     "measured": 0.03,
@@ -113,7 +113,7 @@ def _memory(profile: Profile) -> bool:
     return names >= {"context_bytes", "communicator_bytes"}
 
 
-UNUSED: Apart = "not used by estimates"
+UNUSED: NotInEstimates = "not used by estimates"
 NEIGHBOURS = "collectives"
 """How the `Provenance` of groups in a node whose members are next to each other ends."""
 
@@ -134,7 +134,7 @@ class Quantity:
     """How its curves are called in `Profile.scatter_fraction` begin."""
     quantity: str = ""
     """How `Provenance.quantity` ends, where the machine says where it has it from."""
-    apart: Apart | None = None
+    unused: NotInEstimates | None = None
     """Why estimates do without it, so that nobody is sent to measure it."""
 
 
@@ -154,10 +154,10 @@ QUANTITIES = (
         ("gemm", "attention", "elementwise", "host"),
         ("layer",),
         _layers,
-        apart="torch-eager only",
+        unused="torch-eager only",
     ),
     Quantity(
-        "embedding and head", "head", (), ("embedding", "head"), _ends, apart="torch-eager only"
+        "embedding and head", "head", (), ("embedding", "head"), _ends, unused="torch-eager only"
     ),
     Quantity(
         "kernels without reuse",
@@ -200,8 +200,8 @@ QUANTITIES = (
     Quantity("optimizer step", "optimizer", ("optimizer",), ("optimizer",), _optimizer),
     Quantity("copies to the host", "copies", ("offload",), ("copy",), _copies),
     Quantity("memory outside the allocator", "memory", (), ("memory",), _memory),
-    Quantity("Adam in host memory", "cpu_adam", (), (), _host_updates, apart=UNUSED),
-    Quantity("drive", "drive", (), (), _drive, apart=UNUSED),
-    Quantity("power", "power", (), ("power",), apart=UNUSED),
+    Quantity("Adam in host memory", "cpu_adam", (), (), _host_updates, unused=UNUSED),
+    Quantity("drive", "drive", (), (), _drive, unused=UNUSED),
+    Quantity("power", "power", (), ("power",), unused=UNUSED),
 )
 """In the order of the items."""

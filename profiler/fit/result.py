@@ -22,7 +22,7 @@ class FitResult:
     scatter: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def said(self, count: int, what: str) -> str:
+    def source_of(self, count: int, what: str) -> str:
         """Source of a number."""
         return f"{self.source}, {count} {what}"
 
@@ -30,4 +30,4 @@ class FitResult:
         """Set a constant of the formulas; what the points do not tell apart from nothing stays."""
         if value <= 0:
             return
-        self.constants[name] = Sourced(value=value, source=self.said(count, what))
+        self.constants[name] = Sourced(value=value, source=self.source_of(count, what))

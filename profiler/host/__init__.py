@@ -1,16 +1,16 @@
 """The machine this runs on: processor, GPUs, clocks, and whether it still runs as it did.
 
 busy_cores: usable cores that anyone used while this process slept for so long, in the mean.
-Canary: the fixed product on this rank, and how long it took so far.
-canary: the canary of this rank, timed for the first time.
+SpeedProbe: the fixed product on this rank, and how long it took so far.
+speed_probe: the probe of this rank, timed for the first time.
 CAP_SECONDS: longest time of one measurement in s.
 changes: what differs from the usual after tasks of an item, of all ranks in a sentence or two.
-crowd: a sentence where others leave a host less than is measured.
+cpu_contention: a sentence where others leave a host less than is measured.
 DeviceClock: the clock of one rank.
 file_system: type of the file system a path is on, `ext4`.
 IN_MEMORY: their files are pages of the cache and nothing else.
 Meter: a function that reads power, clock and temperature of a GPU.
-meter: reads the GPU of this process.
+gpu_meter: reads the GPU of this process.
 NOISE: how notes of it begin.
 QUICK_CAP_SECONDS: the same under `--quick`.
 Reading: what the driver says at one moment.
@@ -22,10 +22,18 @@ usable_cores: cores that containers and job schedulers leave to this process.
 visible_gpus: the GPUs of this machine.
 """
 
-from trainplan.profiler.host.canary import NOISE, Canary, State, canary, changes, crowd, slow_ranks
 from trainplan.profiler.host.clock import CAP_SECONDS, QUICK_CAP_SECONDS, DeviceClock
 from trainplan.profiler.host.cores import busy_cores, usable_cores
 from trainplan.profiler.host.drive import IN_MEMORY, file_system
 from trainplan.profiler.host.machine import this_host, this_software
-from trainplan.profiler.host.meter import Meter, Reading, meter
+from trainplan.profiler.host.meter import Meter, Reading, gpu_meter
+from trainplan.profiler.host.probe import (
+    NOISE,
+    SpeedProbe,
+    State,
+    changes,
+    cpu_contention,
+    slow_ranks,
+    speed_probe,
+)
 from trainplan.profiler.host.visible import visible_gpus

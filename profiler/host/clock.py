@@ -219,9 +219,9 @@ class DeviceClock:
         """The same on every rank: the longest of all times, held back where all ranks were."""
         if self.control is None:
             return replace(mine, slowest_rank=self.place.rank)
-        said = (mine.seconds, mine.elapsed_seconds, mine.host_seconds, float(not mine.held_back))
-        every = torch.empty(self.place.world_size, len(said), dtype=torch.float64)
-        row = torch.tensor([said], dtype=torch.float64)
+        times = (mine.seconds, mine.elapsed_seconds, mine.host_seconds, float(not mine.held_back))
+        every = torch.empty(self.place.world_size, len(times), dtype=torch.float64)
+        row = torch.tensor([times], dtype=torch.float64)
         dist.all_gather_into_tensor(every, row, group=self.control)
         seconds, elapsed, host, early = (float(most) for most in every.amax(dim=0))
         return Repeat(seconds, elapsed, int(every[:, 0].argmax()), host, not early)

@@ -39,7 +39,7 @@ class AmdSmi(Protocol):
     def amdsmi_get_energy_count(self, device: object) -> Mapping[str, float]: ...  # noqa: D102
 
 
-def meter(place: Place) -> Meter | None:
+def gpu_meter(place: Place) -> Meter | None:
     """Reads the GPU of this process; null on a CPU, or without the vendor's package or driver."""
     if place.device == "cpu":
         return None
@@ -84,9 +84,9 @@ def _amd(place: Place) -> Meter | None:
     def joules() -> float:
         if handle is None:
             raise RuntimeError("this torch finds devices of amdsmi in another way")
-        said = smi.amdsmi_get_energy_count(handle(index))
-        count = said.get("energy_accumulator", said.get("power", 0))
-        return count * said["counter_resolution"] / 1e6
+        reading = smi.amdsmi_get_energy_count(handle(index))
+        count = reading.get("energy_accumulator", reading.get("power", 0))
+        return count * reading["counter_resolution"] / 1e6
 
     return lambda: Reading(
         number(lambda: cuda.power_draw(index)),

@@ -45,10 +45,10 @@ def _answer(command: Sequence[str]) -> str:
     if tool is None:
         return ""
     with suppress(OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        asked = subprocess.run(
+        done = subprocess.run(
             [tool, *command[1:]], capture_output=True, text=True, check=False, timeout=PATIENCE_S
         )
-        return asked.stdout if asked.returncode == 0 else ""
+        return done.stdout if done.returncode == 0 else ""
     return ""
 
 

@@ -29,7 +29,7 @@ class Attempt:
     flags: list[Flag] = field(default_factory=list)
     """Of what was seen afterwards, for all of its timings."""
 
-    def told(self) -> tuple[Point, ...]:
+    def flagged_points(self) -> tuple[Point, ...]:
         """Its points, with the timings that follow from the samples."""
         return tuple(_flagged(point, self.flags) for point in replayed(self.points, self.samples))
 
@@ -44,7 +44,7 @@ def noise_fraction(time: Timing) -> float:
     return max(least, time.half_width_fraction)
 
 
-def doubt_of(points: Sequence[Point]) -> float:
+def noise_of(points: Sequence[Point]) -> float:
     """The largest noise of a doubtful timing; zero where none is."""
     doubtful = (one.time for one in timings(points) if DOUBTFUL & set(one.time.flags))
     return max(map(noise_fraction, doubtful), default=0.0)
@@ -56,11 +56,11 @@ def best_known(attempts: Sequence[Attempt]) -> tuple[Point, ...]:
     That is the timing of one time, or of the samples of all times together: without a flag before
     those with one, then that with the narrowest interval.
     """
-    told = [attempt.told() for attempt in attempts]
-    best = min(told, key=doubt_of)
+    flagged_points = [attempt.flagged_points() for attempt in attempts]
+    best = min(flagged_points, key=noise_of)
     alike = [
         (attempt, points)
-        for attempt, points in zip(attempts, told, strict=True)
+        for attempt, points in zip(attempts, flagged_points, strict=True)
         if [point.kind for point in points] == [point.kind for point in best]
     ]
     found = list(best)
@@ -89,10 +89,10 @@ def _together(attempts: Sequence[Attempt], point: int, name: str) -> Iterator[Ti
         seconds = [one for _, samples in mine for one in samples.seconds]
         ranks = [rank for _, samples in mine for rank in samples.slowest_ranks]
         hosts = [one for _, samples in mine for one in samples.host_seconds]
-        apart = len(hosts) == len(seconds)  # else a time does not tell what Python took
+        all_with_host = len(hosts) == len(seconds)  # else a time does not tell what Python took
         with_host = any(samples.with_host for _, samples in mine)
         flags = [flag for attempt, _ in mine for flag in attempt.flags]
-        time = timing_of(seconds, ranks, hosts if apart else (), with_host=with_host)
+        time = timing_of(seconds, ranks, hosts if all_with_host else (), with_host=with_host)
         yield _with(time, flags)
 
 

@@ -24,7 +24,7 @@ from pydantic import (
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.profiles import Failure, Flag, Host, Point, Software
 from trainplan.costmodel.spec import Spec, first_complaint
-from trainplan.profiler.journal.attempts import MOST_ATTEMPTS, Attempt, best_known, doubt_of
+from trainplan.profiler.journal.attempts import MOST_ATTEMPTS, Attempt, best_known, noise_of
 from trainplan.profiler.journal.samples import Samples, timings
 from trainplan.profiler.journal.seals import sealed, unsealed
 from trainplan.profiler.task import Request
@@ -182,9 +182,9 @@ def read_journal(text: str) -> JournalContent:
         starts=_starts(records),
         seconds={name: tuple(one.seconds for one in times) for name, times in attempts.items()},
         doubts={
-            name: doubt_of(found)
+            name: noise_of(found)
             for name, found in points.items()
-            if doubt_of(found) and len(attempts[name]) < MOST_ATTEMPTS and name not in failed
+            if noise_of(found) and len(attempts[name]) < MOST_ATTEMPTS and name not in failed
         },
         left_out=_left_out(records, done),
     )

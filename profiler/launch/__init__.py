@@ -17,8 +17,8 @@ run: measure what the journal does not have yet.
 StoppedByUser: the run was told to end, and has.
 """
 
-from trainplan.profiler.launch.agenda import Budget
 from trainplan.profiler.launch.launch import StoppedByUser, default_nproc, num_gpus, run
+from trainplan.profiler.launch.paths import Files, Launch
 from trainplan.profiler.launch.requests import Device, device_of, notes, request_for
+from trainplan.profiler.launch.scheduler import Budget
 from trainplan.profiler.launch.script import LauncherKind, launch_script
-from trainplan.profiler.launch.where import Files, Launch

@@ -57,7 +57,7 @@ def has_one_size(key: str) -> bool:
 
 
 def marginal(known: int) -> float:
-    """Part of the doubt of a curve that its next point takes off, after `known` points.
+    """Part of the uncertainty of a curve that its next point takes off, after `known` points.
 
     Source: derived. Before any point a curve is off by some error, and points scatter about it by
     as much: variances add in their inverses, so the error falls with the root of 1 + points.
@@ -66,7 +66,7 @@ def marginal(known: int) -> float:
 
 
 def shares(tasks: Sequence[Ahead]) -> Mapping[TaskName, float]:
-    """By family, its part of what its item is worth: large groups before small ones.
+    """By family, its part of the share of its item: large groups before small ones.
 
     Source: derived. Curves of an item share kernels and links, so of each next one less is unknown
     (`marginal`); groups of all ranks are those of most traffic.

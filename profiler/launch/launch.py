@@ -26,7 +26,7 @@ from trainplan.profiler.journal import Interrupted, JournalContent, JournalFile,
 from trainplan.profiler.launch.folder import run_folder
 from trainplan.profiler.launch.local import Orders, start_ranks
 from trainplan.profiler.launch.nodes import FaultError, Nodes
-from trainplan.profiler.launch.where import START_SECONDS, Files, Launch
+from trainplan.profiler.launch.paths import START_SECONDS, Files, Launch
 from trainplan.profiler.task import Request
 from trainplan.profiler.watch import (
     KEPT,
@@ -34,7 +34,7 @@ from trainplan.profiler.watch import (
     Fault,
     Limits,
     Progress,
-    ToldToEnd,
+    StopSignals,
     Watch,
     die_with_parent,
     died,
@@ -84,16 +84,16 @@ def run(
     """
     need_torch()
     with ExitStack() as stack:
-        told = stack.enter_context(ToldToEnd())
+        stop = stack.enter_context(StopSignals())
         if where.node_rank == 0:
             stack.enter_context(only_run(files.lock))
         if where.node_rank == 0 and restart:
             JournalFile(files.journal).remove()
         try:
-            nodes = stack.enter_context(Nodes(where, told.sleep, Awake()))
+            nodes = stack.enter_context(Nodes(where, stop.sleep, Awake()))
         except KeyboardInterrupt as error:
-            raise StoppedByUser(told.sent or signal.SIGINT) from error
-        Run(request, where, files, module, on_progress, nodes, told).go()
+            raise StoppedByUser(stop.sent or signal.SIGINT) from error
+        Run(request, where, files, module, on_progress, nodes, stop).go()
         return JournalFile(files.journal).content() if where.node_rank == 0 else None
 
 
@@ -107,7 +107,7 @@ class Run:
     module: str
     on_progress: Callable[[Progress], object]
     nodes: Nodes
-    told: ToldToEnd
+    stop: StopSignals
     progress: Progress | None = None
 
     def go(self) -> None:
@@ -127,7 +127,7 @@ class Run:
             self.nodes.tell(Fault(f"{self._me} refuses: {error}"))
             raise
         except KeyboardInterrupt as error:
-            sent = self.told.sent or signal.SIGINT
+            sent = self.stop.sent or signal.SIGINT
             self.nodes.tell(Fault(f"{self._me} was told to end by {sent.name}: {KEPT}"))
             raise StoppedByUser(sent, self.progress) from error
         self.nodes.tell_done()
@@ -173,7 +173,7 @@ class Run:
         pids = {rank: process.pid for rank, process in started.items()}
         watch = Watch(folder, self.nodes.host, pids, limits, self.where.nnodes, self.nodes.now)
         while not watch.over():
-            self.told.sleep(POLL_SECONDS)
+            self.stop.sleep(POLL_SECONDS)
             codes = {rank: process.poll() for rank, process in started.items()}
             watch.look({rank: code for rank, code in codes.items() if code is not None})
             if watch.progress and watch.progress != self.progress:
@@ -237,9 +237,9 @@ def num_gpus(
         ProfilerError: torch is absent, does not load, or not in that time.
     """
     need_torch()
-    with TemporaryFile() as said, TemporaryFile() as why:
-        code = _asked(COUNT_GPUS, said, why, limits, pause)
-        answer, words = (_text(file) for file in (said, why))
+    with TemporaryFile() as output, TemporaryFile() as why:
+        code = _answer_of(COUNT_GPUS, output, why, limits, pause)
+        answer, words = (_text(file) for file in (output, why))
     if code is None:
         raise ProfilerError(
             f"torch did not tell its GPUs: no work for {limits.timeout_seconds:g} s (--timeout) "
@@ -254,14 +254,18 @@ def num_gpus(
     return int(answer)
 
 
-def _asked(
-    program: str, said: IO[bytes], why: IO[bytes], limits: Limits, pause: Callable[[float], object]
+def _answer_of(
+    program: str,
+    output: IO[bytes],
+    why: IO[bytes],
+    limits: Limits,
+    pause: Callable[[float], object],
 ) -> int | None:
     """Exit code of a program in Python; null where it does not end in time."""
     process = Popen(
         [sys.executable, "-c", program],
         stdin=DEVNULL,
-        stdout=said,
+        stdout=output,
         stderr=why,
         start_new_session=True,
         preexec_fn=partial(  # noqa: PLW1509 (takes no lock)

@@ -14,7 +14,7 @@ from subprocess import DEVNULL, STDOUT, Popen
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host import usable_cores
 from trainplan.profiler.launch.nodes import Meeting
-from trainplan.profiler.launch.where import Launch
+from trainplan.profiler.launch.paths import Launch
 from trainplan.profiler.watch import die_with_parent
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.profiles import Failure
-from trainplan.profiler.host import NOISE, Canary, DeviceClock, State, changes
+from trainplan.profiler.host import NOISE, DeviceClock, SpeedProbe, State, changes
 from trainplan.profiler.journal import (
     MOST_STARTS,
     Done,
@@ -25,11 +25,11 @@ from trainplan.profiler.journal import (
     TaskName,
     must_match,
 )
-from trainplan.profiler.launch.agenda import Agenda, Turn
 from trainplan.profiler.launch.outcome import Outcome, attempt, described
 from trainplan.profiler.launch.ranks import Ranks
+from trainplan.profiler.launch.scheduler import Scheduler, Turn
 from trainplan.profiler.task import Item, MeasurementTask, Request
-from trainplan.profiler.watch import Heart
+from trainplan.profiler.watch import Heartbeat
 
 BROKEN_DEVICE = re.compile(r"(CUDA|HIP) error", re.IGNORECASE)
 """An error after which every further call of this process fails too."""
@@ -56,13 +56,13 @@ class Step:
 
 
 @dataclass(slots=True)
-class Walk:
+class RunLoop:
     """The tasks of a run, seen by one rank."""
 
     ranks: Ranks
     clock: DeviceClock
-    heart: Heart
-    canary: Canary
+    heartbeat: Heartbeat
+    probe: SpeedProbe
     journal: JournalFile
     now: Callable[[], float] = monotonic
     steps: list[Step] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Walk:
         return content
 
     def note_slow(self, ranks: Sequence[int]) -> None:
-        """Write down ranks whose canary is slower than that of the others."""
+        """Write down ranks whose probe is slower than that of the others."""
         if ranks:
             listed = " and ".join(map(str, ranks))
             which = f"rank {listed}" if len(ranks) == 1 else f"ranks {listed}"
@@ -141,7 +141,7 @@ class Walk:
         """Write down something to know about all that is measured."""
         self._write(Remark(item="", keys=(), flags=(), note=sentence))
 
-    def run(self, agenda: Agenda | None) -> None:
+    def run(self, scheduler: Scheduler | None) -> None:
         """Measure what is not settled, in the order of the agenda, which rank 0 alone has.
 
         Raises:
@@ -154,47 +154,47 @@ class Walk:
                 self._fail(step.name, None, why)
                 done += 1
         try:
-            while (turn := self._turn(agenda, done, total)).does != "end":
+            while (turn := self._turn(scheduler, done, total)).does != "end":
                 if turn.does == "check":
-                    self._watch(agenda)
+                    self._watch(scheduler)
                     continue
                 total += turn.does == "repeat"
-                self._settle(self.steps[turn.step], turn.step, agenda)
+                self._settle(self.steps[turn.step], turn.step, scheduler)
                 done += 1
         except Restart:
-            self._leave_out(agenda)  # a budget may have no time for fresh processes
+            self._leave_out(scheduler)  # a budget may have no time for fresh processes
             raise
-        self._leave_out(agenda)
-        self.heart.report_phase("waiting", done=done, total=total)
+        self._leave_out(scheduler)
+        self.heartbeat.report_phase("waiting", done=done, total=total)
 
-    def _leave_out(self, agenda: Agenda | None) -> None:
-        left_out = agenda.left_out() if agenda else None
+    def _leave_out(self, scheduler: Scheduler | None) -> None:
+        left_out = scheduler.left_out() if scheduler else None
         if left_out:
             self._write(left_out)
 
-    def _turn(self, agenda: Agenda | None, done: int, total: int) -> Turn:
+    def _turn(self, scheduler: Scheduler | None, done: int, total: int) -> Turn:
         """What rank 0 says comes next: it has written that the task begins, which may end it."""
-        self.heart.report_phase("waiting", done=done, total=total)
-        turn = agenda.turn() if agenda else Turn(does="end")
+        self.heartbeat.report_phase("waiting", done=done, total=total)
+        turn = scheduler.turn() if scheduler else Turn(does="end")
         if turn.does in ("task", "repeat"):
             step = self.steps[turn.step]
             self._write(Start(item=step.item, key=step.task.key))
         return Turn.model_validate_json(self.ranks.from_first(turn.model_dump_json()))
 
-    def _settle(self, step: Step, number: int, agenda: Agenda | None) -> None:
+    def _settle(self, step: Step, number: int, scheduler: Scheduler | None) -> None:
         """Measure a task."""
         begin = self.now()
         takes_part = self.first or step.task.together
-        self.heart.report_phase(
+        self.heartbeat.report_phase(
             "measuring" if takes_part else "waiting", item=step.item, key=step.task.key, detail=""
         )
         outcome = attempt(step.task, self.clock) if takes_part else Outcome()
-        self.heart.report_phase(
+        self.heartbeat.report_phase(
             "failed" if outcome.error and not outcome.alone else "waiting", detail=outcome.error
         )
         measured = self._agree(step, outcome)
-        if agenda:
-            agenda.ended(number, self.now() - begin, measured=measured)
+        if scheduler:
+            scheduler.ended(number, self.now() - begin, measured=measured)
 
     def _agree(self, step: Step, mine: Outcome) -> bool:
         """True where the task ended well on all ranks.
@@ -202,8 +202,8 @@ class Walk:
         Raises:
             Restart: It left some ranks in calls that the others do not make, or a broken device.
         """
-        said = self.ranks.gather(json.dumps((mine.error, mine.alone)))
-        errors = [(str(error), bool(alone)) for error, alone in map(json.loads, said)]
+        texts = self.ranks.gather(json.dumps((mine.error, mine.alone)))
+        errors = [(str(error), bool(alone)) for error, alone in map(json.loads, texts)]
         failing = [rank for rank, (error, _) in enumerate(errors) if error]
         if not failing:
             self._write(
@@ -224,16 +224,16 @@ class Walk:
             raise Restart
         return False
 
-    def _watch(self, agenda: Agenda | None) -> None:
+    def _watch(self, scheduler: Scheduler | None) -> None:
         """Remark upon tasks after which the machine was not as usual."""
         begin = self.now()
-        self.heart.report_phase("measuring", key="canary")
-        mine = self.canary.state().model_dump_json()
-        self.heart.report_phase("waiting")
+        self.heartbeat.report_phase("measuring", key="canary")
+        mine = self.probe.state().model_dump_json()
+        self.heartbeat.report_phase("waiting")
         states = [State.model_validate_json(text) for text in self.ranks.gather(mine)]
-        if agenda is None:
+        if scheduler is None:
             return
-        tasks = agenda.checked(self.now() - begin)
+        tasks = scheduler.checked(self.now() - begin)
         for change in changes(states, tasks[-1].name.item, self.ranks.place):
             for item in dict.fromkeys(task.name.item for task in tasks):
                 keys = tuple(
@@ -246,7 +246,7 @@ class Walk:
                 self._write(remark)
 
     def _fail(self, name: TaskName, rank: int | None, detail: str) -> None:
-        hosts = self.ranks.gather(self.heart.beat.host)
+        hosts = self.ranks.gather(self.heartbeat.beat.host)
         host = None if rank is None else hosts[rank]
         text = f"{name.key}: {detail}" if name.key else detail
         failure = Failure(item=name.item, detail=text, rank=rank, host=host)

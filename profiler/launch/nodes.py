@@ -14,7 +14,7 @@ from typing import Self
 
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.launch.lines import LONGEST_LINE, Kind, Line, Word
-from trainplan.profiler.launch.where import Launch
+from trainplan.profiler.launch.paths import Launch
 from trainplan.profiler.watch import Fault
 
 BEAT_SECONDS = 0.5
@@ -62,7 +62,7 @@ class Nodes:
     _meeting: socket.socket | None = None
     _lines: list[Line] = field(default_factory=list)
     _port: dict[int, int] = field(default_factory=dict)
-    _said: float = 0.0
+    _last_sent: float = 0.0
 
     def __enter__(self) -> Self:
         """Node 0 listens, the others call until it does.
@@ -176,7 +176,7 @@ class Nodes:
     def look(self) -> Fault | None:
         """Tell the others that this node lives, and see what they say and who has gone."""
         self._accept()
-        if self.now() - self._said > BEAT_SECONDS:
+        if self.now() - self._last_sent > BEAT_SECONDS:
             self._say("beat")
         faults = [fault for line in self._lines for fault in self._heard(line)]
         if self._first:
@@ -249,7 +249,7 @@ class Nodes:
 
     def _say(self, kind: Kind, **more: object) -> None:
         """To all that this node has a line to."""
-        self._said = self.now()
+        self._last_sent = self.now()
         fields = {"kind": kind, "node": self.where.node_rank, "host": self.host, **more}
         fields |= {"num_nodes": self.where.nnodes, "nproc": self.where.nproc_per_node}
         for line in self._lines:

@@ -29,15 +29,15 @@ class Ranks:
 
     def gather(self, text: str) -> tuple[str, ...]:
         """What every rank says, by rank, on every rank; waits for all of them."""
-        said = [""] * self.place.world_size
-        dist.all_gather_object(said, text, group=self.control)
-        return tuple(said)
+        texts = [""] * self.place.world_size
+        dist.all_gather_object(texts, text, group=self.control)
+        return tuple(texts)
 
     def from_first(self, text: str) -> str:
         """What rank 0 says, on every rank."""
-        said = [text]
-        dist.broadcast_object_list(said, src=0, group=self.control)
-        return said[0]
+        texts = [text]
+        dist.broadcast_object_list(texts, src=0, group=self.control)
+        return texts[0]
 
 
 def this_place() -> Place:

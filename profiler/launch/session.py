@@ -21,21 +21,21 @@ from trainplan.profiler.host import (
     QUICK_CAP_SECONDS,
     DeviceClock,
     busy_cores,
-    canary,
-    crowd,
+    cpu_contention,
     slow_ranks,
+    speed_probe,
     this_host,
     this_software,
     usable_cores,
 )
 from trainplan.profiler.journal import Header, JournalFile
-from trainplan.profiler.launch.agenda import Agenda, Budget
 from trainplan.profiler.launch.costs import Ahead, Costs
-from trainplan.profiler.launch.loop import Restart, Walk
+from trainplan.profiler.launch.loop import Restart, RunLoop
 from trainplan.profiler.launch.outcome import LEFT_ALONE
 from trainplan.profiler.launch.ranks import DATA_FRACTION, Ranks, join, leave, this_place
+from trainplan.profiler.launch.scheduler import Budget, Scheduler
 from trainplan.profiler.task import Item, Place, Request
-from trainplan.profiler.watch import Heart
+from trainplan.profiler.watch import Heartbeat
 
 LISTEN_SECONDS = 0.5
 """Source: derived. Linux counts a hundred ticks a second: fifty tell a tenth of a core."""
@@ -67,20 +67,20 @@ def main(arguments: Sequence[str] | None = None, items: Mapping[str, Item] | Non
     options = _options(arguments)
     if os.getppid() != options.parent:
         return 1  # it ended before this process could be told to end with it
-    heart = Heart(options.status, int(os.environ["RANK"]), options.parent)
+    heartbeat = Heartbeat(options.status, int(os.environ["RANK"]), options.parent)
     try:
-        _run(options, heart, _registry() if items is None else items)
+        _run(options, heartbeat, _registry() if items is None else items)
     except Restart:
-        heart.report_phase("restart")
+        heartbeat.report_phase("restart")
         os._exit(0)  # the groups are broken: to part in order would wait for ever
     except PlanError as error:
-        heart.report_phase("refused", detail=str(error))
+        heartbeat.report_phase("refused", detail=str(error))
         return 2
     except RuntimeError as error:  # what torch raises where another rank is gone
         if LEFT_ALONE.search(str(error)):
-            heart.end("alone")
+            heartbeat.end("alone")
         raise
-    heart.report_phase("finished")
+    heartbeat.report_phase("finished")
     return 0
 
 
@@ -113,14 +113,14 @@ def _registry() -> Mapping[str, Item]:
     return ITEMS
 
 
-def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
+def _run(options: Options, heartbeat: Heartbeat, items: Mapping[str, Item]) -> None:
     request = Request.model_validate_json(options.request.read_text("utf-8"))
     chosen = _chosen(request, items)
     place = this_place()
-    heart.report_phase("meeting")
+    heartbeat.report_phase("meeting")
     ranks = join(place, options.deadline_seconds, options.start_seconds, options.listening)
-    heart.report_phase("waiting")
-    _must_agree(ranks, request.model_dump_json(), heart.beat.host)
+    heartbeat.report_phase("waiting")
+    _must_agree(ranks, request.model_dump_json(), heartbeat.beat.host)
     clock = DeviceClock(
         place, request.quick, ranks.control, DATA_FRACTION * options.deadline_seconds
     )
@@ -133,52 +133,56 @@ def _run(options: Options, heart: Heart, items: Mapping[str, Item]) -> None:
         software=this_software(place),
         hosts=hosts,
     )
-    crowds = ranks.gather(_crowd(place, heart.beat.host))
+    contention = ranks.gather(_cpu_contention(place, heartbeat.beat.host))
     begin = monotonic()
-    bird = canary(place, heart.beat.host, clock)
+    probe = speed_probe(place, heartbeat.beat.host, clock)
     asking = monotonic() - begin
-    first_seconds = ranks.gather(repr(bird.first_seconds))
-    walk = Walk(ranks, clock, heart, bird, JournalFile(options.journal))
-    walk.open(header)
-    walk.plan(request, chosen)
-    for sentence in filter(None, crowds):
-        walk.note(sentence)
-    walk.note_slow(tuple(slow_ranks(tuple(map(float, first_seconds)), place)))
-    walk.run(_agenda(walk, chosen, header, options.budget, asking) if walk.first else None)
+    first_seconds = ranks.gather(repr(probe.first_seconds))
+    loop = RunLoop(ranks, clock, heartbeat, probe, JournalFile(options.journal))
+    loop.open(header)
+    loop.plan(request, chosen)
+    for sentence in filter(None, contention):
+        loop.note(sentence)
+    loop.note_slow(tuple(slow_ranks(tuple(map(float, first_seconds)), place)))
+    loop.run(_scheduler(loop, chosen, header, options.budget, asking) if loop.first else None)
     ranks.gather("")
     leave()
 
 
-def _agenda(
-    walk: Walk, items: Sequence[Item], header: Header, budget: Budget | None, canary_seconds: float
-) -> Agenda:
+def _scheduler(
+    loop: RunLoop,
+    items: Sequence[Item],
+    header: Header,
+    budget: Budget | None,
+    probe_seconds: float,
+) -> Scheduler:
     """Of rank 0, which alone loads what prices a step."""
-    from trainplan.profiler.fit import worth_of  # noqa: PLC0415
+    from trainplan.profiler.fit import error_shares  # noqa: PLC0415
 
     known, request = {item.name: item for item in items}, header.request
-    return Agenda(
+    return Scheduler(
         tasks=[
             Ahead(number, step.name, known[step.item])
-            for number, step in enumerate(walk.steps)
+            for number, step in enumerate(loop.steps)
             if step.decision != "pass over"
         ],
-        content=walk.content,
-        worth=cache(partial(_worth, worth_of, header, walk.ranks.place)),
-        now=walk.now,
+        content=loop.content,
+        error_shares=cache(partial(_error_shares, error_shares, header, loop.ranks.place)),
+        now=loop.now,
         costs=Costs(QUICK_CAP_SECONDS / CAP_SECONDS if request.quick else 1.0),
         budget=budget,
-        canary_seconds=canary_seconds,
+        probe_seconds=probe_seconds,
     )
 
 
-def _worth(
-    worth_of: Callable[..., Mapping[str, float]], header: Header, place: Place
+def _error_shares(
+    error_shares: Callable[..., Mapping[str, float]], header: Header, place: Place
 ) -> Mapping[str, float]:
     """Of each item; alike where the step that judges them cannot be priced."""
     request, names = header.request, header.hosts[0].gpu_names
     gpu = catalog.gpu_named(names[0]) if names else None
     nodes = place.num_nodes, place.local_world_size
-    priced = partial(worth_of, model=request.model, seq_length=request.seq_length, nodes=nodes)
+    priced = partial(error_shares, model=request.model, seq_length=request.seq_length, nodes=nodes)
     try:
         return priced(gpu, precision=request.precision)
     except PlanError:
@@ -211,10 +215,12 @@ def _host(place: Place, request: Request) -> str:
     return this_host(place, scratch=request.scratch).model_dump_json()
 
 
-def _crowd(place: Place, host: str) -> str:
+def _cpu_contention(place: Place, host: str) -> str:
     """What others do on this host, said by its first process while all others wait."""
     return (
-        "" if place.local_rank else crowd(busy_cores(LISTEN_SECONDS), usable_cores(), place, host)
+        ""
+        if place.local_rank
+        else cpu_contention(busy_cores(LISTEN_SECONDS), usable_cores(), place, host)
     )
 
 

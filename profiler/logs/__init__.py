@@ -10,5 +10,5 @@ StatedRun: what turns tokens per second into a step time, and tells whether the 
 """
 
 from trainplan.profiler.logs.formats.base import StatedRun
-from trainplan.profiler.logs.observe import LogObservation, observe
+from trainplan.profiler.logs.observations import LogObservation, observe
 from trainplan.profiler.logs.reading import COLOUR, GrowingFile, LogReading

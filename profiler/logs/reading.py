@@ -71,9 +71,9 @@ class LogReading:
             if not self.no_number and NO_NUMBER.search(line):
                 self.no_number = line.strip()
             for taken, read in self._readers:
-                said = read(line)
-                if said is not None:
-                    taken.take(said, self.stated)
+                fields = read(line)
+                if fields is not None:
+                    taken.take(fields, self.stated)
 
     @property
     def found(self) -> Taken | None:

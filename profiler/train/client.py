@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Self
 
 from trainplan.costmodel.base import SpecError
-from trainplan.profiler.train.messages import Answered, Asked, TrainingFailedError
+from trainplan.profiler.train.messages import Answered, TrainingFailedError, TrainOrder
 from trainplan.profiler.train.request import RankReport, TrainerName, TrainingRequest
 from trainplan.profiler.train.trainers import need, refusal
 from trainplan.profiler.watch import die_with_parent, end
@@ -39,7 +39,7 @@ class Trainers:
         need(trainer)
         self.trainer: TrainerName = trainer
         self._server: Popen[bytes] | None = None
-        self._said = TemporaryFile()  # noqa: SIM115 (closed with the block)
+        self._errors = TemporaryFile()  # noqa: SIM115 (closed with the block)
 
     def __enter__(self) -> Self:
         self._server = self._start()
@@ -47,7 +47,7 @@ class Trainers:
 
     def __exit__(self, *error: object) -> None:
         self._end()
-        self._said.close()
+        self._errors.close()
 
     @property
     def pid(self) -> int | None:
@@ -67,22 +67,22 @@ class Trainers:
             raise SpecError(f"{nproc} processes for {request.layout.world_size} ranks of a layout")
         if why := refusal(request):
             raise SpecError(f"{request.trainer} does not run {why}")
-        asked = Asked(request=request, nproc=nproc, deadline_seconds=deadline_seconds)
-        answered = self._ask(asked)
+        order = TrainOrder(request=request, nproc=nproc, deadline_seconds=deadline_seconds)
+        answered = self._ask(order)
         if answered.ending != "measured":
             raise TrainingFailedError(answered.ending, answered.reason)
         return answered.reports
 
-    def _ask(self, asked: Asked) -> Answered:
+    def _ask(self, order: TrainOrder) -> Answered:
         if self._server is None:
             self._server = self._start()
         assert self._server.stdin and self._server.stdout, "both are pipes"
         try:
-            self._server.stdin.write(asked.model_dump_json().encode() + b"\n")
+            self._server.stdin.write(order.model_dump_json().encode() + b"\n")
             self._server.stdin.flush()
         except BrokenPipeError:
             raise self._died() from None
-        patience = START_SECONDS + asked.deadline_seconds + GRACE_SECONDS
+        patience = START_SECONDS + order.deadline_seconds + GRACE_SECONDS
         line = _line(self._server.stdout.fileno(), monotonic() + patience)
         if line is None:
             self._end()
@@ -96,7 +96,7 @@ class Trainers:
             [sys.executable, "-m", MODULE, self.trainer],
             stdin=PIPE,
             stdout=PIPE,
-            stderr=self._said,
+            stderr=self._errors,
             env=_environment(),
             start_new_session=True,
             preexec_fn=partial(die_with_parent, signal.SIGKILL),  # noqa: PLW1509 (takes no lock)
@@ -105,8 +105,8 @@ class Trainers:
     def _died(self) -> TrainingFailedError:
         """Why the server is gone, in its last words."""
         self._end()
-        self._said.seek(0)
-        words = self._said.read().decode("utf-8", "replace").strip().splitlines()
+        self._errors.seek(0)
+        words = self._errors.read().decode("utf-8", "replace").strip().splitlines()
         last = words[-1].strip() if words else "it said nothing"
         return TrainingFailedError("crash", f"the trainer ended: {last}")
 

@@ -10,7 +10,7 @@ from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.train.request import RankReport, TrainingRequest
 
 
-class Asked(Spec):
+class TrainOrder(Spec):
     """Train this with so many ranks."""
 
     request: TrainingRequest

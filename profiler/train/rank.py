@@ -9,15 +9,15 @@ from datetime import timedelta
 
 from trainplan.costmodel.documents import Ending
 from trainplan.profiler.torch_on_use import dist, torch
-from trainplan.profiler.train.messages import Answered, Asked
+from trainplan.profiler.train.messages import Answered, TrainOrder
 from trainplan.profiler.train.trainers import Train
 
 
-def run_rank(rank: int, asked: Asked, train: Train, meeting: socket.socket) -> Answered:
+def run_rank(rank: int, order: TrainOrder, train: Train, meeting: socket.socket) -> Answered:
     """Train as one of the ranks; an error is an answer, too."""
     try:
-        join(rank, asked, meeting)
-        report = train(asked.request, rank, asked.nproc)
+        join(rank, order, meeting)
+        report = train(order.request, rank, order.nproc)
         dist.barrier()
     except Exception as error:  # noqa: BLE001 (any error of a library ends the trial, not us)
         traceback.print_exc(file=sys.stderr)
@@ -43,25 +43,25 @@ def ending_of(error: Exception) -> Ending:
     return "out_of_memory" if memory or allocator else "crash"
 
 
-def join(rank: int, asked: Asked, meeting: socket.socket) -> None:
+def join(rank: int, order: TrainOrder, meeting: socket.socket) -> None:
     """Connect all ranks: NCCL where each has a GPU of its own, else gloo on the CPU.
 
     They meet at a socket that was there before they were forked, so no port is taken twice.
     """
-    timeout = timedelta(seconds=asked.deadline_seconds + PATIENCE_SECONDS)
+    timeout = timedelta(seconds=order.deadline_seconds + PATIENCE_SECONDS)
     first = rank == 0
     port = meeting.getsockname()[1]
     listening = {"master_listen_fd": meeting.detach()} if first else {}
-    store = dist.TCPStore("127.0.0.1", port, asked.nproc, first, timeout, **listening)
+    store = dist.TCPStore("127.0.0.1", port, order.nproc, first, timeout, **listening)
     if not first:
         meeting.close()
-    if uses_gpus(asked.nproc):
+    if uses_gpus(order.nproc):
         torch.cuda.set_device(rank)
     dist.init_process_group(
-        "nccl" if uses_gpus(asked.nproc) else "gloo",
+        "nccl" if uses_gpus(order.nproc) else "gloo",
         store=store,
         rank=rank,
-        world_size=asked.nproc,
+        world_size=order.nproc,
         timeout=timeout,
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from trainplan.costmodel.documents import Ending
-from trainplan.profiler.train.messages import Answered, Asked
+from trainplan.profiler.train.messages import Answered, TrainOrder
 from trainplan.profiler.train.rank import run_rank
 from trainplan.profiler.train.request import RankReport
 from trainplan.profiler.train.trainers import Train
@@ -32,14 +32,14 @@ class Rank:
     number: int
     pid: int
     reader: int
-    said: bytearray = field(default_factory=bytearray)
+    answer: bytearray = field(default_factory=bytearray)
 
 
-def run_ranks(asked: Asked, train: Train, alive: int) -> Answered:
+def run_ranks(order: TrainOrder, train: Train, alive: int) -> Answered:
     """Fork the ranks, wait for what they say and end them all.
 
     Args:
-        asked: What is trained.
+        order: What is trained.
         train: Runs in each rank.
         alive: A pipe that closes when nobody waits any more.
 
@@ -48,19 +48,19 @@ def run_ranks(asked: Asked, train: Train, alive: int) -> Answered:
     """
     with socket.socket() as meeting:
         meeting.bind(("127.0.0.1", 0))
-        meeting.listen(asked.nproc)
+        meeting.listen(order.nproc)
         ranks: list[Rank] = []
         try:
-            for number in range(asked.nproc):
-                ranks.append(_forked(number, asked, train, meeting, ranks))
-            return _watched(ranks, alive, monotonic() + asked.deadline_seconds, asked)
+            for number in range(order.nproc):
+                ranks.append(_forked(number, order, train, meeting, ranks))
+            return _watched(ranks, alive, monotonic() + order.deadline_seconds, order)
         finally:
             for rank in ranks:
                 _end(rank)
 
 
 def _forked(
-    number: int, asked: Asked, train: Train, meeting: socket.socket, before: Sequence[Rank]
+    number: int, order: TrainOrder, train: Train, meeting: socket.socket, before: Sequence[Rank]
 ) -> Rank:
     """Start one rank; here it returns, there it never does."""
     reader, writer = os.pipe()
@@ -75,13 +75,13 @@ def _forked(
             os._exit(1)
         for other in (0, reader, *(rank.reader for rank in before)):
             os.close(other)
-        said = run_rank(number, asked, train, meeting)
-        os.write(writer, said.model_dump_json().encode())
+        answer = run_rank(number, order, train, meeting)
+        os.write(writer, answer.model_dump_json().encode())
     finally:
         os._exit(0)  # of the exits of a fork this alone runs nothing of the parent's
 
 
-def _watched(ranks: Sequence[Rank], alive: int, until: float, asked: Asked) -> Answered:
+def _watched(ranks: Sequence[Rank], alive: int, until: float, order: TrainOrder) -> Answered:
     """Wait until all have said how they ended, or one did not end well."""
     poll = select.poll()
     poll.register(alive, 0)  # tells its end alone
@@ -92,14 +92,14 @@ def _watched(ranks: Sequence[Rank], alive: int, until: float, asked: Asked) -> A
     while open_ones:
         if monotonic() > until:
             missing = ", ".join(str(rank.number) for rank in open_ones.values())
-            reason = f"no end after {asked.deadline_seconds:.0f} s of ranks {missing}"
+            reason = f"no end after {order.deadline_seconds:.0f} s of ranks {missing}"
             return Answered(ending="hang", reason=reason)
         for reader, _ in poll.poll(POLL_MILLISECONDS):
             if reader == alive:
                 raise ParentGoneError
             rank = open_ones[reader]
             part = os.read(reader, 1 << 16)
-            rank.said += part
+            rank.answer += part
             if part:
                 continue
             poll.unregister(reader)
@@ -114,8 +114,8 @@ def _watched(ranks: Sequence[Rank], alive: int, until: float, asked: Asked) -> A
 
 def _ending(rank: Rank) -> Answered:
     """How a rank that says nothing more has ended."""
-    if rank.said:
-        return Answered.model_validate_json(bytes(rank.said))
+    if rank.answer:
+        return Answered.model_validate_json(bytes(rank.answer))
     _, status = os.waitpid(rank.pid, 0)
     rank.pid = 0
     how = os.waitstatus_to_exitcode(status)

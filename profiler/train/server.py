@@ -11,10 +11,10 @@ import sys
 import warnings
 from typing import cast
 
-from trainplan.profiler.train.messages import Answered, Asked
+from trainplan.profiler.train.comm_volume import watch_operations
+from trainplan.profiler.train.messages import Answered, TrainOrder
 from trainplan.profiler.train.ranks import ParentGoneError, run_ranks
 from trainplan.profiler.train.request import TrainerName
-from trainplan.profiler.train.sent import watch_operations
 from trainplan.profiler.train.trainers import train_of
 
 
@@ -29,8 +29,8 @@ def serve(trainer: TrainerName) -> None:
     watch_operations()
     train = train_of(trainer)
     while line := sys.stdin.buffer.readline():
-        asked = Asked.model_validate_json(line)
-        answered = run_ranks(asked, train, alive=sys.stdin.fileno())
+        order = TrainOrder.model_validate_json(line)
+        answered = run_ranks(order, train, alive=sys.stdin.fileno())
         answers.write(_text(answered))
 
 

@@ -10,11 +10,11 @@ from time import monotonic
 from trainplan.costmodel.documents import Outcome
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.logs import GrowingFile, LogReading
-from trainplan.profiler.trials.endings import Ended, Stop, outcome
-from trainplan.profiler.trials.run import Limits, Started, TrialRun, Verdict, Way
+from trainplan.profiler.trials.exit_reasons import Ended, Stop, outcome
+from trainplan.profiler.trials.failure_signatures import Symptoms
+from trainplan.profiler.trials.run import Backend, Limits, Started, TrialRun, Verdict
 from trainplan.profiler.trials.steady import enough, timed
-from trainplan.profiler.trials.symptoms import Symptoms
-from trainplan.profiler.watch import ToldToEnd
+from trainplan.profiler.watch import StopSignals
 
 AFTER_ERROR_SECONDS = 30.0
 """Silence after which a run with a failed rank is ended. Source: torch/distributed/elastic/agent/
@@ -93,12 +93,12 @@ class Watch:
         return min(self.limits.silence_s, max(AFTER_ERROR_SECONDS, SLOW_STEPS * slowest))
 
 
-def run_trial(run: TrialRun, way: Way, limits: Limits) -> Outcome:
+def run_trial(run: TrialRun, backend: Backend, limits: Limits) -> Outcome:
     """Launch a trial, watch it, and end all its processes, whatever happens.
 
     Args:
         run: Exported files.
-        way: How they are launched.
+        backend: How they are launched.
         limits: When it is given up.
 
     Raises:
@@ -108,10 +108,10 @@ def run_trial(run: TrialRun, way: Way, limits: Limits) -> Outcome:
     begin = monotonic()
     run.log.write_bytes(b"")
     watch = Watch(run, limits, monotonic)
-    with ToldToEnd() as told:
-        started = way.start(run)
+    with StopSignals() as signals:
+        started = backend.start(run)
         try:
-            stop = _watched(started, watch, partial(told.sleep, limits.poll_s or way.poll_s))
+            stop = _watched(started, watch, partial(signals.sleep, limits.poll_s or backend.poll_s))
             verdict = started.verdict() if stop == "ended" else Verdict()
         finally:
             left = started.end(limits.grace_s)

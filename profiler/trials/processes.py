@@ -84,13 +84,13 @@ def _sent(
     """Send to all, to those that come later as well where `again`; who is left after a while."""
     until = monotonic() + seconds
     left = of_trial(leader, mark)
-    told: set[int] = set()
+    signalled: set[int] = set()
     while left:
         for pid in left:
-            if again or pid not in told:
+            if again or pid not in signalled:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, sent)
-        told.update(left)
+        signalled.update(left)
         left = of_trial(leader, mark)
         if monotonic() >= until:
             break

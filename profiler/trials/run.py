@@ -83,7 +83,7 @@ class Started(Protocol):
         ...
 
 
-class Way(Protocol):
+class Backend(Protocol):
     """One way to launch exported files."""
 
     @property

@@ -5,7 +5,7 @@ die_with_parent: let the system send a signal to this process when its parent en
 died: for processes that ended before they were done.
 end: end a process that leads a group, and others that do, by number.
 Fault: why a run ends before it is done.
-Heart: writes the beat of this process.
+Heartbeat: writes the beat of this process.
 hung: for a run that does not go on.
 KEPT: the sentence that a later run goes on from what is measured.
 kill: end processes that lead groups, with their groups.
@@ -14,13 +14,13 @@ main_thread: null where the process is gone or the system does not tell.
 Progress: how far a run is.
 read_beats: beats of the ranks of this host, by rank.
 signal_name: `SIGKILL` of 9.
-ToldToEnd: notes Ctrl-C, SIGTERM and SIGHUP while others work, in place of ending us in the
+StopSignals: notes Ctrl-C, SIGTERM and SIGHUP while others work, in place of ending us in the
     middle.
 Watch: looks at the ranks of this host again and again.
 """
 
 from trainplan.profiler.watch.awake import Awake
-from trainplan.profiler.watch.heartbeat import Heart, read_beats
+from trainplan.profiler.watch.heartbeat import Heartbeat, read_beats
 from trainplan.profiler.watch.processes import die_with_parent, end, kill, main_thread, signal_name
-from trainplan.profiler.watch.told import ToldToEnd
+from trainplan.profiler.watch.stop_signals import StopSignals
 from trainplan.profiler.watch.watch import KEPT, Fault, Limits, Progress, Watch, died, hung

@@ -48,7 +48,7 @@ class Beat(Spec):
     elapsed_seconds: NonNegativeFloat = 0.0
 
 
-class Heart:
+class Heartbeat:
     """Writes the beat of this process: at every change, and a few times a second between.
 
     The process ends with its parent, the one that watches it.

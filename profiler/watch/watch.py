@@ -101,9 +101,9 @@ class Watch:
     def look(self, codes: Mapping[int, int]) -> None:
         """Read the beats as they are now, and how processes that ended did."""
         self.codes = codes
-        told = {beat.rank: beat for beat in read_beats(self.folder)}
+        beats = {beat.rank: beat for beat in read_beats(self.folder)}
         self.beats = tuple(
-            told.get(rank) or Beat(rank=rank, host=self.host, pid=pid)
+            beats.get(rank) or Beat(rank=rank, host=self.host, pid=pid)
             for rank, pid in sorted(self.pids.items())
         )
         threads = {rank: self.thread_of(pid) for rank, pid in self.pids.items()}
@@ -203,8 +203,8 @@ def hung(watch: Watch) -> Fault:
     guilty = _by_phase(alive, "failed") or _by_phase(alive, "measuring")
     if not guilty:
         return _unmet(watch, late)
-    said = f" ({guilty[0].detail})" if guilty[0].phase == "failed" else ""
-    what = f"failed{said}" if guilty[0].phase == "failed" else "hangs"
+    detail = f" ({guilty[0].detail})" if guilty[0].phase == "failed" else ""
+    what = f"failed{detail}" if guilty[0].phase == "failed" else "hangs"
     return Fault(f"{_where(guilty[0])} {what} and {late}: {KEPT}", of_task=True)
 
 

@@ -16,10 +16,10 @@ from trainplan.profiler.host.machine import this_software
 from trainplan.profiler.journal.lock import only_run
 from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of
 from trainplan.profiler.journal.seals import unsealed
-from trainplan.profiler.launch.agenda import Budget
 from trainplan.profiler.launch.launch import run
+from trainplan.profiler.launch.paths import Files, Launch
+from trainplan.profiler.launch.scheduler import Budget
 from trainplan.profiler.launch.session import _chosen
-from trainplan.profiler.launch.where import Files, Launch
 from trainplan.profiler.task import Place, Request
 from trainplan.profiler.train.megatron.micro_batch import is_installed
 
@@ -73,7 +73,7 @@ def measure(tmp_path, monkeypatch):
         return run(wanted, where, files, start.seen.append, module, restart=restart)
 
     start.request = request
-    start.files = Files.beside(tmp_path / "profile.json")
+    start.files = Files.of_output(tmp_path / "profile.json")
     start.fault = (tmp_path / "fault").write_text
     return start
 

@@ -195,14 +195,14 @@ def passes(request: Request) -> Mapping[Shape, frozenset[Pass]]:
     return found
 
 
-def spread_shapes(device: Device, beside: Sequence[Shape], limit: Caps, count: int) -> list[Shape]:
+def spread_shapes(device: Device, present: Sequence[Shape], limit: Caps, count: int) -> list[Shape]:
     """Shapes whose times say most about all others, beside those measured anyway.
 
     Source: `most_telling`.
     """
-    taken = set(beside)
+    taken = set(present)
     rest = [shape for shape in candidates(device) if shape.fits(limit) and shape not in taken]
-    return [rest[i] for i in most_telling(places(rest), places(beside), count)]
+    return [rest[i] for i in most_telling(places(rest), places(present), count)]
 
 
 def candidates(device: Device) -> Iterator[Shape]:

@@ -41,14 +41,14 @@ def config_of(request: TrainingRequest, *, engine: bool = False, balanced: bool 
     from megatron.core.transformer import TransformerConfig  # noqa: PLC0415 (optional)
 
     job, layout = request.job, request.layout
-    told: dict[str, object] = {**(fused(job.model) if engine else NOT_FUSED)}
-    told |= {**_model(job.model), **_degrees(job, layout), **_recompute(layout)}
-    told |= {"moe_router_force_load_balancing": True} if balanced and job.model.moe else {}
+    settings: dict[str, object] = {**(fused(job.model) if engine else NOT_FUSED)}
+    settings |= {**_model(job.model), **_degrees(job, layout), **_recompute(layout)}
+    settings |= {"moe_router_force_load_balancing": True} if balanced and job.model.moe else {}
     if job.model.moe:
-        told |= _experts(job.model, job.model.moe)
+        settings |= _experts(job.model, job.model.moe)
     dtype = dtype_of(job)
     return TransformerConfig(
-        **told,
+        **settings,
         params_dtype=dtype,
         pipeline_dtype=dtype,
         bf16=dtype == torch.bfloat16,
@@ -111,7 +111,7 @@ def _model(model: ModelSpec) -> Mapping[str, object]:
 
 def _degrees(job: Job, layout: Layout) -> Mapping[str, object]:
     model = job.model
-    told: dict[str, object] = {
+    settings: dict[str, object] = {
         "tensor_model_parallel_size": layout.tp,
         "pipeline_model_parallel_size": layout.pp,
         "expert_model_parallel_size": layout.ep,
@@ -122,7 +122,7 @@ def _degrees(job: Job, layout: Layout) -> Mapping[str, object]:
         "batch_p2p_comm": layout.vpp == 1,
     }
     text = stage_text(model, layout)
-    return told | ({"pipeline_model_parallel_layout": text} if text else {})
+    return settings | ({"pipeline_model_parallel_layout": text} if text else {})
 
 
 def expert_tensor_ranks(job: Job, layout: Layout) -> int:
@@ -154,7 +154,7 @@ def _recompute(layout: Layout) -> Mapping[str, object]:
 def _experts(model: ModelSpec, moe: MoeSpec) -> Mapping[str, object]:
     biased = moe.router_bias and moe.router_score_function == "sigmoid"
     softmax = moe.router_score_function == "softmax"
-    told: dict[str, object] = {
+    settings: dict[str, object] = {
         "num_moe_experts": moe.num_experts,
         "moe_ffn_hidden_size": moe.moe_intermediate_size,
         "moe_layer_freq": [int(one) for one in model.moe_layers],
@@ -172,5 +172,5 @@ def _experts(model: ModelSpec, moe: MoeSpec) -> Mapping[str, object]:
         "moe_shared_expert_gate": moe.shared_expert_gate,
     }
     if moe.n_group and moe.topk_group and moe.n_group > 1:
-        told |= {"moe_router_num_groups": moe.n_group, "moe_router_group_topk": moe.topk_group}
-    return told
+        settings |= {"moe_router_num_groups": moe.n_group, "moe_router_group_topk": moe.topk_group}
+    return settings

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainplan.profiler.train.sent import watched
+from trainplan.profiler.train.comm_volume import watched
 
 MAKERS = (
     *("zeros", "ones", "empty", "full", "tensor", "arange", "rand", "randn", "linspace", "eye"),
@@ -185,8 +185,8 @@ def _collectives() -> None:
         **named: Any,  # noqa: ANN401
     ) -> object:
         sizes = (output_split_sizes, input_split_sizes)
-        told = (None if one is None else [int(part) for part in one] for one in sizes)
-        return exchange(output, input, *told, **named)
+        lists = (None if one is None else [int(part) for part in one] for one in sizes)
+        return exchange(output, input, *lists, **named)
 
     _replace(
         dist,

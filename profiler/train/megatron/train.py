@@ -13,6 +13,7 @@ from megatron.core.pipeline_parallel import get_forward_backward_func
 
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.profiler.torch_on_use import dist, torch
+from trainplan.profiler.train.comm_volume import counting
 from trainplan.profiler.train.data import microbatches
 from trainplan.profiler.train.megatron.engine import stand_in_for_engine
 from trainplan.profiler.train.megatron.groups import group_names
@@ -21,7 +22,6 @@ from trainplan.profiler.train.megatron.stand_ins import stand_in_for_cuda
 from trainplan.profiler.train.rank import NotANumberError, uses_gpus
 from trainplan.profiler.train.request import RankReport, Sent, TrainingRequest
 from trainplan.profiler.train.saved import SavedBytes, saving
-from trainplan.profiler.train.sent import counting
 
 
 @dataclass(slots=True)

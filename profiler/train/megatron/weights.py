@@ -59,9 +59,9 @@ def _value(name: str, parameter: Any, model: Any, place: Place, seed: int) -> Te
 
 def _dimension(name: str, parameter: Any, expert: bool) -> int:  # noqa: ANN401, FBT001
     """Which side is cut; experts do not say."""
-    told = getattr(parameter, "partition_dim", -1)
-    if not expert or told >= 0:
-        return int(max(told, 0))
+    dimension = getattr(parameter, "partition_dim", -1)
+    if not expert or dimension >= 0:
+        return int(max(dimension, 0))
     return 0 if "linear_fc1" in name else 1
 
 

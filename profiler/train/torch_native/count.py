@@ -72,7 +72,7 @@ class SentBytes(TorchDispatchMode):  # type: ignore[misc]
             self.calls[group, operation] += 1
             self.bytes[group, operation] += _bytes(result if place < 0 else args[place])
 
-    def told(self) -> tuple[Sent, ...]:
+    def volumes(self) -> tuple[Sent, ...]:
         """What was sent so far."""
         return tuple(
             Sent(group=key[0], operation=key[1], calls=calls, bytes=self.bytes[key])

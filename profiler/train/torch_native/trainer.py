@@ -108,7 +108,7 @@ def train(request: TrainingRequest, rank: int, world_size: int) -> RankReport:
         grad_norms=tuple(one.norms),
         step_seconds=tuple(one.seconds),
         num_parameters=held(one) if request.count else None,
-        sent=sent.told() if request.count else (),
+        sent=sent.volumes() if request.count else (),
         saved_bytes=saved.peak if request.count else None,
     )
 

@@ -34,7 +34,7 @@ def test_copies_both_ways_run_beside_each_other_behind_what_was_queued(monkeypat
 
     cuda = SimpleNamespace(Stream=Stream, current_stream=lambda: current[-1], stream=stream)
     monkeypatch.setattr(copies, "torch", SimpleNamespace(cuda=cuda))
-    both = copies._beside(copy(2.0), copy(3.0))
+    both = copies._together(copy(2.0), copy(3.0))
     here.free = 10.0  # a delay
     both()
     assert here.free == 13.0

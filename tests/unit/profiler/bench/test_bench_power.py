@@ -37,7 +37,7 @@ def card(monkeypatch):
     torch = card.torch()
     monkeypatch.setattr(power, "torch", torch)
     monkeypatch.setattr(power, "time", SimpleNamespace(monotonic=card.now, sleep=card.sleep))
-    monkeypatch.setattr(power, "meter", lambda place: card.read)
+    monkeypatch.setattr(power, "gpu_meter", lambda place: card.read)
     monkeypatch.setattr(power.socket, "gethostname", lambda: "node3")
     return card
 
@@ -66,7 +66,7 @@ def test_joules_of_a_call_are_by_the_counter_or_by_power(card, counter):
 
 def test_a_counter_that_stands_still_is_none(card, monkeypatch):
     read = card.read
-    monkeypatch.setattr(power, "meter", lambda place: lambda: Reading(read().watts, 1000.0))
+    monkeypatch.setattr(power, "gpu_meter", lambda place: lambda: Reading(read().watts, 1000.0))
     assert loaded(card).joules_per_call == pytest.approx(BUSY_WATTS * CALL_SECONDS, rel=0.01)
 
 

@@ -17,7 +17,6 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.megatron.plain import plain
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.profiler.bench import megatron_layer
-from trainplan.profiler.bench import megatron_layer as megatron
 from trainplan.profiler.bench.layers.case import Case
 from trainplan.profiler.bench.layers.in_step import MOST_LAYERS
 from trainplan.profiler.bench.layers.modules import Sharding
@@ -30,6 +29,7 @@ from trainplan.profiler.bench.megatron_layer import (
 from trainplan.profiler.journal.timing import timing_of
 from trainplan.profiler.launch.requests import installed, notes
 from trainplan.profiler.task import Place, Request
+from trainplan.profiler.train.megatron import micro_batch
 from trainplan.profiler.train.megatron.config import fused
 
 CPU = Place("cpu", 0, 1, 0, 1)
@@ -109,13 +109,15 @@ def test_a_layer_keeps_the_bytes_of_the_memory_model(measured):
 def test_a_micro_batch_adds_a_gradient_to_that_of_every_weight(alone, model):
     """Twice as much after two, and no more of layers that are frozen."""
     case = Case(model, model.moe is not None, Sharding(), 1, 32)
-    with megatron.micro_batch(megatron.asked(case, CPU, 2, "fp32"), CPU) as run:
+    with megatron_layer.micro_batch(
+        megatron_layer.training_request(case, CPU, 2, "fp32"), CPU
+    ) as run:
         weights = dict(run.model.named_parameters())
         layers = [name for name in weights if "layers" in name]
         assert len(layers) > 10
 
         def sums():
-            run.micro_batch(megatron.nothing)
+            run.micro_batch(micro_batch.nothing)
             return {name: one.main_grad.clone() for name, one in weights.items()}
 
         one, two = sums(), sums()
@@ -135,16 +137,16 @@ def test_a_micro_batch_adds_a_gradient_to_that_of_every_weight(alone, model):
 def test_nothing_stands_in_for_cuda_afterwards(alone):
     before = (alone.zeros, alone.cuda.current_device, alone.distributed.all_gather)
     case = Case(DENSE, False, Sharding(), 1, 32)  # noqa: FBT003
-    with megatron.micro_batch(megatron.asked(case, CPU, 1, "fp32"), CPU):
+    with megatron_layer.micro_batch(megatron_layer.training_request(case, CPU, 1, "fp32"), CPU):
         assert alone.zeros is not before[0]
     assert (alone.zeros, alone.cuda.current_device, alone.distributed.all_gather) == before
 
 
 def test_a_rank_has_the_experts_it_would_have_and_all_layers_of_the_case_have_them():
     model = changed(moe=EXPERTS.model_copy(update={"first_k_dense_replace": 1, "num_experts": 8}))
-    one = megatron.model_of(Case(model, True, Sharding(ep=2), 1, 32), 3)  # noqa: FBT003
+    one = megatron_layer.model_of(Case(model, True, Sharding(ep=2), 1, 32), 3)  # noqa: FBT003
     assert (one.moe.num_experts, one.moe_layers) == (4, (True, True, True))
-    dense = megatron.model_of(Case(model, False, Sharding(), 1, 32), 3)  # noqa: FBT003
+    dense = megatron_layer.model_of(Case(model, False, Sharding(), 1, 32), 3)  # noqa: FBT003
     assert dense.moe is None
 
 
@@ -164,14 +166,14 @@ def test_the_two_ends_of_the_degrees_are_quick():
 
 
 def test_with_several_ranks_every_degree_is_a_task_of_all_of_them(monkeypatch):
-    monkeypatch.setattr(megatron, "is_installed", lambda: True)
+    monkeypatch.setattr(megatron_layer, "is_installed", lambda: True)
     tasks = list(megatron_tasks(asked(DENSE), Place("cpu", 0, 2, 0, 2)))
     assert [task.key for task in tasks] == [
         f"megatron-lm dense tp={tp} batch=1 seq=32 fp32" for tp in (1, 2)
     ]
     assert all(task.together for task in tasks)
     case = Case(DENSE, False, Sharding(2), 1, 32)  # noqa: FBT003
-    layout = megatron.asked(case, Place("cpu", 0, 4, 0, 2), 4, "fp32").layout
+    layout = megatron_layer.training_request(case, Place("cpu", 0, 4, 0, 2), 4, "fp32").layout
     assert (layout.tp, layout.dp, layout.sequence_parallel) == (2, 2, True)
 
 
@@ -183,7 +185,7 @@ def test_with_several_ranks_every_degree_is_a_task_of_all_of_them(monkeypatch):
     ],
 )
 def test_what_megatron_core_cannot_measure_is_one_note_and_no_task(monkeypatch, model, place, word):
-    monkeypatch.setattr(megatron, "is_installed", lambda: True)
+    monkeypatch.setattr(megatron_layer, "is_installed", lambda: True)
     (note,) = megatron_notes(asked(model), place)
     assert note.startswith("layers of tiny were not measured in megatron-lm: ")
     assert word in note
@@ -194,7 +196,7 @@ def test_without_megatron_core_plain_layers_are_measured_and_asking_for_its_own_
     monkeypatch,
 ):
     monkeypatch.setattr(
-        megatron, "find_spec", lambda name: None if "megatron" in name else object()
+        micro_batch, "find_spec", lambda name: None if "megatron" in name else object()
     )
     assert installed() == ("torch-eager",)
     (note,) = notes(asked(DENSE, only=("layer",)), CPU)
@@ -213,8 +215,8 @@ def test_without_megatron_core_plain_layers_are_measured_and_asking_for_its_own_
 def test_a_note_says_what_ran_the_layers_and_which_jobs_take_their_times(
     monkeypatch, device, engine, said
 ):
-    monkeypatch.setattr(megatron, "is_installed", lambda: True)
-    monkeypatch.setattr(megatron, "version", lambda _: "1.2")
+    monkeypatch.setattr(megatron_layer, "is_installed", lambda: True)
+    monkeypatch.setattr(micro_batch, "version", lambda _: "1.2")
     monkeypatch.setattr(megatron_layer, "has_engine", lambda _: engine)
     (note,) = megatron_notes(asked(DENSE), Place(device, 0, 1, 0, 1))
     assert note == f"layers of tiny in megatron-lm {said}"

@@ -27,7 +27,7 @@ from trainplan.profiler.fit.coverage import (
     ERRORS,
     QUANTITIES,
     coverage,
-    most_doubtful,
+    least_certain,
     next_measurement,
 )
 from trainplan.profiler.journal.timing import NOISY_FRACTION
@@ -230,7 +230,7 @@ def test_a_quantity_of_no_share_is_never_next():
 
 def test_doubt_is_share_times_error_beyond_that_of_a_measurement():
     one = known(profile(), tp_comm=0.5)["collectives in a node"]
-    assert one.doubt == pytest.approx(0.5 * (ERRORS["assumed"] - ERRORS["measured"]))
+    assert one.uncertainty == pytest.approx(0.5 * (ERRORS["assumed"] - ERRORS["measured"]))
 
 
 @pytest.mark.parametrize(
@@ -269,9 +269,9 @@ def test_measured_means_what_these_timings_scatter_by():
     found = known(profile(*noisy(5, 10)), MEASURED, gemm=0.5)["matrix products"]
     assert (found.timings, found.doubtful) == (10, 5)
     assert found.noise_fraction == found.scatter_fraction == pytest.approx(0.105)
-    assert found.doubt == pytest.approx(0.5 * (0.105 - ERRORS["measured"]))
+    assert found.uncertainty == pytest.approx(0.5 * (0.105 - ERRORS["measured"]))
     quiet = known(profile(*noisy(0, 10)), MEASURED, gemm=0.5)["matrix products"]
-    assert (quiet.scatter_fraction, quiet.doubt) == (pytest.approx(0.01), 0)
+    assert (quiet.scatter_fraction, quiet.uncertainty) == (pytest.approx(0.01), 0)
     drift = Timing(seconds=1.0, repeats=9, flags=("drift",))
     moved = known(profile(ProductPoint(m=1, n=1, k=1, time=drift)), MEASURED)["matrix products"]
     assert moved.noise_fraction == NOISY_FRACTION
@@ -300,7 +300,7 @@ def test_where_timings_scatter_more_than_what_is_stated_measuring_more_wins_noth
 
 def test_most_doubtful_is_told_where_most_timings_are_though_no_step_shows_it():
     def doubtful(count):
-        return most_doubtful(tuple(known(profile(*noisy(count, 10)), MEASURED).values()))
+        return least_certain(tuple(known(profile(*noisy(count, 10)), MEASURED).values()))
 
     assert doubtful(5) is None
     assert doubtful(6).quantity.item == "gemm"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from trainplan.profiler.host import meter as module
-from trainplan.profiler.host.meter import Reading, meter
+from trainplan.profiler.host.meter import Reading, gpu_meter
 from trainplan.profiler.host.nvml import Driver
 from trainplan.profiler.task import Place
 
@@ -48,21 +48,25 @@ def nvidia(monkeypatch):
 
 def test_nvidia_says_milliwatts_and_millijoules(nvidia):
     nvidia(nvml())
-    assert meter(SECOND_GPU)() == Reading(650.001, 7001.0, 1755, 71, ("software because of heat",))
+    assert gpu_meter(SECOND_GPU)() == Reading(
+        650.001, 7001.0, 1755, 71, ("software because of heat",)
+    )
 
 
 def test_what_a_card_does_not_say_is_unknown(nvidia):
     names = ("TotalEnergyConsumption", "ClockInfo", "Temperature")
     nvidia(nvml(**{f"nvmlDeviceGet{name}": silent for name in names}))
-    assert meter(SECOND_GPU)() == Reading(650.001, None, None, None, ("software because of heat",))
+    assert gpu_meter(SECOND_GPU)() == Reading(
+        650.001, None, None, None, ("software because of heat",)
+    )
 
 
 def test_without_driver_or_gpu_there_is_no_meter(nvidia):
     nvidia(None)
-    assert meter(SECOND_GPU) is None
-    assert meter(Place("cpu", 0, 1, 0, 1)) is None
+    assert gpu_meter(SECOND_GPU) is None
+    assert gpu_meter(Place("cpu", 0, 1, 0, 1)) is None
     nvidia(nvml())
-    assert meter(Place("cuda", 5, 8, 5, 8)) is None
+    assert gpu_meter(Place("cuda", 5, 8, 5, 8)) is None
 
 
 class AmdError(Exception):
@@ -82,7 +86,7 @@ def amd(monkeypatch, energy, **cuda):
         version=SimpleNamespace(hip="7.0"), cuda=SimpleNamespace(**(said | cuda))
     )
     monkeypatch.setattr(module, "torch", torch)
-    return meter(SECOND_GPU)
+    return gpu_meter(SECOND_GPU)
 
 
 @pytest.mark.parametrize("name", ["energy_accumulator", "power"])
@@ -104,4 +108,4 @@ def test_amd_without_counter_or_known_power(monkeypatch):
     assert amd(monkeypatch, absent)().joules is None
     assert amd(monkeypatch, absent, power_draw=lambda index: 0) is None
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    assert meter(SECOND_GPU) is None
+    assert gpu_meter(SECOND_GPU) is None

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from trainplan.profiler.host.canary import crowd
 from trainplan.profiler.host.cores import busy_cores, usable_cores
+from trainplan.profiler.host.probe import cpu_contention
 from trainplan.profiler.launch.launch import default_nproc
 from trainplan.profiler.task import Place
 
@@ -69,6 +69,6 @@ def test_a_system_that_does_not_count_says_nothing(tmp_path):
 )
 def test_others_are_told_where_they_leave_less_than_is_measured(device, ranks, used, told):
     place = Place(device=device, rank=0, world_size=ranks, local_rank=0, local_world_size=ranks)
-    sentence = crowd(used, 8, place, "node3")
+    sentence = cpu_contention(used, 8, place, "node3")
     assert bool(sentence) == told
     assert not told or f"{used} of 8 cores of node3" in sentence

@@ -8,9 +8,9 @@ from functools import cache, cached_property
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.profiles.profile import Host, Software, StreamPoint, Timing
 from trainplan.profiler.bench.items import ITEMS
-from trainplan.profiler.fit.judged_step import worth_of
-from trainplan.profiler.host.canary import Canary
+from trainplan.profiler.fit.reference_step import error_shares
 from trainplan.profiler.host.clock import DeviceClock
+from trainplan.profiler.host.probe import SpeedProbe
 from trainplan.profiler.journal.file import JournalFile
 from trainplan.profiler.journal.records import (
     Header,
@@ -18,10 +18,10 @@ from trainplan.profiler.journal.records import (
     read_journal,
 )
 from trainplan.profiler.launch import outcome
-from trainplan.profiler.launch.agenda import Agenda, Budget
 from trainplan.profiler.launch.costs import Ahead, Costs, size_of
-from trainplan.profiler.launch.loop import Walk
+from trainplan.profiler.launch.loop import RunLoop
 from trainplan.profiler.launch.requests import request_for
+from trainplan.profiler.launch.scheduler import Budget, Scheduler
 from trainplan.profiler.task import Item, MeasurementTask, Place
 
 PLACE = Place("cuda", 0, 8, 0, 8)
@@ -32,8 +32,8 @@ OUTLIERS, OUTLIER_FACTOR = 0.02, 8.0
 
 
 @cache
-def worth():
-    return worth_of("h100-sxm", preset("llama3-8b"), 4096, "bf16", (1, 8))
+def shares():
+    return error_shares("h100-sxm", preset("llama3-8b"), 4096, "bf16", (1, 8))
 
 
 class Time:
@@ -58,7 +58,7 @@ class Ranks:
         return text
 
 
-class Heart:
+class Heartbeat:
     class beat:  # noqa: N801
         host = "node"
 
@@ -98,7 +98,7 @@ class Node:
 
     def __init__(self, monkeypatch, seed=0, noisy=0.05, only=tuple(ITEMS)):
         self.time, self.chance, self.noisy = Time(), random.Random(seed), noisy
-        self.journal, self.stop_in, self.canary_seconds = Journal(), None, 0.0
+        self.journal, self.stop_in, self.probe_seconds = Journal(), None, 0.0
         self.request = request_for(preset("llama3-8b"), "cuda", 8, quick=False)
         self.groups, self.measured, self.slow = set(), [], {}
         monkeypatch.setattr(outcome, "monotonic", self.time)
@@ -140,14 +140,14 @@ class Node:
     def product(self):
         """A canary's clock."""
         self.time.seconds += 0.25
-        self.canary_seconds += 0.25
+        self.probe_seconds += 0.25
         return Timing(seconds=0.01, repeats=25, half_width_fraction=0.002)
 
     def run(self, budget_seconds=None):
         """Seconds of the run, from the typed command to the written profile."""
         begin = self.time.seconds
         self.time.seconds += START_SECONDS
-        self.canary_seconds, node = 0.0, self
+        self.probe_seconds, node = 0.0, self
 
         class Clock(DeviceClock):
             def time(self, call):
@@ -155,10 +155,15 @@ class Node:
 
         clock = Clock(PLACE, self.request.quick)
         asking = self.time.seconds
-        walk = Walk(
-            Ranks(), clock, Heart(), Canary(PLACE, "node", clock, int), self.journal, self.time
+        loop = RunLoop(
+            Ranks(),
+            clock,
+            Heartbeat(),
+            SpeedProbe(PLACE, "node", clock, int),
+            self.journal,
+            self.time,
         )
-        walk.open(
+        loop.open(
             Header(
                 created="2026-01-01T00:00:00+00:00",
                 request=self.request,
@@ -166,18 +171,18 @@ class Node:
                 hosts=(Host(name="node", num_gpus=8),),
             )
         )
-        walk.plan(self.request, tuple(self.items.values()))
+        loop.plan(self.request, tuple(self.items.values()))
         asked = self.time.seconds - asking
-        agenda = Agenda(
-            tasks=[Ahead(n, step.name, self.items[step.item]) for n, step in enumerate(walk.steps)],
-            content=walk.content,
-            worth=worth,
+        scheduler = Scheduler(
+            tasks=[Ahead(n, step.name, self.items[step.item]) for n, step in enumerate(loop.steps)],
+            content=loop.content,
+            error_shares=shares,
             now=self.time,
             costs=Costs(),
             budget=budget_seconds and Budget(budget_seconds, begin + budget_seconds),
-            canary_seconds=asked,
+            probe_seconds=asked,
         )
-        walk.run(agenda)
+        loop.run(scheduler)
         self.time.seconds += END_SECONDS
         return self.time.seconds - begin
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.profiler.launch.simulated_node import Node
 from trainplan.costmodel.catalog.models import preset
-from trainplan.profiler.fit.judged_step import worth_of
+from trainplan.profiler.fit.reference_step import error_shares
 from trainplan.profiler.journal.records import TaskName
 from trainplan.profiler.launch.costs import Ahead, Costs, family_of, marginal, most_telling, shares
 from trainplan.profiler.task import Item
@@ -22,7 +22,7 @@ def test_a_run_takes_its_budget_and_not_a_tenth_more(monkeypatch, budget, seed):
     assert 0.9 * budget < taken < 1.1 * budget
     assert {item for item, _ in node.measured} >= WORTH
     assert node.measured[0][0] == "memory"
-    assert node.canary_seconds <= 0.02 * budget
+    assert node.probe_seconds <= 0.02 * budget
     left, content = node.content.left_out, node.content
     assert left.budget_seconds == budget
     names = {TaskName(item, key) for item, keys in left.keys.items() for key in keys}
@@ -161,7 +161,7 @@ def test_one_slow_task_does_not_make_those_of_other_items_slow():
 
 
 def test_of_an_unknown_device_what_describes_it_goes_first():
-    found = dict(worth_of(None, preset("llama3-8b"), 4096, "fp32", (1, 2)))
+    found = dict(error_shares(None, preset("llama3-8b"), 4096, "fp32", (1, 2)))
     describing = found.pop("gemm"), found.pop("stream")
     assert min(describing) * marginal(3) > max(found.values()) * marginal(0)
 

@@ -8,8 +8,8 @@ import pytest
 from tests.e2e.command import plan
 from trainplan.cli.commands import profile
 from trainplan.cli.commands.profile import _command_line
+from trainplan.profiler.launch.paths import Launch
 from trainplan.profiler.launch.script import launch_script
-from trainplan.profiler.launch.where import Launch
 
 COMMAND = ("plan", "profile", "--output", "my $(touch bad) profile.json", "it's")
 STUBS = {

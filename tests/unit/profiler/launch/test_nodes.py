@@ -10,7 +10,7 @@ import pytest
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.launch.nodes import FaultError, Nodes
-from trainplan.profiler.launch.where import Launch
+from trainplan.profiler.launch.paths import Launch
 from trainplan.profiler.watch.watch import Fault
 
 

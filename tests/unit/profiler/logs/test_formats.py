@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.logs.formats import FORMATS
-from trainplan.profiler.logs.observe import StatedRun, observe
+from trainplan.profiler.logs.observations import StatedRun, observe
 from trainplan.profiler.logs.reading import GrowingFile, LogReading
 
 ASKED = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)

@@ -11,7 +11,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.profiler.train import ranks
-from trainplan.profiler.train.messages import Answered, Asked
+from trainplan.profiler.train.messages import Answered, TrainOrder
 from trainplan.profiler.train.rank import NotANumberError, ending_of
 from trainplan.profiler.train.request import RankReport, TrainingRequest
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forks b
 
 
 @pytest.fixture(scope="module")
-def asked():
+def order():
     job = Job(
         model=preset("gpt2"),
         training=TrainingSpec(seq_length=64, global_batch_size=8, precision="fp32"),
         cluster=parse_cluster("1x2:h100-sxm"),
     )
     request = TrainingRequest(trainer="megatron-core", job=job, layout=Layout(dp=2), steps=1)
-    return Asked(request=request, nproc=2, deadline_seconds=LONG)
+    return TrainOrder(request=request, nproc=2, deadline_seconds=LONG)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def alive():
     os.close(reader)
 
 
-def run(monkeypatch, asked, alive, rank):
+def run(monkeypatch, order, alive, rank):
     """Run two ranks that do what `rank` does, and say how long that took and what is left."""
     monkeypatch.setattr(ranks, "run_rank", lambda number, *_: rank(number))
     forked = []
@@ -51,7 +51,7 @@ def run(monkeypatch, asked, alive, rank):
     monkeypatch.setattr(os, "fork", told)
     started = time.monotonic()
     try:
-        return ranks.run_ranks(asked, None, alive[0])
+        return ranks.run_ranks(order, None, alive[0])
     finally:
         assert time.monotonic() - started < LONG / 2
         assert len(forked) == 2
@@ -60,52 +60,52 @@ def run(monkeypatch, asked, alive, rank):
                 os.kill(pid, 0)
 
 
-def test_reports_come_in_the_order_of_ranks(monkeypatch, asked, alive):
+def test_reports_come_in_the_order_of_ranks(monkeypatch, order, alive):
     def rank(number):
         time.sleep(0.1 * (1 - number))
         return Answered(ending="measured", reports=(RankReport(rank=number),))
 
-    answered = run(monkeypatch, asked, alive, rank)
+    answered = run(monkeypatch, order, alive, rank)
     assert answered.ending == "measured"
     assert [report.rank for report in answered.reports] == [0, 1]
 
 
-def test_a_rank_that_is_killed_ends_the_others(monkeypatch, asked, alive):
+def test_a_rank_that_is_killed_ends_the_others(monkeypatch, order, alive):
     def rank(number):
         if number == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(LONG)
 
-    answered = run(monkeypatch, asked, alive, rank)
+    answered = run(monkeypatch, order, alive, rank)
     assert answered.ending == "out_of_memory"
     assert answered.reason.startswith("rank 1 was ended by signal 9")
 
 
-def test_a_rank_that_says_why_ends_the_others(monkeypatch, asked, alive):
+def test_a_rank_that_says_why_ends_the_others(monkeypatch, order, alive):
     def rank(number):
         if number == 0:
             return Answered(ending="crash", reason="rank 0: no")
         time.sleep(LONG)
         return None
 
-    assert run(monkeypatch, asked, alive, rank).reason == "rank 0: no"
+    assert run(monkeypatch, order, alive, rank).reason == "rank 0: no"
 
 
-def test_a_deadline_names_the_ranks_that_did_not_end(monkeypatch, asked, alive):
+def test_a_deadline_names_the_ranks_that_did_not_end(monkeypatch, order, alive):
     def rank(number):
         time.sleep(LONG * number)
         return Answered(ending="measured", reports=(RankReport(rank=number),))
 
-    hurried = asked.model_copy(update={"deadline_seconds": 0.5})
+    hurried = order.model_copy(update={"deadline_seconds": 0.5})
     answered = run(monkeypatch, hurried, alive, rank)
     assert answered.ending == "hang"
     assert answered.reason.endswith("ranks 1")
 
 
-def test_ranks_end_when_nobody_waits(monkeypatch, asked, alive):
+def test_ranks_end_when_nobody_waits(monkeypatch, order, alive):
     os.close(alive[1])
     with pytest.raises(ranks.ParentGoneError):
-        run(monkeypatch, asked, alive, lambda number: time.sleep(LONG))
+        run(monkeypatch, order, alive, lambda number: time.sleep(LONG))
 
 
 @pytest.mark.parametrize(

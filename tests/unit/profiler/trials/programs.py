@@ -3,9 +3,9 @@
 import shlex
 
 from trainplan.profiler.logs.formats import StatedRun
+from trainplan.profiler.trials.backends import BACKENDS
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.run import Limits, TrialRun
-from trainplan.profiler.trials.ways import WAYS
 
 STATED = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)
 # megatron/training/training.py, training_log
@@ -38,4 +38,4 @@ def trial(folder, *lines, wanted=3):
 
 
 def ran(folder, *lines, limits=SOON, **more):
-    return run_trial(trial(folder, *lines, **more), WAYS["local"], limits)
+    return run_trial(trial(folder, *lines, **more), BACKENDS["local"], limits)

@@ -26,10 +26,10 @@ from tests.unit.profiler.trials.programs import (
 )
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.trials.backends import BACKENDS, template
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.processes import MARK
 from trainplan.profiler.trials.run import Limits
-from trainplan.profiler.trials.ways import WAYS, template
 
 
 def gone(pid):
@@ -144,9 +144,9 @@ from pathlib import Path
 from trainplan.profiler.logs.formats import StatedRun
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.run import Limits, TrialRun
-from trainplan.profiler.trials.ways import WAYS
+from trainplan.profiler.trials.backends import BACKENDS
 run = TrialRun(Path(sys.argv[1]), "run.sh", StatedRun(1, 1, 1), 3)
-run_trial(run, WAYS["local"], Limits(600.0))
+run_trial(run, BACKENDS["local"], Limits(600.0))
 """
 
 
@@ -165,7 +165,7 @@ def test_a_script_is_told_to_end_where_we_are_killed(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists processes")
 def test_what_a_killed_run_left_is_ended_before_the_same_trial_starts(tmp_path):
     run = trial(tmp_path, "exec sleep 600")
-    left = WAYS["local"].start(run)
+    left = BACKENDS["local"].start(run)
     state = f"cut -d ' ' -f 3 /proc/{left.process.pid}/stat"
     found = ran(tmp_path, f'[[ "$({state})" == Z ]] || exit 1', steps(9, 9, 1))
     assert found.ending == "measured"
@@ -184,7 +184,7 @@ def until(fact):
 def test_output_is_not_held_back_and_variables_reach_the_script(tmp_path, monkeypatch):
     monkeypatch.setenv("DATA_PATH", "a b")
     run = trial(tmp_path, 'echo "$PYTHONUNBUFFERED $DATA_PATH ${' + MARK + ':+marked}"')
-    run_trial(run, WAYS["local"], SOON)
+    run_trial(run, BACKENDS["local"], SOON)
     assert run.log.read_text() == "1 a b marked\n"
 
 
@@ -199,9 +199,9 @@ def test_a_system_that_tells_less_of_processes_is_enough(tmp_path, monkeypatch):
 
 def test_commands_are_told_and_not_run(tmp_path):
     run = trial(tmp_path, "touch ran")
-    assert WAYS["local"].commands(run) == (("bash", str(tmp_path / "run.sh")),)
-    way = template("ssh head 'cd {folder} && bash {script}'", "ssh head 'pkill -f {name}'")
-    assert way.commands(run) == (
+    assert BACKENDS["local"].commands(run) == (("bash", str(tmp_path / "run.sh")),)
+    backend = template("ssh head 'cd {folder} && bash {script}'", "ssh head 'pkill -f {name}'")
+    assert backend.commands(run) == (
         ("ssh", "head", f"cd {tmp_path} && bash run.sh"),
         ("ssh", "head", f"pkill -f {tmp_path.name}"),
     )
@@ -210,8 +210,8 @@ def test_commands_are_told_and_not_run(tmp_path):
 
 def test_a_command_of_the_users_runs_the_script_and_is_stopped_by_another(tmp_path):
     run = trial(tmp_path, steps(9000, 1500, 1000, 1000, 1000), FOREVER)
-    way = template("env A=1 bash {folder}/{script}", "touch {folder}/stopped")
-    assert run_trial(run, way, SOON).step_time_s == 1.0
+    backend = template("env A=1 bash {folder}/{script}", "touch {folder}/stopped")
+    assert run_trial(run, backend, SOON).step_time_s == 1.0
     assert (tmp_path / "stopped").exists()
 
 

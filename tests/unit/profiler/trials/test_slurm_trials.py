@@ -9,10 +9,10 @@ import pytest
 
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.logs.formats import StatedRun
+from trainplan.profiler.trials.backends import BACKENDS
+from trainplan.profiler.trials.backends.slurm import JOB, Slurm
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.run import Limits, TrialRun
-from trainplan.profiler.trials.ways import WAYS
-from trainplan.profiler.trials.ways.slurm import JOB, Slurm
 
 # planner/runtimes/fsdp2/train_fsdp2.txt, train
 STEP = "step {}: loss 10.0, gradient norm 1.0, {:.3f} s, peak 0 bytes"
@@ -180,7 +180,7 @@ def test_a_machine_without_slurm_says_so(tmp_path, monkeypatch):
 
 def test_a_percent_sign_of_a_folder_is_no_pattern(tmp_path):
     run = trial(tmp_path / "50%", "true")
-    ((*_, output, script),) = WAYS["slurm"].commands(run)
+    ((*_, output, script),) = BACKENDS["slurm"].commands(run)
     assert output == f"--output={tmp_path}/50%%/log.txt"
     assert script == f"{tmp_path}/50%/run.sbatch"
 

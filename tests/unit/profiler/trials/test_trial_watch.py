@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from trainplan.profiler.logs.formats import StatedRun
-from trainplan.profiler.trials.endings import Ended, outcome
+from trainplan.profiler.trials.exit_reasons import Ended, outcome
 from trainplan.profiler.trials.follow import AFTER_ERROR_SECONDS, Watch
 from trainplan.profiler.trials.run import Limits, TrialRun, Verdict
 from trainplan.profiler.trials.steady import enough, spread, steps_to_run, timed

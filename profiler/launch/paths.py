@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainplan.costmodel.base import SpecError
-from trainplan.profiler.launch.agenda import Budget
+from trainplan.profiler.launch.scheduler import Budget
 
 START_SECONDS = 300.0
 """Until all nodes are there, and then until all ranks have loaded their libraries.
@@ -63,7 +63,7 @@ class Files:
     lock: Path
 
     @classmethod
-    def beside(cls, output: Path) -> Files:
+    def of_output(cls, output: Path) -> Files:
         """Their names begin with that of the output."""
         return cls(
             output.with_name(f"{output.name}.journal.jsonl"),

@@ -64,7 +64,7 @@ SCRIPT_ERROR = re.compile(
     r"|^\w+ is '.*', and there is no .+|^There is no \S+ .+"
 )
 """Of bash, of a parser of options, of Python, and of the scripts of `plan export`."""
-SAYS = re.compile(r"\w")
+WORD = re.compile(r"\w")
 """Something but rules and brackets."""
 WRAPPER = re.compile(r"ChildFailedError|SignalException|ProcessRaisedException|SystemExit")
 """What torchrun raises around the error of a rank."""
@@ -99,7 +99,7 @@ class Symptoms:
         """Take lines in their order."""
         for raw in lines:
             line = PREFIX.sub("", COLOUR.sub("", raw))
-            if SAYS.search(line):
+            if WORD.search(line):
                 self.last = line.strip()
                 if line.startswith(QUOTED):
                     self.quoted = self.last

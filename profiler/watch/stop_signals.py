@@ -14,7 +14,7 @@ NAP_SECONDS = 0.2
 ENDS_US = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if sys.platform != "win32" else ()))
 
 
-class ToldToEnd:
+class StopSignals:
     """Notes Ctrl-C, SIGTERM and SIGHUP while others work, in place of ending us in the middle.
 
     Nothing is started, and nothing ended, by halves; a second Ctrl-C waits for the first. What is
@@ -37,7 +37,7 @@ class ToldToEnd:
         self.sent = self.sent or signal.Signals(number)
 
     @property
-    def told(self) -> bool:
+    def stopped(self) -> bool:
         """One of them has come."""
         return self.sent is not None
 
@@ -52,7 +52,7 @@ class ToldToEnd:
             KeyboardInterrupt: We are told to end.
         """
         until = monotonic() + seconds
-        while not self.told and (left := until - monotonic()) > 0:
+        while not self.stopped and (left := until - monotonic()) > 0:
             sleep(min(left, NAP_SECONDS))
-        if self.told:
+        if self.stopped:
             raise KeyboardInterrupt

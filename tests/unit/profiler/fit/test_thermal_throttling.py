@@ -16,8 +16,8 @@ from trainplan.costmodel.profiles.profile import (
     Profile,
     Timing,
 )
-from trainplan.profiler.fit.heat import heat_notes
 from trainplan.profiler.fit.merge import merged
+from trainplan.profiler.fit.thermal_throttling import throttling_notes
 
 
 def power(seconds, gpu="n0:0", gpus=1, **more):
@@ -30,7 +30,7 @@ HOT = power(1.72e-3, "n0:1", 2, sm_mhz=1500.0, celsius=84.0, watts=650.4, slowed
 
 def test_the_slowest_gpu_of_a_full_node_is_named_with_what_the_driver_says():
     points = [power(1.6e-3), power(1.61e-3, gpus=2), HOT, PowerPoint(state="idle", watts=90.0)]
-    assert list(heat_notes(points)) == [
+    assert list(throttling_notes(points)) == [
         "with all 2 GPUs of a node loaded at once a product takes 1.07 times as long on the "
         "slowest, n0:1, as on one alone: SM clock 1500 MHz, alone 1700, 650 W, 84 C, slowed down "
         "by hardware"
@@ -39,17 +39,17 @@ def test_the_slowest_gpu_of_a_full_node_is_named_with_what_the_driver_says():
 
 @pytest.mark.parametrize(("together", "count"), [(1.64e-3, 0), (1.66e-3, 1)])
 def test_a_difference_of_three_percent_is_none(together, count):
-    assert len(list(heat_notes([power(1.6e-3), power(together, gpus=8)]))) == count
+    assert len(list(throttling_notes([power(1.6e-3), power(together, gpus=8)]))) == count
 
 
 def test_nothing_is_said_where_one_of_both_is_not_known():
-    assert list(heat_notes([HOT])) == []
-    assert list(heat_notes([power(1.6e-3), power(None, gpus=8)])) == []
-    assert list(heat_notes([power(1.6e-3, state="copy"), HOT])) == []
+    assert list(throttling_notes([HOT])) == []
+    assert list(throttling_notes([power(1.6e-3), power(None, gpus=8)])) == []
+    assert list(throttling_notes([power(1.6e-3, state="copy"), HOT])) == []
 
 
 def test_one_gpu_alone_is_compared_with_and_no_other_of_the_full_node():
-    assert list(heat_notes([power(1.7e-3), power(1.6e-3, gpus=2), HOT])) == []
+    assert list(throttling_notes([power(1.7e-3), power(1.6e-3, gpus=2), HOT])) == []
 
 
 def profile(*points):

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from trainplan.costmodel.profiles import PowerPoint
 
 SLOWER_FRACTION = 0.03
-"""Less is not remarked upon. Source: as the canary's product, `profiler.host.canary`."""
+"""Less is not remarked upon. Source: as the fixed product of `profiler.host.probe`."""
 
 
-def heat_notes(points: Sequence[PowerPoint]) -> Iterator[str]:
+def throttling_notes(points: Sequence[PowerPoint]) -> Iterator[str]:
     """A sentence for each load in which the slowest GPU of a full node is slower than one alone."""
     for state in dict.fromkeys(point.state for point in points):
         alone = [_seconds(p) for p in points if p.state == state and p.gpus == 1 and _seconds(p)]

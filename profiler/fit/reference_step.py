@@ -26,7 +26,7 @@ DEFAULT_MODEL, DEFAULT_SEQ_LENGTH = "llama3-8b", 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class StepCoverage:
     """What a profile knows, by a step of the model it was measured for."""
 
     known: tuple[KnownQuantity, ...]
@@ -36,7 +36,7 @@ class Judged:
     """That runs it."""
 
 
-def judged(profile: Profile, measured: Measured) -> Judged:
+def step_coverage(profile: Profile, measured: Measured) -> StepCoverage:
     """What `profile` knows, on the machine that `measured` describes.
 
     Where nothing is known of what joins its nodes, by a step on one of them.
@@ -45,8 +45,8 @@ def judged(profile: Profile, measured: Measured) -> Judged:
         PlanError: Nothing is known of its GPU, or the step is none.
     """
     spec = spec_of(profile)
-    apart = profile.num_nodes * profile.gpus_per_node > spec.nvlink_domain
-    if apart and not (profile.nic_gb_per_s or spec.nic_gb_per_s):
+    several_domains = profile.num_nodes * profile.gpus_per_node > spec.nvlink_domain
+    if several_domains and not (profile.nic_gb_per_s or spec.nic_gb_per_s):
         profile = profile.model_copy(update={"num_nodes": 1})
     layers = [p for p in profile.points if isinstance(p, LayerPoint)]
     job = _job(
@@ -57,10 +57,10 @@ def judged(profile: Profile, measured: Measured) -> Judged:
     )
     layout, machine = in_a_node(job.model, profile), machine_for(job, measured)
     step = f"{job.model.name}, tp={layout.tp}, dp={layout.dp}"
-    return Judged(_known(profile, job, layout, machine), step, machine)
+    return StepCoverage(_known(profile, job, layout, machine), step, machine)
 
 
-def worth_of(
+def error_shares(
     gpu: str | None, model: ModelSpec, seq_length: int, precision: Precision, nodes: tuple[int, int]
 ) -> Mapping[str, float]:
     """By item, the part of a step's time that it makes sure of on nodes nothing was measured of.
@@ -74,7 +74,7 @@ def worth_of(
     that describe it there is no estimate, so each of these counts as the whole step.
     """
     if gpu is None:
-        set_parts = [one for one in QUANTITIES if one.terms and not one.apart]
+        set_parts = [one for one in QUANTITIES if one.terms and not one.unused]
         share = (ERRORS["assumed"] - ERRORS["measured"]) / len(set_parts)
         alike = _by_item([(one.item, share) for one in set_parts])
         return {**alike, **dict.fromkeys(DESCRIBING, 1.0)}
@@ -88,7 +88,7 @@ def worth_of(
         layouts.append(Layout(pp=2, dp=total // 2, zero_stage=1))
     return _by_item(
         [
-            (one.quantity.item, one.doubt / len(layouts))
+            (one.quantity.item, one.uncertainty / len(layouts))
             for layout in layouts
             for one in _known(bare, job, layout, machine)
         ]
@@ -124,10 +124,10 @@ def _known(
     return coverage(profile, machine.provenance, estimate.terms, estimate.step_time_s)
 
 
-def _by_item(worths: list[tuple[str, float]]) -> Mapping[str, float]:
+def _by_item(shares: list[tuple[str, float]]) -> Mapping[str, float]:
     found: dict[str, float] = {}
-    for item, worth in worths:
-        found[item] = found.get(item, 0.0) + worth
+    for item, share in shares:
+        found[item] = found.get(item, 0.0) + share
     return found
 
 

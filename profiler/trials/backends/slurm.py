@@ -18,8 +18,8 @@ from types import MappingProxyType
 
 from trainplan.costmodel.documents import Ending
 from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.trials.backends.local import environment
 from trainplan.profiler.trials.run import State, TrialRun, Verdict
-from trainplan.profiler.trials.ways.local import environment
 
 POLL_SECONDS = 5.0
 """Source: man squeue, PERFORMANCE: a controller that many ask often gets slow."""
@@ -47,7 +47,7 @@ FAULTS: Mapping[str, tuple[Ending | None, str]] = MappingProxyType(
 """Endings that Slurm knows better than the log."""
 
 
-def asked(*words: str, environment: Mapping[str, str] | None = None) -> CompletedProcess[str]:
+def answer_of(*words: str, environment: Mapping[str, str] | None = None) -> CompletedProcess[str]:
     """Ask Slurm, apart from the terminal's Ctrl-C.
 
     Raises:
@@ -88,21 +88,21 @@ class BatchJob:
     def state(self) -> State:
         """How far it is; where Slurm does not answer, as far as before."""
         if self.last in WAITING | GOING:
-            self.last = self._told() or self.last
+            self.last = self._queue_state() or self.last
         if self.last in WAITING:
             return "waiting"
         return "running" if self.last in GOING else "ended"
 
-    def _told(self) -> str:
+    def _queue_state(self) -> str:
         """State in the queue, or that of the account once it left; empty: no answer."""
         try:
-            queue = asked(
+            queue = answer_of(
                 "squeue", "--noheader", "--states=all", f"--jobs={self.job}", "--format=%T"
             )
         except ProfilerError:
             return ""
-        if told := _first(queue.stdout):
-            return told
+        if state := _first(queue.stdout):
+            return state
         if queue.returncode and "Invalid job id" not in queue.stderr:
             return ""
         return self._account()[0] or GONE
@@ -111,7 +111,9 @@ class BatchJob:
         """State and exit code that Slurm keeps of a job, where it keeps an account."""
         fields = "--format=State,ExitCode"
         try:
-            kept = asked("sacct", "--noheader", "--parsable2", "-X", f"--jobs={self.job}", fields)
+            kept = answer_of(
+                "sacct", "--noheader", "--parsable2", "-X", f"--jobs={self.job}", fields
+            )
         except ProfilerError:
             return "", None
         line = next(iter(kept.stdout.splitlines()), "")
@@ -137,7 +139,7 @@ class BatchJob:
         until = monotonic() + max(grace_s, GONE_SECONDS)
         while self.state() != "ended":
             with suppress(ProfilerError):
-                asked("scancel", self.job)
+                answer_of("scancel", self.job)
             if monotonic() >= until:
                 return (f"Slurm job {self.job}",)
             sleep(self.poll_s)
@@ -177,11 +179,11 @@ class Slurm:
             left = BatchJob(kept.read_text("utf-8").strip(), self.poll_s, kept, "RUNNING").end(0.0)
             if left:
                 raise ProfilerError(f"{run.folder}: {left[0]} of an earlier run does not end")
-        answer = asked(*self.commands(run)[0], environment=environment())
+        answer = answer_of(*self.commands(run)[0], environment=environment())
         job = answer.stdout.strip().partition(";")[0]
         if answer.returncode or not job.isdecimal():
-            said = " ".join((answer.stderr or answer.stdout).split()) or "nothing"
-            raise ProfilerError(f"sbatch refuses {run.path}: {said}")
+            words = " ".join((answer.stderr or answer.stdout).split()) or "nothing"
+            raise ProfilerError(f"sbatch refuses {run.path}: {words}")
         submitted = BatchJob(job, self.poll_s, kept)
         try:
             kept.write_text(f"{job}\n", "utf-8")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.profiler.logs.observe import StatedRun, observe
+from trainplan.profiler.logs.observations import StatedRun, observe
 
 ASKED = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)
 NEW = (

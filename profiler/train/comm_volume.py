@@ -78,10 +78,10 @@ def watch_operations() -> None:
     from torch import distributed  # noqa: PLC0415 (the module itself, to put them there)
 
     for name, (operation, place, argument) in WHOLE.items():
-        told = watched(getattr(distributed.distributed_c10d, name), operation, place, argument)
-        setattr(distributed.distributed_c10d, name, told)
+        watching = watched(getattr(distributed.distributed_c10d, name), operation, place, argument)
+        setattr(distributed.distributed_c10d, name, watching)
         if hasattr(distributed, name):
-            setattr(distributed, name, told)
+            setattr(distributed, name, watching)
 
 
 def watched(
@@ -90,7 +90,7 @@ def watched(
     """The same function, told of when it is called; what it calls itself is not told of again."""
 
     @functools.wraps(function)
-    def told(*arguments: object, **named: object) -> object:
+    def watching(*arguments: object, **named: object) -> object:
         counting = _counting.copy()
         for counted in counting:
             buffer = named[argument] if argument in named else arguments[place]
@@ -102,7 +102,7 @@ def watched(
         finally:
             _counting.extend(counting)
 
-    return told
+    return watching
 
 
 def _group(arguments: tuple[object, ...]) -> Any:  # noqa: ANN401 (a group or null)

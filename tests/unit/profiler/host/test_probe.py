@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.profiles.profile import Timing
-from trainplan.profiler.host.canary import Canary, changes
+from trainplan.profiler.host.probe import SpeedProbe, changes
 from trainplan.profiler.task import Place
 
 PLACE = Place("cuda", 0, 8, 0, 8)
@@ -20,10 +20,10 @@ class Clock:
 
 def checks(*times, scatter=0.002):
     """Flags of one check after another."""
-    bird = Canary(PLACE, "node", Clock(*times, scatter=scatter), int)
+    probe = SpeedProbe(PLACE, "node", Clock(*times, scatter=scatter), int)
     found = []
-    while bird.clock.left:
-        found.append([change.flag for change in changes([bird.state()], "gemm", PLACE)])
+    while probe.clock.left:
+        found.append([change.flag for change in changes([probe.state()], "gemm", PLACE)])
     return found
 
 
@@ -48,19 +48,19 @@ def test_a_start_in_a_bad_moment_does_not_flag_all_that_follows():
 
 
 def test_a_change_says_on_which_ranks_it_is():
-    birds = [
-        Canary(Place("cuda", rank, 8, rank, 8), "node", Clock(1.0, *slow), int)
+    probes = [
+        SpeedProbe(Place("cuda", rank, 8, rank, 8), "node", Clock(1.0, *slow), int)
         for rank, slow in enumerate([(1.0,), (1.5, 1.5), (1.0,)])
     ]
-    (change,) = changes([bird.state() for bird in birds], "gemm", PLACE)
+    (change,) = changes([probe.state() for probe in probes], "gemm", PLACE)
     assert change.ranks == {1}
     assert "1.50 times as long as usual on rank 1 of node" in change.note
     assert "1 of 3 ranks" in change.note
 
 
 def test_throttling_is_told_whatever_the_product_takes():
-    bird = Canary(PLACE, "node", Clock(1.0, 1.0), int)
-    state = bird.state().model_copy(update={"slowed_by": ("power",)})
+    probe = SpeedProbe(PLACE, "node", Clock(1.0, 1.0), int)
+    state = probe.state().model_copy(update={"slowed_by": ("power",)})
     assert [(one.flag, one.ranks) for one in changes([state], "gemm", PLACE)] == [
         ("throttled", {0})
     ]

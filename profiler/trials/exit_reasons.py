@@ -9,9 +9,9 @@ from typing import Literal
 
 from trainplan.costmodel.documents import Ending, Outcome
 from trainplan.profiler.logs import LogReading
+from trainplan.profiler.trials.failure_signatures import Symptoms
 from trainplan.profiler.trials.run import Limits, TrialRun, Verdict
 from trainplan.profiler.trials.steady import measured, timed
-from trainplan.profiler.trials.symptoms import Symptoms
 
 Stop = Literal["enough", "deadline", "silence", "queue", "no_number", "ended"]
 """Why the watch ended; `ended`: the run did so by itself."""
@@ -73,11 +73,14 @@ def _fault(ended: Ended) -> Fault | None:
         return None
     if verdict.ending:
         return Fault(verdict.ending, verdict.reason)
-    ranked = (*_said(symptoms), *(_left(symptoms, verdict) if ended.stop == "ended" else ()))
+    ranked = (
+        *_logged_faults(symptoms),
+        *(_left(symptoms, verdict) if ended.stop == "ended" else ()),
+    )
     return next((fault for fault in ranked if fault.reason), None)
 
 
-def _said(symptoms: Symptoms) -> Iterator[Fault]:
+def _logged_faults(symptoms: Symptoms) -> Iterator[Fault]:
     """What ranks say; an empty reason is none."""
     yield Fault("out_of_memory", symptoms.out_of_memory)
     yield Fault("lost_node", symptoms.lost_node)
@@ -91,7 +94,7 @@ def _left(symptoms: Symptoms, verdict: Verdict) -> Iterator[Fault]:
     who = "" if symptoms.rank is None else f"rank {symptoms.rank} of its node "
     if code in KILLED:
         yield Fault("out_of_memory", f"{who}was killed, as the system does where memory ends")
-    if code in TOLD or symptoms.terminated:
+    if code in STOPPED or symptoms.terminated:
         yield Fault("lost_node", f"{who}was ended from outside by SIGTERM")
     if code and code < 0:
         yield Fault("crash", f"{who}died of {_name(-code)}")
@@ -109,7 +112,7 @@ def _codes(*signals: signal.Signals) -> frozenset[int]:
 
 
 KILLED = _codes(signal.SIGKILL)
-TOLD = _codes(signal.SIGTERM, signal.SIGHUP)
+STOPPED = _codes(signal.SIGTERM, signal.SIGHUP)
 ONE_OF_MANY = (None, 0, 1)
 """Codes of a rank that tell nothing: Python's is 1 whatever it raised."""
 

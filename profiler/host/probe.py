@@ -50,7 +50,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Canary:
+class SpeedProbe:
     """The fixed product on this rank, and how long it took so far."""
 
     place: Place
@@ -118,15 +118,15 @@ def changes(states: Sequence[State], item: str, place: Place) -> Iterator[Change
             )
 
 
-def canary(place: Place, host: str, clock: Clock) -> Canary:
-    """The canary of this rank, timed for the first time."""
+def speed_probe(place: Place, host: str, clock: Clock) -> SpeedProbe:
+    """The probe of this rank, timed for the first time."""
     size = PRODUCT_SIZE[place.device]
     dtype = torch.bfloat16 if place.device == "cuda" else torch.float32
     left, right = (torch.randn(size, size, device=place.device, dtype=dtype) for _ in range(2))
-    return Canary(place, host, clock, lambda: left @ right)
+    return SpeedProbe(place, host, clock, lambda: left @ right)
 
 
-def crowd(used: float | None, cores: int, place: Place, host: str) -> str:
+def cpu_contention(used: float | None, cores: int, place: Place, host: str) -> str:
     """A sentence where others leave a host less than is measured; else nothing.
 
     Measurements on the CPU use all of its cores, those of a GPU one for each rank.

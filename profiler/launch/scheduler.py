@@ -45,44 +45,44 @@ class Turn(Spec):
     """What all ranks do next."""
 
     does: Literal["task", "repeat", "check", "end"]
-    """`check`: ask the canary."""
+    """`check`: run the probe."""
     step: NonNegativeInt = 0
     """Of a task: its number in the list."""
 
 
 @dataclass(slots=True)
-class Agenda:
+class Scheduler:
     """The tasks ahead, seen by rank 0."""
 
     tasks: Sequence[Ahead]
     """All of the run that were not passed over."""
     content: Callable[[], JournalContent]
     """What the journal says now."""
-    worth: Callable[[], Mapping[str, float]]
+    error_shares: Callable[[], Mapping[str, float]]
     """By item, the part of a step's time that measuring it makes sure of."""
     now: Callable[[], float]
     costs: Costs
     budget: Budget | None = None
-    canary_seconds: float = 0.0
-    """What the canary took so far."""
+    probe_seconds: float = 0.0
+    """What the probe took so far."""
     waiting: list[Ahead] = field(init=False)
     """Those of the first round."""
     unchecked: list[Ahead] = field(default_factory=list)
-    """Measured since the canary was asked last."""
+    """Measured since The probe ran last."""
     _known: Counter[TaskName] = field(init=False)
     """Tasks that were measured, by family."""
     _shares: Mapping[TaskName, float] = field(init=False)
-    """Of what an item is worth, by family."""
+    """Of the share of an item, by family."""
     _begin: float = field(init=False)
     _asking: float = field(init=False)
-    """What the canary took last."""
+    """What the probe took last."""
     _again: list[Ahead] = field(default_factory=list)
     """Those of this round of repeats, the most valuable first."""
     _again_seconds: float = inf
     _over: bool = False
 
     def __post_init__(self) -> None:
-        self._begin, self._asking = self.now() - self.canary_seconds, self.canary_seconds
+        self._begin, self._asking = self.now() - self.probe_seconds, self.probe_seconds
         content = self.content()
         self.waiting = [task for task in self.tasks if task.name not in content.done]
         done = [task for task in self.tasks if task.name in content.seconds]
@@ -111,10 +111,10 @@ class Agenda:
             self.unchecked.append(task)
 
     def checked(self, seconds: float) -> tuple[Ahead, ...]:
-        """The canary was asked; the tasks it tells of."""
-        self.canary_seconds, self._asking = self.canary_seconds + seconds, seconds
-        told, self.unchecked = tuple(self.unchecked), []
-        return told
+        """The probe ran; the tasks it tells of."""
+        self.probe_seconds, self._asking = self.probe_seconds + seconds, seconds
+        checked, self.unchecked = tuple(self.unchecked), []
+        return checked
 
     def left_out(self) -> LeftOut | None:
         """What a budget had no time for."""
@@ -126,9 +126,9 @@ class Agenda:
         return LeftOut(budget_seconds=self.budget.seconds, keys=keys)
 
     def _check_is_due(self) -> bool:
-        """So that with the last check of the run the canary stays within its share."""
-        asked = self.canary_seconds + 2 * self._asking
-        return asked <= CANARY_FRACTION * (self.now() - self._begin)
+        """So that with the last check of the run the probe stays within its share."""
+        needed = self.probe_seconds + 2 * self._asking
+        return needed <= CANARY_FRACTION * (self.now() - self._begin)
 
     def _fits(self, task: Ahead) -> bool:
         """Does a budget leave time for it, and for all that the clock lets a slow one take?
@@ -157,12 +157,12 @@ class Agenda:
         for task in self.waiting:
             families.setdefault(task.family, []).append(task)
         best = filter(None, (self._of_family(*family) for family in families.items()))
-        worth = self.worth()
+        error_shares = self.error_shares()
 
         def value(task: Ahead) -> float:
-            whole = worth.get(task.name.item, 0.0) * self._shares[task.family]
-            told = whole * marginal(self._known[task.family])
-            return told / self.costs.expected(task.name, task.item)
+            whole = error_shares.get(task.name.item, 0.0) * self._shares[task.family]
+            checked = whole * marginal(self._known[task.family])
+            return checked / self.costs.expected(task.name, task.item)
 
         return max(best, key=lambda task: (value(task), -task.step), default=None)
 
@@ -208,12 +208,12 @@ class Agenda:
             times = content.seconds.values()
             first, all_times = sum(one[0] for one in times), sum(map(sum, times))
             self._again_seconds = REPEAT_FRACTION * first - (all_times - first)
-        worth, tasks = self.worth(), Counter(task.name.item for task in self.tasks)
+        error_shares, tasks = self.error_shares(), Counter(task.name.item for task in self.tasks)
 
         def value(task: Ahead) -> tuple[float, float]:
-            """Of an item that is worth nothing the noisiest first."""
+            """Of an item without a share the noisiest first."""
             name, noise = task.name, content.doubts[task.name]
-            whole = worth.get(name.item, 0.0) / tasks[name.item]
+            whole = error_shares.get(name.item, 0.0) / tasks[name.item]
             return whole * noise / self.costs.expected(name, task.item), noise
 
         return sorted(again, key=value, reverse=True)
