@@ -9,17 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.copy_streams import OffloadPolicy, Place
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
-from trainplan.costmodel.runtimes.deepspeed import (
-    DEEPSPEED,
-)
-from trainplan.costmodel.runtimes.deepspeed import (
-    offload_policy as deepspeed_offload_policy,
-)
+from trainplan.costmodel.runtimes import deepspeed
+from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
 from trainplan.costmodel.runtimes.traits import Adapting
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 
@@ -49,17 +44,12 @@ def trainer_tiles_the_loss(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(np.where(tiles, whole, table.tiled_loss == 1))
 
 
-def unsupported_feature(model: ModelSpec) -> str | None:
-    """A tower, which no model of its factories brings along. Source: model/hf_factory.py."""
-    return model.tower.called if model.tower else None
-
-
 def offload_policy(stage: int, place: Place) -> OffloadPolicy:
     """The engine's, but checkpoints are copied by the stream that computes, the last one, too.
 
     Source: monkey_patches.py, CheckpointFunctionWithCPUOffload.
     """
-    own = deepspeed_offload_policy(stage, place)
+    own = deepspeed.offload_policy(stage, place)
     return replace(own, overlaps_checkpoints=False, keeps_last=False)
 
 
@@ -71,6 +61,6 @@ ARCTIC_TRAINING = replace(
     optimizers=(("adamw", "fused_adam"),),  # optimizer/adam_factory.py
     offloading=replace(DEEPSPEED.offloading, offload_policy=offload_policy),
     adapting=Adapting(),
-    refuses=unsupported_feature,
+    refuses=lambda model: model.tower.called if model.tower else None,  # model/hf_factory.py
     rules=(*DEEPSPEED.rules, trainer_cuts_no_matrices, trainer_tiles_the_loss),
 )

@@ -132,6 +132,11 @@ class Keys:
         default = Entry(value, "default", str(names[0]))
         return next(written, default)._replace(value=value)
 
+    def raw(self, option: Option[T]) -> T:
+        """The value as it is written, of whatever kind, or the default."""
+        entry = self.entries.get(option.name)
+        return option.default if entry is None else entry.value  # type: ignore[return-value]
+
     def open(self, option: Option[Any]) -> bool:
         """Does another program fill it in?"""
         entry = self.entries.get(option.name)

@@ -263,10 +263,8 @@ DEEPSPEED = ShortRun(
 
 Source: deepspeed/runtime/config.py, get_steps_per_print (the default tells of none), and
 deepspeed/utils/logging.py (whose default tells warnings alone)."""
+# arctic_training/config/trainer.py: each micro batch is logged, no checkpoint is written by default
 ARCTIC_TRAINING = ShortRun(always=Edit(lines=((r"^train_iters: \d+$", f"train_iters: {STEPS}"),)))
-"""Each micro batch is told by itself, and no checkpoint is written where none is asked for.
-
-Source: arctic_training/config/trainer.py, train_iters, train_log_iter_interval and checkpoint."""
 FSDP2 = ShortRun(always=Edit(sets=(option("data", "--steps", STEPS),)))
 """The program is ours: it logs each step, saves nothing and makes its data up."""
 

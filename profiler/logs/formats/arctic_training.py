@@ -17,32 +17,26 @@ from trainplan.costmodel.base import GIB
 from trainplan.profiler.logs.formats.base import LogFormat, LogLine, StatedRun
 
 ITERATION = re.compile(
-    r"Train iter:\s*(?P<number>\d+)/\d+\s.*?\| iter time: "
-    r"(?:(?P<seconds>\d+\.\d+)s|(?P<h>\d+):(?P<m>\d+):(?P<s>\d+))"
+    r"Train iter:\s*(?P<number>\d+)/\d+\s.*?\| iter time: (?P<time>\d+\.\d+(?=s)|\d+:\d+:\d+)"
 )
 PEAK = re.compile(r"\| Max_MA (?P<size>\d+\.\d+) GB")
 
 
 @dataclass(slots=True)
 class Trainer:
-    """Reads the log of one trainer."""
+    """Reads the log of one trainer: the steps that are done, and the seconds since the last."""
 
     stated: StatedRun
     done: int = 0
-    """Steps."""
     since: float = 0.0
-    """Seconds after the last of them."""
 
     def __call__(self, line: str) -> LogLine | None:
         """A step where it ends, else memory alone."""
         found = ITERATION.search(line)
         if not found:
             return None
-        self.since += (
-            float(found["seconds"])
-            if found["seconds"]
-            else 3600 * int(found["h"]) + 60 * int(found["m"]) + int(found["s"])
-        )
+        for place, part in enumerate(reversed(found["time"].split(":"))):
+            self.since += float(part) * 60**place
         peak = PEAK.search(line, found.end())
         allocated = float(peak["size"]) * GIB if peak else None
         number = int(found["number"])
