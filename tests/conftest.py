@@ -1,5 +1,6 @@
 """Jobs that tests share, tables of random legal layouts, and samples of large grids."""
 
+import gc
 import os
 from collections import defaultdict
 
@@ -35,6 +36,17 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Before tests are imported: their decorators ask."""
     Asked.full = config.getoption("--full")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Modules and tests stay to the end: the collector of garbage need not look at them again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):
