@@ -22,6 +22,18 @@ class Steps:
         assert 0 <= done <= 1
 
 
+def least_steps(holds: Callable[[int], bool], most: int) -> int:
+    """The fewest steps with which something holds that more of them do not undo, up to `most`."""
+    low, high = 0, 1
+    while not holds(high):
+        assert high < most, "it holds with no number of steps"
+        low, high = high, min(2 * high, most)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
 class Until:
     """Some seconds of a clock, those that pass unless another is given."""
 

@@ -80,7 +80,7 @@ def ladder(context: SearchContext, job: Job) -> tuple[Longest, tuple[Rung, ...]]
             "another objective"
         )
     best, rungs = None, []
-    for name, held in _steps(context, job):
+    for name, held in steps(context, job):
         held_off = tuple(map(_held_off, held))
         one = replace(context, only=(*context.only, *held_off))
         asked = _own_sequences(job) if "cp" in held else job
@@ -97,7 +97,7 @@ def ladder(context: SearchContext, job: Job) -> tuple[Longest, tuple[Rung, ...]]
     return best, tuple(rungs)
 
 
-def _steps(context: SearchContext, job: Job) -> Iterator[tuple[str, tuple[str, ...]]]:
+def steps(context: SearchContext, job: Job) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every step of the ladder with the columns that are still off."""
     fixed = {choice.field for choice in context.options.choices if _settles(choice)}
     free = [

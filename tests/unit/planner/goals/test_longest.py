@@ -8,12 +8,15 @@ from trainplan.costmodel.hardware.host import HostSpec
 from trainplan.costmodel.measured import NOTHING
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import TIME_LIMIT
-from trainplan.planner.goals.longest import CLOSE, ladder, longest
+from trainplan.planner.goals.longest import CLOSE, ladder, longest, steps
 from trainplan.planner.goals.longest import NOTHING as ALONE
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
+
+TILED = tuple(parse_choice(text, excluded=False) for text in ("tiled_loss=true", "tiled_mlp=true"))
+"""Fewer steps of the ladder."""
 
 
 def job_of(make_job, cluster="1x8:h100-sxm", runtime="deepspeed", model="llama3.1-8b"):
@@ -25,14 +28,22 @@ def context_of(**options):
 
 
 @pytest.fixture(scope="module")
-def found(make_job):
-    return longest(context_of(), job_of(make_job))
+def counted_found(make_job):
+    """The longest sequence, and the lengths of all the searches for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        counted = Counted(patch)
+        return longest(context_of(), job_of(make_job)), counted.lengths
 
 
 @pytest.fixture(scope="module")
-def ladder_found(make_job):
-    """The longest sequence, and the ladder to it."""
-    return ladder(context_of(), job_of(make_job))
+def found(counted_found):
+    return counted_found[0]
+
+
+@pytest.fixture(scope="module")
+def plan(make_job):
+    """The plan of the longest sequence, with the ladder to it."""
+    return search(job_of(make_job), SearchOptions(objective="context"))
 
 
 class Counted:
@@ -49,15 +60,14 @@ class Counted:
         monkeypatch.setattr(SearchContext, "search", counting)
 
 
-def test_a_length_takes_fewer_than_twenty_searches(make_job, monkeypatch):
-    counted = Counted(monkeypatch)
-    found = longest(context_of(), job_of(make_job))
-    assert len(counted.lengths) < 20
-    assert all(length % 16 == 0 for length in counted.lengths)
+def test_a_length_takes_fewer_than_twenty_searches(counted_found):
+    found, lengths = counted_found
+    assert len(lengths) < 20
+    assert all(length % 16 == 0 for length in lengths)
     tokens = found.job.training.seq_length
-    assert tokens in counted.lengths
+    assert tokens in lengths
     assert tokens < found.too_long <= tokens * (1 + CLOSE) + 16
-    assert found.too_long in counted.lengths
+    assert found.too_long in lengths
 
 
 def test_what_is_too_long_has_no_layout_and_what_trains_has_one(found):
@@ -68,12 +78,12 @@ def test_what_is_too_long_has_no_layout_and_what_trains_has_one(found):
         assert isinstance(answer, Infeasible) != trains
 
 
-def test_each_step_of_the_ladder_is_as_long_as_that_before(ladder_found):
-    best, rungs = ladder_found
+def test_each_step_of_the_ladder_is_as_long_as_that_before(plan):
+    rungs = plan.certificate.objective.ladder
     tokens = [rung.tokens for rung in rungs]
     assert tokens == sorted(tokens)
     assert len(set(tokens)) == len(tokens)
-    assert tokens[-1] == best.job.training.seq_length
+    assert tokens[-1] == plan.job.training.seq_length
     assert [rung.adds for rung in rungs] == [
         ALONE,
         "tiled loss",
@@ -87,29 +97,32 @@ def test_each_step_of_the_ladder_is_as_long_as_that_before(ladder_found):
 
 
 def test_techniques_that_are_fixed_or_that_a_runtime_lacks_are_no_steps(make_job):
-    fix = (parse_choice("tiled_mlp=true", excluded=False),)
-    _, rungs = ladder(context_of(fix=fix), job_of(make_job, "1x2:h100-sxm"))
-    assert "tiled MLPs" not in {rung.adds for rung in rungs}
-    exclude = (parse_choice("tiled_mlp=true", excluded=True),)
-    _, rungs = ladder(context_of(exclude=exclude), job_of(make_job, "1x2:h100-sxm"))
-    assert "tiled MLPs" not in {rung.adds for rung in rungs}
-    _, rungs = ladder(context_of(), job_of(make_job, "1x2:h100-sxm", "fms-fsdp", "small-dense"))
-    assert not {rung.adds for rung in rungs} & {"tiled loss", "tiled MLPs"}
+    job = job_of(make_job, "1x2:h100-sxm")
+    assert {"tiled loss", "tiled MLPs"} <= adds(context_of(), job)
+    for excluded, held in ((False, "fix"), (True, "exclude")):
+        choices = (parse_choice("tiled_mlp=true", excluded=excluded),)
+        assert adds(context_of(), job) - adds(context_of(**{held: choices}), job) == {"tiled MLPs"}
+    other = job_of(make_job, "1x2:h100-sxm", "fms-fsdp", "small-dense")
+    assert not adds(context_of(), other) & {"tiled loss", "tiled MLPs"}
+
+
+def adds(context, job):
+    """Names of the steps of a ladder."""
+    return {name for name, _ in steps(context, job)}
 
 
 def test_host_memory_is_named_where_checkpoints_fill_it(make_job):
-    job = job_of(make_job)
-    host = {"memory_gib": 400.0, "memory_gb_per_s": 200.0, "adam_params_per_s": 1e9}
+    job = job_of(make_job, "1x4:h100-sxm")
+    host = {"memory_gib": 200.0, "memory_gb_per_s": 200.0, "adam_params_per_s": 1e9}
     group = job.cluster.groups[0].model_copy(update={"host": HostSpec(**host)})
     cluster = job.cluster.model_copy(update={"groups": (group,)})
-    rich, (*_, last) = ladder(context_of(), job.model_copy(update={"cluster": cluster}))
+    rich, (*_, last) = ladder(context_of(fix=TILED), job.model_copy(update={"cluster": cluster}))
     assert last.limit == "host memory"
     checkpoints = 32 * 2 * 4096 * rich.job.training.seq_length
-    assert checkpoints < 400 * 2**30
+    assert 160 * 2**30 < checkpoints < 200 * 2**30
 
 
-def test_a_search_for_the_longest_sequence_plans_it(make_job):
-    plan = search(job_of(make_job), SearchOptions(objective="context"))
+def test_a_search_for_the_longest_sequence_plans_it(plan):
     target = plan.certificate.objective
     assert (target.name, target.unit, target.limit) == ("context", "tokens", "GPU memory")
     assert target.value == plan.job.training.seq_length == target.ladder[-1].tokens
@@ -134,13 +147,12 @@ def with_lengths(job):
     return job.model_copy(update={"training": training})
 
 
-def test_a_deadline_stops_sequences_that_take_too_long(make_job, ladder_found):
+def test_a_deadline_stops_sequences_that_take_too_long(make_job, plan):
     job = job_of(make_job)
     training = job.training.model_copy(update={"tokens": 10**8})
     job = job.model_copy(update={"training": training})
-    free, _ = ladder_found
-    bound, (*_, last) = ladder(context_of(deadline_days=1.0), job)
-    assert bound.job.training.seq_length < free.job.training.seq_length
+    bound, (*_, last) = ladder(context_of(deadline_days=1.0, fix=TILED), job)
+    assert bound.job.training.seq_length < plan.job.training.seq_length
     assert last.limit == "time"
 
 

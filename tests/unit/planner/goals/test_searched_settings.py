@@ -19,7 +19,7 @@ EVEN = (parse_choice("stages=even", excluded=False),)
 
 @pytest.fixture(scope="module", name="job")
 def experts(make_job):
-    return make_job("small-moe", "1x8:h100-sxm", 16).model_copy(
+    return make_job("small-moe", "1x4:h100-sxm", 16).model_copy(
         update={"runtime": "megatron-bridge"}
     )
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.budgets import Steps
+from tests.budgets import Steps, least_steps
 from trainplan.cli.render.plan import certificate_text
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
@@ -59,15 +59,18 @@ def test_two_groups_of_one_gpu_are_planned_as_one(job):
 def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_ones(job):
     asked = SearchOptions(fix=PIPELINE, search_options="none")
     whole = search(job, asked)
-    for calls in range(1, 400):
+    proofs = {}
+
+    def complete(calls):
         try:
-            plan = search(job, asked, Steps(calls))
+            proofs[calls] = search(job, asked, Steps(calls)).certificate
         except SpecError:  # too early for any answer
-            continue
-        assert plan.certificate.lower_bound_s <= whole.best.estimate.step_time_s * (1 + 1e-9)
-        if plan.certificate.alternatives_complete:
-            break
-    assert plan.certificate.uneven_stages is not None
+            return False
+        return proofs[calls].alternatives_complete
+
+    assert proofs[least_steps(complete, 400)].uneven_stages is not None
+    for proof in proofs.values():
+        assert proof.lower_bound_s <= whole.best.estimate.step_time_s * (1 + 1e-9)
 
 
 class Asked(Steps):
@@ -82,13 +85,16 @@ def test_the_answer_is_proved_before_the_alternatives_are_complete(make_job):
     job = make_job("llama3-8b", "2x8:h100-sxm", 32, 4096)
     held = SearchOptions(search_options="none")
     whole = search(job, held)
-    for calls in range(1, 400):
+    plans = {}
+
+    def proved(calls):
         try:
-            plan = search(job, held, Asked(calls))
+            plans[calls] = search(job, held, Asked(calls))
         except SpecError:  # too early for any answer
-            continue
-        if plan.certificate.optimal:
-            break
+            return False
+        return plans[calls].certificate.optimal
+
+    plan = plans[least_steps(proved, 400)]
     assert not plan.certificate.alternatives_complete
     assert len(plan.candidates) <= len(whole.candidates)
     assert plan.best == whole.best
