@@ -1,14 +1,26 @@
-"""What a report is made of: frozen values without HTML; `page` writes and escapes them."""
+"""What an answer shows, as frozen values: `screen` draws them on a terminal, `html` in a report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from trainplan.cli.words import NEVER
 
 Figure: TypeAlias = Mapping[str, object]
-"""A figure of plotly: `data` and `layout`, in JSON. A colour is a name of `charts.COLOURS`."""
+"""A figure of plotly: `data` and `layout`, in JSON. A colour is a name of `figures.COLOURS`."""
 Tone: TypeAlias = Literal["plain", "good", "doubtful", "bad"]
+Drawer: TypeAlias = Literal["screen", "page"]
+Value: TypeAlias = str | float | None
+"""A word or a number; None is a dash."""
+
+
+def usual(value: Value) -> str:
+    """A value where its column says no more: words as they are, numbers with four digits."""
+    if value is None or isinstance(value, str):
+        return NEVER if value is None else value
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +29,7 @@ class Cell:
 
     text: str
     value: float | None = None
+    tone: Tone = "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +40,22 @@ class Column:
     numeric: bool = False
     hint: str = ""
     """What the column means, in one sentence."""
+    text: Callable[[Any], str] = usual
+    """How a number of it is written."""
+    screen: str | None = None
+    """Its head on a terminal, where that is another."""
+    only: Drawer | None = None
+    """The one that draws it; None: both."""
+    bar: int = 0
+    """Of a column of shares that a terminal draws as bars: their width."""
+
+    def cell(self, value: Cell | Value) -> Cell:
+        """A value as the column writes it."""
+        if isinstance(value, Cell):
+            return value
+        if value is None or isinstance(value, str):
+            return Cell(usual(value))
+        return Cell(self.text(value), float(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +85,20 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under columns; a click on a heading sorts."""
+    """Rows under columns; in a report a click on a heading sorts."""
 
     caption: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
     marked: int | None = None
     """Row that is the answer."""
+    spare: Sequence[str] = ()
+    """Heads of columns that a narrow terminal may leave out, the first of them first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart, the sentence it says, and its numbers as a table."""
+    """A chart, the sentence it says, and its numbers as a table; a terminal draws none."""
 
     name: str
     """Unique on the page, of letters, digits and dashes."""

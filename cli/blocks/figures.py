@@ -5,13 +5,14 @@ A figure names its colours (`"@compute"`); the page's script puts in those of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import ceil, floor, log10
 from textwrap import wrap
 from types import MappingProxyType
 
-from trainplan.cli.blocks.blocks import Figure
+from trainplan.cli.blocks.blocks import Chart, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,37 @@ def layout(*, x: str = "", y: str = "", **more: object) -> dict[str, object]:
     return merged
 
 
-def figure(data: Sequence[Mapping[str, object]], layout: Mapping[str, object]) -> Figure:
-    """A figure of traces."""
-    return {"data": [dict(trace) for trace in data], "layout": dict(layout)}
+def chart(
+    name: str,
+    caption: str,
+    says: str,
+    traces: Iterable[Mapping[str, object]],
+    numbers: Table,
+    *,
+    height: int = 360,
+    zooms: bool = False,
+    x: str = "",
+    y: str = "",
+    **more: object,
+) -> Chart:
+    """A chart of traces; `x`, `y` and `more` are those of `layout`."""
+    drawn = {"data": [dict(trace) for trace in traces], "layout": layout(x=x, y=y, **more)}
+    return Chart(name, caption, says, drawn, numbers, height, zooms)
+
+
+def scatter(
+    name: str, x: Iterable[object], y: Iterable[object], hover: str, **more: object
+) -> dict[str, object]:
+    """Points, or with `mode` another a line; `hover` is a template of plotly, empty: none."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        **({"name": name} if name else {}),
+        "x": list(x),
+        "y": list(y),
+        **({"hovertemplate": hover} if hover else {"hoverinfo": "skip"}),
+        **more,
+    }
 
 
 DOWN: Mapping[str, object] = {"autorange": "reversed"}
@@ -133,3 +162,30 @@ def label(text: str) -> str:
 def folded(text: str, width: int) -> str:
     """`label` on lines of `width` characters."""
     return "<br>".join(map(label, wrap(text, width)))
+
+
+PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
+FEW_DECADES = 3
+"""With as many, an axis has ticks within them."""
+
+
+def short(value: float, unit: str = "") -> str:
+    """A number with a prefix of its unit: `200k`, `5 ms`, `16 MB`."""
+    power = min(max(3 * floor(log10(value) / 3 + 1e-9), min(PREFIXES)), max(PREFIXES))
+    return f"{value / 10**power:g}{' ' * bool(unit)}{PREFIXES[power]}{unit}"
+
+
+def log_axis(values: Iterable[float], text: Callable[[float], str] = short) -> dict[str, object]:
+    """A logarithmic axis with a written tick at 1, 2 and 5, or over many decades at 1 alone."""
+    known = [value for value in values if value > 0]
+    if not known:
+        return {"type": "log"}
+    low, high = floor(log10(min(known))), ceil(log10(max(known)))
+    steps = (1, 2, 5) if high - low <= FEW_DECADES else (1,)
+    ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
+    return {"type": "log", "tickvals": ticks, "ticktext": [text(tick) for tick in ticks]}
+
+
+def series(place: int) -> str:
+    """Colour of a series by its place."""
+    return SERIES[place % len(SERIES)]

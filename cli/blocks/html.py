@@ -110,13 +110,13 @@ def _(block: Facts) -> Iterator[str]:
 def _(block: Table) -> Iterator[str]:
     yield f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(block.caption)}">'
     yield f"<table><caption>{escape(block.caption)}</caption><thead><tr>"
-    yield from (_heading(column) for column in block.columns)
+    shown = [place for place, column in enumerate(block.columns) if column.only != "screen"]
+    yield from (_heading(block.columns[place]) for place in shown)
     yield "</tr></thead><tbody>"
     kinds = [_kind(column, place, block) for place, column in enumerate(block.columns)]
     for number, row in enumerate(block.rows):
         marked = ' class="marked"' if number == block.marked else ""
-        cells = zip(kinds, row, strict=True)
-        yield f"<tr{marked}>{''.join(_cell(kind, cell) for kind, cell in cells)}</tr>"
+        yield f"<tr{marked}>{''.join(_cell(kinds[place], row[place]) for place in shown)}</tr>"
     yield "</tbody></table></div>"
 
 

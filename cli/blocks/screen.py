@@ -1,4 +1,4 @@
-"""Tables: aligned columns, no lines, no cut-off text, on lines of any length.
+"""Blocks on a terminal: tables are aligned columns without lines, on lines of any length.
 
 Where a table is wider than the page, columns close up; then those that say least go, and it is told
 which; a table that is still too wide becomes a paragraph for each row.
@@ -6,14 +6,15 @@ which; a table that is still too wide becomes a paragraph for each row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType
+from rich.table import Table as RichTable
 from rich.text import Text
 
+from trainplan.cli.blocks.blocks import Cell, Column, Paragraph, Table, Tone
 from trainplan.cli.terminal.text import DOT, WIDEST
 
 MANY_COLUMNS = 15
@@ -24,32 +25,42 @@ INDENT = 2
 """Of the further lines of a row that is a paragraph."""
 TOGETHER = "\ue000"
 """Stands for a space at which no line ends, until lines are made."""
+STYLES: dict[Tone, str] = {"plain": "", "good": "green", "doubtful": "yellow", "bad": "bold red"}
 
-Cell = str | Text
-
-
-class Words(str):
-    """Head of a column of words: left-aligned and wrapped; other columns are numbers."""
-
-    __slots__ = ()
+Part = RenderableType | Table | Paragraph
+"""Of a page: a block, or what only a terminal shows."""
 
 
-class Bars(Words):
-    """Head of a column of bars: the first to go where lines are short, for numbers say the same."""
+def drawn(part: Part) -> RenderableType:
+    """A part of a page as a terminal shows it."""
+    if isinstance(part, Table):
+        return _grid(part)
+    return Text(part.text, style=STYLES[part.tone]) if isinstance(part, Paragraph) else part
 
-    __slots__ = ()
+
+def stacked(*parts: Part) -> Group:
+    """Parts one below the other, no empty line between them."""
+    return Group(*map(drawn, parts))
+
+
+def headed(title: str, *parts: Part) -> Group:
+    """The same below a heading."""
+    return stacked(Text(title, style="bold"), *parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     """A table for a page of any width."""
 
+    columns: tuple[Column, ...]
     heads: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[Text, ...], ...]
     spare: tuple[str, ...] = ()
     """Heads of columns that may be left out, the first of them first."""
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RichTable | Text]:
         width = options.max_width
         kept, gap = self._kept(width)
         if not kept:
@@ -59,7 +70,7 @@ class Grid:
         hidden = [
             head
             for place, head in enumerate(self.heads)
-            if place not in kept and not isinstance(head, Bars)
+            if place not in kept and not self.columns[place].bar
         ]
         if hidden:
             whole = self._least(range(len(self.heads)), 1)
@@ -75,7 +86,7 @@ class Grid:
         kept = list(range(len(self.heads)))
         if self._least(kept, self._gap) <= width:
             return kept, self._gap
-        bars = [i for i in kept if isinstance(self.heads[i], Bars)]
+        bars = [i for i in kept if self.columns[i].bar]
         for goes in (*bars, *map(self.heads.index, self.spare), None):
             if self._least(kept, 1) <= width:
                 gap = self._gap if self._least(kept, self._gap) <= width else 1
@@ -95,7 +106,7 @@ class Grid:
     def _needed(self, column: int) -> int:
         """Numbers need all of it; words may be wrapped, but not at every one."""
         natural = self._natural(column)
-        if not isinstance(self.heads[column], Words) or isinstance(self.heads[column], Bars):
+        if self.columns[column].numeric or self.columns[column].bar:
             return natural
         words = (word for line in self._lines(column) for word in line.split())
         longest = max(map(cell_len, words), default=0)
@@ -104,13 +115,13 @@ class Grid:
     def _lines(self, column: int) -> Iterator[str]:
         yield self.heads[column]
         for row in self.rows:
-            yield from str(row[column]).split("\n")
+            yield from row[column].plain.split("\n")
 
-    def _table(self, kept: Sequence[int], gap: int, width: int) -> Table:
-        table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    def _table(self, kept: Sequence[int], gap: int, width: int) -> RichTable:
+        table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
         for column, size in zip(kept, self._widths(kept, gap, width), strict=True):
             head = self.heads[column]
-            numeric = not isinstance(head, Words)
+            numeric = self.columns[column].numeric
             justify: JustifyMethod = "right" if numeric else "left"
             table.add_column(
                 Text(head), justify=justify, no_wrap=numeric, overflow="fold", width=size
@@ -134,22 +145,30 @@ class Grid:
         """A paragraph for each row: heads and cells."""
         for row in self.rows:
             text = Text()
-            for head, cell in zip(self.heads, row, strict=True):
-                if str(cell) and not isinstance(head, Bars):
-                    space = " " if isinstance(head, Words) else TOGETHER
+            for column, head, cell in zip(self.columns, self.heads, row, strict=True):
+                if cell.plain and not column.bar:
+                    space = TOGETHER if column.numeric else " "
                     text.append(DOT if text else "")
                     text.append(space.join(f"{head} ".split(" ")) if head else "", "dim")
-                    style = cell.style if isinstance(cell, Text) else ""
-                    text.append(space.join(str(cell).split()), style)
+                    text.append(space.join(cell.plain.split()), cell.style)
             for number, line in enumerate(text.wrap(console, width - INDENT, overflow="fold")):
                 line.plain = line.plain.replace(TOGETHER, " ")
                 yield Text(" " * INDENT * bool(number)).append_text(line)
 
 
-def grid(heads: Sequence[str], rows: Iterable[Sequence[Cell]], *spare: str) -> Grid:
-    """A table; words wrap, numbers do not; the columns `spare` may go, the first of them first."""
-    known = tuple(head for head in spare if head in heads)
-    return Grid(tuple(heads), tuple(map(tuple, rows)), known)
+def _grid(table: Table) -> Grid:
+    """Those columns of a table that a terminal draws; `spare` are their heads there."""
+    shown = [i for i, column in enumerate(table.columns) if column.only != "page"]
+    columns = tuple(table.columns[i] for i in shown)
+    heads = tuple(one.name if one.screen is None else one.screen for one in columns)
+    rows = (tuple(_text(table.columns[i], row[i]) for i in shown) for row in table.rows)
+    return Grid(columns, heads, tuple(rows), tuple(name for name in table.spare if name in heads))
+
+
+def _text(column: Column, cell: Cell) -> Text:
+    if column.bar:
+        return Text("") if cell.value is None else bar(cell.value, column.bar)
+    return Text(cell.text, style=STYLES[cell.tone])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,53 +1,19 @@
-"""What reports share: cells, tables of numbers, axes."""
+"""How tables are made: columns, and rows of the values under them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from math import ceil, floor, log10
-from typing import TypeAlias
+from functools import partial
+from itertools import groupby
+from typing import Any, TypeAlias
 
-from trainplan.cli.blocks.blocks import Cell, Column, Table
-from trainplan.cli.blocks.figures import SERIES
-from trainplan.cli.words import NEVER, gib, percent, seconds, seconds_like
+from trainplan.cli.blocks.blocks import Cell, Column, Drawer, Table, Value, usual
+from trainplan.cli.words import seconds_like
 
-Value: TypeAlias = str | float | None
-"""A word or a number; None is a dash."""
 Row: TypeAlias = Sequence[Cell | Value]
 """Of a table."""
 Columns: TypeAlias = Sequence[Column | str]
 """Of a table; those given by their names alone are of words."""
-
-PREFIXES = {-9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
-FEW_DECADES = 3
-"""With as many, an axis has ticks within them."""
-
-
-def cell(value: Value, text: str | None = None) -> Cell:
-    """A word, or a number that is read as `text` and sorted by its value."""
-    if value is None:
-        return Cell(NEVER)
-    if isinstance(value, str):
-        return Cell(value if text is None else text)
-    if text is None:
-        text = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
-    return Cell(text, float(value))
-
-
-def seconds_cell(value: float | None, whole: float | None = None) -> Cell:
-    """Seconds, with as many digits as `whole` has."""
-    if value is None:
-        return cell(None)
-    return Cell(seconds(value) if whole is None else seconds_like(value, whole), value)
-
-
-def share_cell(fraction: float | None, digits: int = 1) -> Cell:
-    """In percent."""
-    return cell(fraction, None if fraction is None else percent(fraction, digits))
-
-
-def gib_cell(value: float | None) -> Cell:
-    """Bytes, read as GiB."""
-    return cell(value, None if value is None else gib(value))
 
 
 def table(
@@ -55,35 +21,46 @@ def table(
     columns: Columns,
     rows: Iterable[Row],
     marked: int | None = None,
+    spare: Sequence[str] = (),
 ) -> Table:
     """A table of words and numbers."""
     heads = [Column(one) if isinstance(one, str) else one for one in columns]
-    cells = [[one if isinstance(one, Cell) else cell(one) for one in row] for row in rows]
-    return Table(caption, heads, cells, marked)
+    cells = [[head.cell(one) for head, one in zip(heads, row, strict=True)] for row in rows]
+    return Table(caption, heads, cells, marked, spare)
 
 
-def number(name: str, hint: str = "") -> Column:
-    """A column of numbers."""
-    return Column(name, numeric=True, hint=hint)
+def number(
+    name: str,
+    text: Callable[[Any], str] = usual,
+    hint: str = "",
+    *,
+    screen: str | None = None,
+    only: Drawer | None = None,
+) -> Column:
+    """A column of numbers, each written by `text`."""
+    return Column(name, numeric=True, hint=hint, text=text, screen=screen, only=only)
 
 
-def short(value: float, unit: str = "") -> str:
-    """A number with a prefix of its unit: `200k`, `5 ms`, `16 MB`."""
-    power = min(max(3 * floor(log10(value) / 3 + 1e-9), min(PREFIXES)), max(PREFIXES))
-    return f"{value / 10**power:g}{' ' * bool(unit)}{PREFIXES[power]}{unit}"
+def bar_column(width: int, head: str = "") -> Column:
+    """A column of shares as bars, on a terminal alone."""
+    return Column(head, only="screen", bar=width)
 
 
-def log_axis(values: Iterable[float], text: Callable[[float], str] = short) -> dict[str, object]:
-    """A logarithmic axis with a written tick at 1, 2 and 5, or over many decades at 1 alone."""
-    known = [value for value in values if value > 0]
-    if not known:
-        return {"type": "log"}
-    low, high = floor(log10(min(known))), ceil(log10(max(known)))
-    steps = (1, 2, 5) if high - low <= FEW_DECADES else (1,)
-    ticks = [step * 10.0**power for power in range(low, high + 1) for step in steps]
-    return {"type": "log", "tickvals": ticks, "ticktext": [text(tick) for tick in ticks]}
+def like(whole: float) -> Callable[[float], str]:
+    """Writes seconds with as many digits as the whole has."""
+    return partial(seconds_like, whole=whole)
 
 
-def series(place: int) -> str:
-    """Colour of a series by its place."""
-    return SERIES[place % len(SERIES)]
+def signed(fraction: float) -> str:
+    """Writes a fraction in percent, with its sign."""
+    return f"{fraction * 100:+.1f} %"
+
+
+def alike_joined(rows: Iterable[Sequence[Cell]]) -> list[Sequence[Cell]]:
+    """Rows of ranks, neighbours that read alike as one: `4-7`; the first cell is the rank."""
+    joined: list[Sequence[Cell]] = []
+    for _, group in groupby(rows, key=lambda row: [cell.text for cell in row[1:]]):
+        ranks = [*group]
+        ends = dict.fromkeys((ranks[0][0].text, ranks[-1][0].text))
+        joined.append((Cell("-".join(ends)), *ranks[0][1:]))
+    return joined

@@ -24,6 +24,7 @@ from trainplan.cli.options.shared import (
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.files.disk import read_log
     from trainplan.cli.files.inputs import load_model
     from trainplan.cli.files.profiles import calibration_json, load_measured, machines_of
@@ -32,7 +33,7 @@ with imported_on_answer():
     from trainplan.cli.options.stated import Destination
     from trainplan.cli.render.calibration import calibration_page, log_line
     from trainplan.cli.render.parts.text import gib
-    from trainplan.cli.terminal.output import json_text, remark, show, write
+    from trainplan.cli.terminal.output import json_text, remark, write
     from trainplan.costmodel.base import PlanError, SpecError
     from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.job import Job, Precision, RuntimeOptions, TrainingSpec

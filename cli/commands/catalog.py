@@ -12,6 +12,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 with imported_on_answer():
     from importlib.resources import files
 
+    from trainplan.cli.blocks.shown import answer
     from trainplan.cli.files.inputs import read_model
     from trainplan.cli.render.catalog import (
         cluster_entries,
@@ -29,7 +30,7 @@ with imported_on_answer():
     from trainplan.cli.render.methods import method_entry, methods_page
     from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
     from trainplan.cli.render.plugged import plugged_part
-    from trainplan.cli.terminal.output import answer, show_json, write
+    from trainplan.cli.terminal.output import show_json, write
     from trainplan.costmodel.catalog import gpu, gpu_names, plugged_gpus, plugged_hosts
     from trainplan.costmodel.catalog import hosts as known_hosts
     from trainplan.costmodel.catalog.clusters import gpu_meant

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.blocks.shown import answer
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import LARGEST_SIZE, RUNTIMES
@@ -31,7 +32,7 @@ with imported_on_answer():
     from trainplan.cli.options.trained import with_trained
     from trainplan.cli.render.check import check_page
     from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import answer, remark
+    from trainplan.cli.terminal.output import remark
     from trainplan.cli.terminal.processes import Processes
     from trainplan.costmodel.architecture import ModelSpec
     from trainplan.costmodel.base import SpecError, UnsupportedError

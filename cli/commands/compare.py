@@ -11,12 +11,12 @@ from trainplan.cli.options.shared import JSON, PATH, PROFILE, report_options
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import answer
     from trainplan.cli.documents.compared import CompareDocument
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.options.written_plans import load_written, remark_change
     from trainplan.cli.render.compare import compare_page
-    from trainplan.cli.terminal.output import answer
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.compare import compare
 

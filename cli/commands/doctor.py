@@ -21,8 +21,8 @@ with imported_on_answer():
     from importlib.util import find_spec
     from platform import python_version
 
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.render.findings import Finding, findings_page
-    from trainplan.cli.terminal.output import show
     from trainplan.costmodel.plugins import declaring
 
 DISTRIBUTION = "trainplan"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 
+from trainplan.cli.blocks.shown import answer
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.shared import JSON, job_options, memory_margin
@@ -20,7 +21,6 @@ with imported_on_answer():
     from trainplan.cli.render.parts.text import gib, seconds
     from trainplan.cli.terminal.age import command_seconds
     from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import answer
     from trainplan.costmodel.base import PlanError
     from trainplan.costmodel.layout import Layout
     from trainplan.planner.plan import SearchOptions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainplan.cli.blocks.shown import answer
 from trainplan.cli.options.help import page
 from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limit
 from trainplan.cli.terminal.lazily import imported_on_answer
@@ -15,7 +16,6 @@ with imported_on_answer():
     from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective
     from trainplan.cli.render.explain import explain_page
     from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import answer
     from trainplan.cli.terminal.processes import Processes
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.explain import explain

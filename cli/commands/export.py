@@ -18,10 +18,11 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 with imported_on_answer():
     from rich.console import RenderableType
 
+    from trainplan.cli.blocks.shown import section, show
     from trainplan.cli.files.disk import NewFile, errors_of, refuse_folder, write_folder
     from trainplan.cli.files.documents import read_json
     from trainplan.cli.render.plan import notes_part
-    from trainplan.cli.terminal.output import remark, section, show
+    from trainplan.cli.terminal.output import remark
     from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
     from trainplan.costmodel.job import Job
     from trainplan.costmodel.layout import Layout

@@ -15,11 +15,12 @@ from trainplan.cli.options.shared import FORCE, JSON, PATH, seq_length
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.files.disk import read_log, refuse_existing, write_text
     from trainplan.cli.files.inputs import load_model
     from trainplan.cli.files.profiles import profile_document, profile_text
     from trainplan.cli.render.profile import profile_page
-    from trainplan.cli.terminal.output import show, show_json
+    from trainplan.cli.terminal.output import show_json
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.job import Precision

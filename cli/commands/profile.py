@@ -26,13 +26,14 @@ from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.files.disk import refuse_existing, write_text
     from trainplan.cli.files.inputs import load_model
     from trainplan.cli.files.measuring import measured_here
     from trainplan.cli.files.profiles import profile_document, profile_text
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.render.profile import profile_page
-    from trainplan.cli.terminal.output import remark, show, show_json, write
+    from trainplan.cli.terminal.output import remark, show_json, write
     from trainplan.cli.terminal.progress import TaskBar
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.job import Precision

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from trainplan.cli.blocks.shown import show
 from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.render.profile import coverage_page
-from trainplan.cli.terminal.output import show
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured.counted import shares_note
 from trainplan.profiler.fit import step_coverage

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.blocks.shown import show
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Decorator, gathered, page
 from trainplan.cli.options.names import SCHEDULES
@@ -29,7 +30,7 @@ with imported_on_answer():
         schedule_page,
     )
     from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import page_width, remark, show, show_json
+    from trainplan.cli.terminal.output import page_width, remark, show_json
     from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
     from trainplan.costmodel.program import Program, Shape
     from trainplan.planner.runtimes.torch_schedule_csv import program_of_csv, what_torch_lacks

@@ -9,9 +9,10 @@ from trainplan.cli.options.help import page
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.screen import Words, grid
+    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks.tables import table
     from trainplan.cli.documents.registry import DOCUMENTS, document_schema
-    from trainplan.cli.terminal.output import show, show_json
+    from trainplan.cli.terminal.output import show_json
     from trainplan.costmodel.base import unknown_name
 
 
@@ -24,8 +25,8 @@ def command(document: str | None) -> None:
     keys may come within a version; none is renamed or removed.
     """
     if document is None:
-        heads = (Words("document"), Words("what it is"))
-        show(grid(heads, ((name, entry.says) for name, entry in DOCUMENTS.items())))
+        rows = ((name, entry.says) for name, entry in DOCUMENTS.items())
+        show(table("", ("document", "what it is"), rows))
     elif document in DOCUMENTS:
         show_json(document_schema(document))
     else:

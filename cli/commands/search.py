@@ -10,6 +10,7 @@ from typing import NoReturn, get_args
 
 import click
 
+from trainplan.cli.blocks.shown import answer
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Given, gathered, page
 from trainplan.cli.options.names import LEVELS, OBJECTIVES
@@ -36,7 +37,7 @@ with imported_on_answer():
     from trainplan.cli.render.parts.headline import refusals
     from trainplan.cli.render.plan import baseline_text, next_part, plan_page
     from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import answer, json_text, remark
+    from trainplan.cli.terminal.output import json_text, remark
     from trainplan.cli.terminal.processes import Processes
     from trainplan.costmodel.base import SpecError, did_you_mean
     from trainplan.costmodel.layout import Layout

@@ -9,6 +9,7 @@ from trainplan.cli.options.shared import CANDIDATE, PLAN, PROFILE, output_option
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents.schedules import SimulateDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.files.documents import read_json
@@ -16,7 +17,7 @@ with imported_on_answer():
     from trainplan.cli.options.schedule_outputs import Outputs
     from trainplan.cli.options.written_plans import remark_change
     from trainplan.cli.render.simulation import simulation_page, step_end
-    from trainplan.cli.terminal.output import page_width, show, show_json
+    from trainplan.cli.terminal.output import page_width, show_json
     from trainplan.planner.plan.plan import chosen_from_json
     from trainplan.planner.plan.written import with_candidate, written_step_time
     from trainplan.planner.questions.simulate import simulate

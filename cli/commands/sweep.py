@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.blocks.shown import show
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import KNOBS
@@ -27,7 +28,7 @@ with imported_on_answer():
     from trainplan.cli.options.written_plans import load_written, remark_objective
     from trainplan.cli.render.sweep import sweep_page
     from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import show, show_json
+    from trainplan.cli.terminal.output import show_json
     from trainplan.cli.terminal.processes import Processes
     from trainplan.planner.questions.changes.parameters import parse_varied
     from trainplan.planner.questions.changes.variations import Case

@@ -25,6 +25,7 @@ from trainplan.cli.options.shared import (
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.files.documents import read_json
     from trainplan.cli.files.inputs import read_model
@@ -44,7 +45,7 @@ with imported_on_answer():
     from trainplan.cli.options.tuned import Asked, Kept, Limits, Way, tuned_question
     from trainplan.cli.render.parts.text import layout_line
     from trainplan.cli.render.tune import finished_page, progress_line
-    from trainplan.cli.terminal.output import json_line, json_text, remark, show, write
+    from trainplan.cli.terminal.output import json_line, json_text, remark, write
     from trainplan.costmodel.base import SpecError, UnsupportedError
     from trainplan.costmodel.documents import Trial
     from trainplan.costmodel.job import Job, RuntimeOptions

@@ -14,13 +14,14 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 with imported_on_answer():
     from statistics import fmean
 
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents.validate import ValidateDocument
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.files.runs import InvalidRun, read_runs
     from trainplan.cli.render.parts.text import percent, plural
     from trainplan.cli.render.validate import Shown, validate_page
-    from trainplan.cli.terminal.output import remark, show, show_json
+    from trainplan.cli.terminal.output import remark, show_json
     from trainplan.cli.terminal.progress import watched
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.documents import MeasuredRun

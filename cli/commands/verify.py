@@ -13,11 +13,12 @@ from trainplan.cli.options.shared import PLAN
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents.verify import VerifyEnded, VerifyRan, VerifyStarted, equal
     from trainplan.cli.files.trial_launches import trainer_of
     from trainplan.cli.options.written_plans import load_written
     from trainplan.cli.render.verify import verify_page
-    from trainplan.cli.terminal.output import json_line, show, write
+    from trainplan.cli.terminal.output import json_line, write
     from trainplan.cli.terminal.progress import watched
     from trainplan.planner.questions.verify.asked import combinations
     from trainplan.planner.questions.verify.verify import verify

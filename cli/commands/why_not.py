@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from trainplan.cli.blocks.shown import answer
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.shared import JSON, PLAN, PROFILE, time_limit
@@ -19,7 +20,6 @@ with imported_on_answer():
     from trainplan.cli.options.written_plans import load_written, remark_change
     from trainplan.cli.render.why_not import why_not_page
     from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import answer
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.why_not import why_not
 

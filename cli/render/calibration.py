@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.blocks import Table
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks.shown import section
+from trainplan.cli.blocks.tables import number, signed, table
 from trainplan.cli.render.plan import notes_part
-from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
 from trainplan.costmodel.documents import (
@@ -51,7 +52,7 @@ def log_line(seen: LogObservation) -> str:
     return "; ".join(parts)
 
 
-def calibration_page(calibration: Calibration, path: Path | None) -> Iterator[RenderableType]:
+def calibration_page(calibration: Calibration, path: Path | None) -> Iterator[Part]:
     """The scalars, how well they are known, and what they make of the runs."""
     yield _headline(calibration)
     yield _scalars(calibration)
@@ -105,8 +106,8 @@ def _nearest(calibration: Calibration) -> tuple[FittedFactor, str]:
     return calibration.speed, ""
 
 
-def _scalars(calibration: Calibration) -> RenderableType:
-    columns = (Words("scalar"), "value", "80 %")
+def _scalars(calibration: Calibration) -> Table:
+    columns = ("scalar", number("value"), number("80 %"))
     whole = f"speed of whole steps, of the {calibration.corrected}'s"
     others = f"{whole}: other models" if calibration.speeds else whole
     rows = [
@@ -115,7 +116,7 @@ def _scalars(calibration: Calibration) -> RenderableType:
         _row("bandwidth between nodes, of the datasheet's", calibration.inter_node_bandwidth, ""),
         _row("fixed overhead of a step", calibration.fixed_overhead_seconds, " s"),
     ]
-    return grid(columns, rows)
+    return table("", columns, rows)
 
 
 def _whose(known: SharedSpeed) -> str:
@@ -131,8 +132,8 @@ def _row(name: str, scalar: FittedScalar, unit: str) -> tuple[str, str, str]:
     return name, f"{scalar.value:.3f}{unit}", f"{scalar.low:.3f} to {scalar.high:.3f}{unit}"
 
 
-def _runs(calibration: Calibration) -> RenderableType:
-    columns = (Words("run"), "measured", calibration.corrected, "error", "calibrated", "error")
+def _runs(calibration: Calibration) -> Part:
+    heads = ("measured", calibration.corrected, "error", "calibrated", "error")
     shown = calibration.runs[:SHOWN_RUNS]
     rows = [
         (
@@ -146,11 +147,12 @@ def _runs(calibration: Calibration) -> RenderableType:
         for run in shown
     ]
     more = len(calibration.runs) - len(shown)
-    return Group(grid(columns, rows), *([f"and {more} more"] if more else []))
+    some = table("", ("run", *map(number, heads)), rows)
+    return stacked(some, *([f"and {more} more"] if more else []))
 
 
 def _error(predicted: float, run: CalibrationRun) -> str:
-    return f"{(predicted / run.measured_step_time_s - 1) * 100:+.1f} %"
+    return signed(predicted / run.measured_step_time_s - 1)
 
 
 def _believed(calibration: Calibration) -> str:

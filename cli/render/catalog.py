@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
-from trainplan.cli.terminal.output import section
+from trainplan.cli.blocks.screen import Part, headed
+from trainplan.cli.blocks.shown import section
+from trainplan.cli.blocks.tables import Columns, number, table
 from trainplan.cli.words import NEVER, parameters
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.catalog import fitted, gpu, gpu_names, hosts, stand_in
@@ -26,11 +26,11 @@ SOURCE = "_source"
 BITS_OF_BYTE = 8
 
 
-def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
+def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[Part]:
     """All GPUs, one row each."""
-    columns = (Words("GPU"), *_GPU_HEADS, "fit")
-    yield grid(
-        columns,
+    yield table(
+        "",
+        ("GPU", *map(number, (*_GPU_HEADS, "fit"))),
         (
             (
                 name,
@@ -44,7 +44,7 @@ def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
             )
             for name, spec in gpus.items()
         ),
-        *("fit", "fp8 TFLOP/s", "memory GB/s", "NIC GB/s"),
+        spare=("fit", "fp8 TFLOP/s", "memory GB/s", "NIC GB/s"),
     )
     yield (
         "Dense peaks; bandwidths of one GPU in one direction. fit: constants fitted on "
@@ -53,14 +53,12 @@ def gpus_page(gpus: Mapping[str, GpuSpec]) -> Iterator[RenderableType]:
     )
 
 
-def gpu_page(name: str) -> Iterator[RenderableType]:
+def gpu_page(name: str) -> Iterator[Part]:
     """Every number of one GPU with its source."""
     spec = gpu(name)
     yield Text(f"{name}: {spec.vendor} {spec.architecture}, {spec.link}", style="bold")
-    columns = (Words("number"), "value", Words("source"))
-    yield grid(
-        columns, ((label, _number(item), item.source) for label, item in _sourced_numbers(spec))
-    )
+    numbers = ((label, _number(item), item.source) for label, item in _sourced_numbers(spec))
+    yield table("", ("number", number("value"), "source"), numbers)
     yield (
         f"Usual node: {spec.gpus_per_node} GPUs, scale-up domain of {spec.nvlink_domain}. "
         f"In a cluster: 8x{spec.gpus_per_node}:{name}"
@@ -78,18 +76,11 @@ def gpu_entry(name: str) -> Entry:
     }
 
 
-def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
+def models_page(models: Sequence[ModelSpec]) -> Iterator[Part]:
     """All presets, one row each."""
-    columns = (
-        Words("model"),
-        "parameters",
-        "active",
-        "experts",
-        "context",
-        Words("Hugging Face"),
-    )
-    spare = ("vocab", "heads", "context", "hidden", "layers", "experts")
-    yield grid(columns, (_model_row(model) for model in models), *spare)
+    heads = map(number, ("parameters", "active", "experts", "context"))
+    columns: Columns = ("model", *heads, "Hugging Face")
+    yield table("", columns, map(_model_row, models), spare=("context", "experts"))
     yield (
         "--model takes these names and those of Hugging Face, in any case and with -Instruct, "
         "-Base or -FP8 at their end; a config.json or its folder works like a preset, and `plan "
@@ -98,7 +89,7 @@ def models_page(models: Sequence[ModelSpec]) -> Iterator[RenderableType]:
     )
 
 
-def reading_page(reading: Reading) -> Iterator[RenderableType]:
+def reading_page(reading: Reading) -> Iterator[Part]:
     """A model with all its fields, and how they were read."""
     model = reading.model
     yield Text(f"{model.name}: {parameters(num_parameters(model))} parameters", style="bold")
@@ -108,11 +99,11 @@ def reading_page(reading: Reading) -> Iterator[RenderableType]:
         *_flat("", _without_layers(model)),
         *_layers(model),
     ]
-    yield grid((Words("field"), Words("value")), fields)
+    yield table("", ("field", "value"), fields)
     if reading.assumed:
         yield section("Not in the file, assumed")
         rows = ((name, _word(value)) for name, value in sorted(reading.assumed.items()))
-        yield grid((Words("field"), Words("default")), rows)
+        yield table("", ("field", "default"), rows)
     if reading.ignored:
         yield f"Read past, no part of this model: {', '.join(reading.ignored)}"
     yield from (f"Note: {note}" for note in reading.notes)
@@ -169,31 +160,16 @@ def model_entry(model: ModelSpec) -> Entry:
     return {**model_json(model), "source": _source(model), "repositories": called}
 
 
-def clusters_page() -> Iterator[RenderableType]:
+def clusters_page() -> Iterator[Part]:
     """How to write a cluster."""
-    columns = (
-        Words("short form (64 GPUs)"),
-        "GPUs per node",
-        "scale-up domain",
-        "NIC GB/s per GPU",
-    )
-    yield grid(
-        columns,
-        (
-            (
-                str(entry["short_form"]),
-                str(entry["gpus_per_node"]),
-                str(entry["nvlink_domain"]),
-                NEVER if entry["nic_gb_per_s"] is None else f"{entry['nic_gb_per_s']:g}",
-            )
-            for entry in cluster_entries()
-        ),
-    )
+    heads = ("GPUs per node", "scale-up domain", "NIC GB/s per GPU")
+    nodes = [list(entry.values()) for entry in cluster_entries()]
+    rows = ((*map(str, one), NEVER if nic is None else f"{nic:g}") for *one, nic in nodes)
+    yield table("", ("short form (64 GPUs)", *map(number, heads)), rows)
     yield Text("Machines with a name", style="bold")
-    yield grid(
-        (Words("machine"), Words("also"), "nodes", "GPUs", Words("GPU"), "network", "host GiB"),
-        (_machine_row(name, machine) for name, machine in machines().items()),
-    )
+    sizes = (number("nodes"), number("GPUs"), "GPU", number("network"), number("host GiB"))
+    named = (_machine_row(name, machine) for name, machine in machines().items())
+    yield table("", ("machine", "also", *sizes), named)
     yield (
         "GPUs of a node and its network in Gb/s; -: as above, or not known. --json has the source "
         "of every row, `plan catalog hosts` memory and drives."
@@ -245,7 +221,7 @@ def cluster_entries() -> Sequence[Entry]:
 
 
 def _sourced_numbers(spec: GpuSpec) -> Iterator[tuple[str, Sourced]]:
-    for label, number in (
+    for label, one in (
         ("memory, GiB", spec.memory_gib),
         ("memory, GB/s", spec.memory_gb_per_s),
         *((f"{key} peak, TFLOP/s", peak) for key, peak in spec.peak_tflops.items()),
@@ -254,11 +230,11 @@ def _sourced_numbers(spec: GpuSpec) -> Iterator[tuple[str, Sourced]]:
         ("NIC, GB/s", spec.nic_gb_per_s),
         ("TDP, W", spec.tdp_w),
     ):
-        if number is not None:
-            yield label, number
+        if one is not None:
+            yield label, one
 
 
-def _fit_part(name: str) -> RenderableType:
+def _fit_part(name: str) -> Part:
     own, other = fitted(name), stand_in(name)
     lines = [f"matrix products, {key}: {fit.source}" for key, fit in own.gemm.items()]
     lines += [f"{key}: {fit.source}" for key, fit in own.collectives.items()]
@@ -268,7 +244,7 @@ def _fit_part(name: str) -> RenderableType:
         lines.append(f"where it has none, {other} stands in")
     if not lines:
         lines.append("nothing: assumed constants are used")
-    return Group(Text("Fitted on measurements", style="bold"), *(Text(f"- {x}") for x in lines))
+    return headed("Fitted on measurements", *(Text(f"- {x}") for x in lines))
 
 
 def _model_row(model: ModelSpec) -> tuple[str, ...]:

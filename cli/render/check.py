@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.blocks import Table
+from trainplan.cli.blocks.screen import Part, headed, stacked
+from trainplan.cli.blocks.tables import like, number, table
 from trainplan.cli.documents.check import place_text, verdict
 from trainplan.cli.render.parts.differences import gain
 from trainplan.cli.render.parts.headline import estimate_line, job_line
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.words import (
-    NEVER,
     gib,
     layout_line,
     percent,
     seconds,
-    seconds_like,
 )
 from trainplan.costmodel.layout import OffloadSpec
 from trainplan.planner.plan import Plan
@@ -50,7 +49,7 @@ MOST_WORDS = 6
 """Options of an edit that a table shows."""
 
 
-def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[RenderableType]:
+def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     """The verdict, the price, what is wrong, what pays, and what was read."""
     reading = found.reading
     good = reading.legal and found.fits is not False
@@ -61,7 +60,7 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Renderabl
             lines.append(layout_line(reading.layout, reading.job.model))
         if found.estimate is not None:
             lines.append(estimate_line(found.estimate))
-        yield Group(*lines, job_line(reading.job))
+        yield stacked(*lines, job_line(reading.job))
     if reading.problems:
         yield _problems_part(reading.problems)
     if found.lints:
@@ -72,28 +71,28 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Renderabl
         yield notes_part(notes)
 
 
-def _problems_part(problems: Sequence[Problem]) -> RenderableType:
-    columns = (Words("Problems"), Words("where"), Words("what, and what to do"))
+def _problems_part(problems: Sequence[Problem]) -> Table:
     order = list(VERDICTS)
     ranked = sorted(problems, key=lambda one: order.index(one.verdict))
-    return grid(columns, ((VERDICTS[p.verdict], place_text(p.place), p.says) for p in ranked))
+    rows = ((VERDICTS[p.verdict], place_text(p.place), p.says) for p in ranked)
+    return table("", ("Problems", "where", "what, and what to do"), rows)
 
 
-def _lints_part(lints: Sequence[Lint]) -> RenderableType:
-    columns = ("saves", "GiB", Words("Each alone"), Words("edit"))
+def _lints_part(lints: Sequence[Lint]) -> Table:
+    columns = (number("saves", seconds), number("GiB", gib), "Each alone", "edit")
     rows = (
         (
-            NEVER if one.saved_s is None else seconds(one.saved_s),
-            NEVER if one.freed_bytes is None else gib(-one.freed_bytes),
+            one.saved_s,
+            None if one.freed_bytes is None else -one.freed_bytes,
             one.says,
             _words(one.settings, one.fields),
         )
         for one in lints
     )
-    return grid(columns, rows)
+    return table("", columns, rows)
 
 
-def _edits_part(found: LaunchCheck) -> Iterator[RenderableType]:
+def _edits_part(found: LaunchCheck) -> Iterator[Part]:
     if found.untried:
         yield Text(f"Nothing better was looked for: {found.untried}")
     elif found.optimum is not None and found.reading.layout is not None and not found.edits:
@@ -101,18 +100,19 @@ def _edits_part(found: LaunchCheck) -> Iterator[RenderableType]:
     if not found.edits:
         return
     step = found.edits[0].step_time_s
-    columns = ("edits", "step", "", "GiB", Words("in the runtime's own words"))
+    sizes = (number("step", like(step)), number(""), number("GiB", gib))
+    columns = (number("edits"), *sizes, "in the runtime's own words")
     rows = (
         (
-            str(len(edit.units)),
-            seconds_like(edit.step_time_s, step),
+            len(edit.units),
+            edit.step_time_s,
             _gain(edit),
-            gib(edit.peak_reserved_bytes),
+            edit.peak_reserved_bytes,
             _words(edit.settings, edit.fields),
         )
         for edit in found.edits
     )
-    yield Group(Text("The fewest edits that bring most of it", style="bold"), grid(columns, rows))
+    yield headed("The fewest edits that bring most of it", table("", columns, rows))
     if found.optimum is not None:
         yield Text(_optimum_text(found.optimum))
 
@@ -148,13 +148,12 @@ def _setting(one: SettingChange) -> str:
     return f"{one.name}={one.after}"
 
 
-def _fields_part(fields: Sequence[Field]) -> Iterator[RenderableType]:
+def _fields_part(fields: Sequence[Field]) -> Iterator[Part]:
     """What was read and where, then what nothing says."""
     stated = [one for one in fields if one.origin == "stated"]
     if stated:
-        heads = (Words("Read"), Words("value"), Words("from"), Words("where"))
         rows = ((f.name, _value(f), f.written, place_text(f.place)) for f in stated)
-        yield grid(heads, rows)
+        yield table("", ("Read", "value", "from", "where"), rows)
     for origin, head in ORIGINS.items():
         named = [
             f"{f.name.partition('.')[2]} {_value(f)}"
@@ -163,7 +162,7 @@ def _fields_part(fields: Sequence[Field]) -> Iterator[RenderableType]:
             and (f.value not in NOTHING or (f.value is False and f.name in TOLD))
         ]
         if named:
-            yield Group(Text(head, style="bold"), Text(", ".join(named)))
+            yield headed(head, Text(", ".join(named)))
 
 
 def _value(field: Field) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Part, stacked
 from trainplan.cli.documents.compared import compare_verdict
 from trainplan.cli.render.parts.differences import (
     differences_table,
@@ -18,22 +18,24 @@ from trainplan.cli.words import layout_line
 from trainplan.planner.questions.compare import Comparison, Side
 
 HEADS = ("first", "second")
+LONGEST_VALUE = 34
+"""Characters of a value in the table of fields on a terminal."""
 
 
-def compare_page(found: Comparison) -> Iterator[RenderableType]:
+def compare_page(found: Comparison) -> Iterator[Part]:
     """The verdict, then what differs."""
     yield Text(compare_verdict(found), style="bold green")
-    yield Group(*_side("first", found.first), *_side("second", found.second))
+    yield stacked(*_side("first", found.first), *_side("second", found.second))
     if found.job:
-        yield fields_table("Job", found.job, *HEADS)
+        yield fields_table("", found.job, HEADS, screen="Job", cut=LONGEST_VALUE)
     else:
         yield "The job is the same."
     if found.layout:
-        yield fields_table("Layout", found.layout, *HEADS)
+        yield fields_table("", found.layout, HEADS, screen="Layout", cut=LONGEST_VALUE)
     else:
         yield "The layout is the same."
     one, other = found.first.estimate, found.second.estimate
-    yield differences_table(found.terms, one, other, heads=HEADS)
+    yield differences_table(found.terms, one, other, HEADS)
     yield memories_table(one.memory, other.memory, HEADS)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Part, stacked
 from trainplan.cli.render.parts.breakdown import memory_table, terms_table
 from trainplan.cli.render.parts.differences import remedies_part
 from trainplan.cli.render.parts.evidence import evidence_lines
@@ -32,17 +32,17 @@ def estimate_page(
     remedies: tuple[Remedy, ...] | None,
     *,
     spent: Spent,
-) -> Iterator[RenderableType]:
+) -> Iterator[Part]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
     cannot = refusals(job, notes)
     yield headline(job, layout, estimate, spent=spent, cannot=cannot)
     fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
     known = evidence_lines(evidence_of(job, layout))
     told = (*known, *interval_lines(job, estimate.uncertainty))
-    yield Group(job_line(job), *fit, *map(Text, told))
+    yield stacked(job_line(job), *fit, *map(Text, told))
     yield from groups_part(job, layout)
     yield terms_table(estimate)
-    yield Group("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
+    yield stacked("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
     yield from lanes_part(estimate)
     if remedies is not None:
         yield remedies_part(remedies, layout, Side(job, layout, estimate))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks.tables import Columns, like, number, table
 from trainplan.cli.documents.explain import verdict
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.render.parts.differences import change_text, gain
@@ -39,7 +39,7 @@ UNKNOWN = 1.0
 """A price of which no more is known than that the step may be half as long: nothing is."""
 
 
-def explain_page(found: Explanation) -> Iterator[RenderableType]:
+def explain_page(found: Explanation) -> Iterator[Part]:
     """The verdict first, then the step, the memory, the prices and the rivals."""
     text = Text(verdict(found), style="bold green")
     text.append("\n" + layout_line(found.layout, found.job.model), style="not bold default")
@@ -47,8 +47,8 @@ def explain_page(found: Explanation) -> Iterator[RenderableType]:
     yield text
     yield job_line(found.job)
     cost = f"Largest cost besides the work itself: {largest_cost(found.estimate)}."
-    yield Group(terms_table(found.estimate), cost)
-    yield Group("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
+    yield stacked(terms_table(found.estimate), cost)
+    yield stacked("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
     yield memory_line(found)
     yield from lanes_part(found.estimate)
     if found.largest_model:
@@ -99,17 +99,13 @@ def imbalance_line(found: Imbalance) -> str:
     return f"Imbalance of experts (routing={found.routing}) costs {cost}: {full}."
 
 
-def _prices(found: Explanation) -> Iterator[RenderableType]:
+def _prices(found: Explanation) -> Iterator[Part]:
     """What more of everything would buy, in tokens per second."""
-    columns = (
-        Words("What would it buy?"),
-        "same layout",
-        "searched anew",
-        "per GPU",
-        Words("with"),
-    )
-    yield Group(
-        grid(columns, (_price_row(price, found) for price in found.shadow_prices)),
+    gains = map(number, ("same layout", "searched anew", "per GPU"))
+    columns: Columns = ("What would it buy?", *gains, "with")
+    rows = (_price_row(price, found) for price in found.shadow_prices)
+    yield stacked(
+        table("", columns, rows),
         "Gains are in tokens/s of the whole job, each the best with even stages or better: uneven "
         "ones are tried; >= where that is not proved; NAME=VALUE are settings for `--option`.",
     )
@@ -138,7 +134,7 @@ def _reason(price: ShadowPrice) -> str:
     return f"untried: {text}" if price.status == "untried" else text
 
 
-def _rules(found: Explanation) -> Iterator[RenderableType]:
+def _rules(found: Explanation) -> Iterator[Part]:
     """What the runtime's rule on recomputation costs."""
     rule = found.recompute_rule
     if rule is None:
@@ -147,12 +143,14 @@ def _rules(found: Explanation) -> Iterator[RenderableType]:
     if same.proved and same.layout is None and free is None:
         yield "The same recomputation on every stage costs nothing."
         return
-    columns = (Words("What does the runtime's rule cost?"), "step", "it costs", Words("without it"))
+    costs = map(number, ("step", "it costs"))
+    columns: Columns = ("What does the runtime's rule cost?", *costs, "without it")
     rows = [_rule_row("the same recomputation on every stage", same, found)]
     if free is not None:
         rows.append(_rule_row("the same, and layers split as they are", free, found))
-    yield Group(
-        grid(columns, rows), f"A price and no answer: {found.job.runtime} has no option for it."
+    yield stacked(
+        table("", columns, rows),
+        f"A price and no answer: {found.job.runtime} has no option for it.",
     )
 
 
@@ -176,26 +174,27 @@ def _cost(relaxed: RelaxedRule) -> str:
     return f"<= {percent(most)}" if relaxed.layout is None else f"{least} to {percent(most)}"
 
 
-def _rivals(found: Explanation) -> Iterator[RenderableType]:
+def _rivals(found: Explanation) -> Iterator[Part]:
     """How sure the choice is."""
     robust = found.robustness
     if len(robust.rivals) < 2:
         return
     step = robust.rivals[0].step_time_s
-    columns = (Words("How sure is the choice?"), "step", "90 % below", "faster than it", Words(""))
+    seconds_of_it = (number(head, like(step)) for head in ("step", "90 % below"))
+    columns: Columns = ("How sure is the choice?", *seconds_of_it, number("faster than it"), "")
     rows = (
         (
             "the choice"
             if place == 0
             else change_text(rival.layout, found.layout, found.job.model),
-            seconds_like(rival.step_time_s, step),
-            seconds_like(rival.step_time_p90_s, step),
+            rival.step_time_s,
+            rival.step_time_p90_s,
             percent(rival.probability_faster, 0) if place else "",
             "~" if rival.near_tie else "",
         )
         for place, rival in enumerate(robust.rivals[:SHOWN_RIVALS])
     )
-    yield Group(grid(columns, rows), robust_line(robust))
+    yield stacked(table("", columns, rows), robust_line(robust))
 
 
 def robust_line(robust: Robustness) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import RenderableType
-from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.blocks import Cell
+from trainplan.cli.blocks.screen import drawn
+from trainplan.cli.blocks.tables import table
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,6 @@ class Finding:
 
 def findings_page(findings: Sequence[Finding]) -> RenderableType:
     """A row for each."""
-    head = (Words(""), Words("check"), Words("finding"))
-    return grid(head, ((_mark(one), one.name, one.detail) for one in findings))
-
-
-def _mark(finding: Finding) -> Text:
-    return Text("ok", style="green") if finding.good else Text("MISSING", style="bold red")
+    good, bad = Cell("ok", tone="good"), Cell("MISSING", tone="bad")
+    rows = ((good if one.good else bad, one.name, one.detail) for one in findings)
+    return drawn(table("", ("", "check", "finding"), rows))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.screen import Part
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.render.catalog import Entry
 from trainplan.costmodel.catalog import SourcedDrives, SourcedHost, host, hosts
 from trainplan.costmodel.spec import Sourced
@@ -26,15 +26,12 @@ WORDS = {
 """What the page calls a figure."""
 
 
-def hosts_page() -> Iterator[RenderableType]:
+def hosts_page() -> Iterator[Part]:
     """Every host with its figures and their sources."""
     for name in hosts():
         yield Text(name, style="bold")
-        columns = (Words("figure"), "value", Words("source"))
-        yield grid(
-            columns,
-            ((WORDS[key], f"{one.value:,g}", one.source) for key, one in _figures(host(name))),
-        )
+        rows = ((WORDS[key], f"{one.value:,g}", one.source) for key, one in _figures(host(name)))
+        yield table("", ("figure", number("value"), "source"), rows)
     yield (
         "In a cluster file `host: {like: NAME}`, with figures of your own beside it; in the short "
         "form 1x8:h100-sxm@dgx-h100. What is not listed is not known, and not checked."

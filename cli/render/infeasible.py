@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Part, headed
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.render.plan import refused_part
 from trainplan.cli.words import gib, layout_line
@@ -15,7 +15,7 @@ from trainplan.planner.plan import Infeasible
 NOT_TRIED = "changes not tried: time limit"
 
 
-def infeasible_page(result: Infeasible, *, all_tried: bool) -> Iterator[RenderableType]:
+def infeasible_page(result: Infeasible, *, all_tried: bool) -> Iterator[Part]:
     """The reason first, then the changes that would help, then what was refused.
 
     `all_tried` is false where the time limit struck while changes were tried.
@@ -28,7 +28,7 @@ def infeasible_page(result: Infeasible, *, all_tried: bool) -> Iterator[Renderab
     yield from refused_part(result.job, result.refused, result.space_size)
 
 
-def _helping(result: Infeasible, *, all_tried: bool) -> Iterator[RenderableType]:
+def _helping(result: Infeasible, *, all_tried: bool) -> Iterator[Part]:
     """The smallest sets of changes: one change a line, or one set a line."""
     more = () if all_tried else (f"Other {NOT_TRIED}",)
     if result.relaxations:
@@ -39,7 +39,7 @@ def _helping(result: Infeasible, *, all_tried: bool) -> Iterator[RenderableType]
             else "No single change does; each of these sets makes it fit"
         )
         lines = (Text(f"  - {', and '.join(changes)}") for changes in result.relaxations)
-        yield Group(Text(head, style="bold"), *lines, *more)
+        yield headed(head, *lines, *more)
     elif not all_tried:
         yield f"{NOT_TRIED.capitalize()}."
     else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Part, headed
 from trainplan.cli.render.catalog import Entry
 from trainplan.cli.terminal.text import DOT
 from trainplan.costmodel.copy_streams import METHODS, Method, Place
@@ -15,11 +15,11 @@ from trainplan.costmodel.runtimes import RUNTIMES
 PLACES = {Place.DEVICE: "GPU", Place.HOST: "host", Place.DRIVE: "drives"}
 
 
-def methods_page() -> Iterator[RenderableType]:
+def methods_page() -> Iterator[Part]:
     """Every method: what it does, what it keeps where, who has it."""
     for one in METHODS.values():
         lines = (one.what, _kept(one), _where(one), one.source)
-        yield Group(Text(one.name, style="bold"), *(Text(f"  {line}") for line in lines if line))
+        yield headed(one.name, *(Text(f"  {line}") for line in lines if line))
     yield (
         "Bytes a parameter are those of the publication. Methods that no runtime has are priced "
         "with `--runtime NAME`, and exported by nobody."

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.screen import Part, headed
+from trainplan.cli.blocks.tables import number, table
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.optimizers import OPTIMIZERS, Matrix, Optimizer
@@ -20,16 +20,12 @@ SHOWN = (4096, 16384)
 RANK = 256
 
 
-def optimizers_page() -> Iterator[RenderableType]:
+def optimizers_page() -> Iterator[Part]:
     """All optimizers: state, work, and who has them."""
     rows, columns = SHOWN
-    yield grid(
-        (Words("optimizer"), Words("state of a matrix of m x n"), "bytes/parameter"),
-        (
-            (_usage(one), one.says, f"{shown_bytes_per_param(one):.3g}")
-            for one in OPTIMIZERS.values()
-        ),
-    )
+    sizes = number("bytes/parameter", "{:.3g}".format)
+    states = ((_usage(one), one.says, shown_bytes_per_param(one)) for one in OPTIMIZERS.values())
+    yield table("", ("optimizer", "state of a matrix of m x n", sizes), states)
     yield (
         "Numbers are of 4 bytes, of 2 where there is no fp32 copy of the weights (galore, apollo); "
         f"bytes/parameter: of {rows:,} x {columns:,}, r = {RANK}, without weights and gradients. "
@@ -37,7 +33,7 @@ def optimizers_page() -> Iterator[RenderableType]:
     )
     yield Text("Work, exchange, sharding and runtimes", style="bold")
     for one in OPTIMIZERS.values():
-        yield Group(Text(one.name, style="bold"), *(Text(f"  {line}") for line in _lines(one)))
+        yield headed(one.name, *(Text(f"  {line}") for line in _lines(one)))
 
 
 def optimizer_entry(name: str) -> Mapping[str, object]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.render.parts.objective import amount
 from trainplan.cli.words import layout_line, plural
@@ -20,7 +20,7 @@ SHOWN_POINTS = 20
 """Evenly spread over all, the first and the last among them; `--json` has all."""
 
 
-def pareto_page(pareto: Pareto) -> Iterator[RenderableType]:
+def pareto_page(pareto: Pareto) -> Iterator[Part]:
     """What was compared, then a row for every point shown."""
     first, second = pareto.objectives
     shown = spread(pareto.points)
@@ -30,13 +30,13 @@ def pareto_page(pareto: Pareto) -> Iterator[RenderableType]:
     if len(shown) < len(pareto.points):
         head += f", {len(shown)} of them here (`--json` lists all)"
     yield Text(head, style="bold green")
-    yield Group(job_line(pareto.job), _proof(pareto))
-    columns = (
+    yield stacked(job_line(pareto.job), _proof(pareto))
+    heads = (
         *(() if "gpus" in pareto.objectives else ("GPUs",)),
         *(_head(name, pareto.per) for name in pareto.objectives),
-        Words("layout"),
     )
-    yield grid(columns, (_row(pareto, point) for point in shown))
+    rows = (_row(pareto, point) for point in shown)
+    yield table("", (*map(number, heads), "layout"), rows)
 
 
 def spread(points: Sequence[PointT]) -> Sequence[PointT]:

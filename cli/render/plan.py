@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from math import ceil
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.blocks import Table
+from trainplan.cli.blocks.screen import Part, headed, stacked
+from trainplan.cli.blocks.shown import section
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.render.parts.alternatives import alternatives_table, legend, ties_lines
 from trainplan.cli.render.parts.apart import apart_part
 from trainplan.cli.render.parts.breakdown import largest_cost, memory_table, terms_table
@@ -26,7 +29,6 @@ from trainplan.cli.render.parts.objective import (
 )
 from trainplan.cli.render.parts.placement import groups_part, placement_text
 from trainplan.cli.render.parts.settings import settings_text
-from trainplan.cli.terminal.output import section
 from trainplan.cli.words import (
     gib,
     layout_line,
@@ -56,7 +58,7 @@ SHOWN_OTHERS = 2
 """Other schedules; `other_schedules` of the plan document has all."""
 
 
-def plan_page(plan: Plan, *, verbose: bool) -> Iterator[RenderableType]:
+def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     """The answer first, then why, then the alternatives; `verbose` has what few ask for."""
     best = plan.best
     cannot = refusals(plan.job, plan.notes)
@@ -71,17 +73,17 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[RenderableType]:
     lines = (*([settings] if settings else ()), *plan_evidence_lines(plan, verbose=verbose))
     stages = best.layout.stages
     order = [stages_sentence(stages)] if stages else []
-    yield Group(*map(Text, (*order, job_line(plan.job), certificate_text(plan), *lines)))
+    yield stacked(*map(Text, (*order, job_line(plan.job), certificate_text(plan), *lines)))
     yield from ladder_part(plan)
     yield from groups_part(plan.job, best.layout)
     if plan.placement:
         yield Text(placement_text(plan, plan.placement))
-    yield Group(terms_table(best.estimate, few=not verbose), Text(binding_text(plan)))
-    yield Group(*ties_lines(plan), alternatives_table(plan), *legend(plan))
+    yield stacked(terms_table(best.estimate, few=not verbose), Text(binding_text(plan)))
+    yield stacked(*ties_lines(plan), alternatives_table(plan), *legend(plan))
     yield from sizes_part(plan)
     if verbose:
         yield from others_part(plan)
-        yield Group("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
+        yield stacked("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
     yield from lanes_part(best.estimate)
     if verbose:
         yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
@@ -196,19 +198,23 @@ def binding_text(plan: Plan) -> str:
     )
 
 
-def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[RenderableType]:
+def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[Part]:
     """Which rules refused most layouts, and what to do about them."""
     if not refused:
         return
-    says = rule_texts(job, refused)
-    shown = list(refused.items())[:SHOWN_RULES]
-    rows = [(f"{count:,}", name, says.get(name, YOUR_CHOICE)) for name, count in shown]
-    more = list(refused.values())[SHOWN_RULES:]
-    if more:
-        rows.append((f"{sum(more):,}", plural(len(more), "other rule"), ""))
-    columns = ("refused", Words("rule"), Words("why"))
     head = f"Refused: {sum(refused.values()):,} of {plural(space, 'layout')}"
-    yield Group(Text(head, style="bold"), grid(columns, rows))
+    yield headed(head, refused_table(job, refused, SHOWN_RULES))
+
+
+def refused_table(job: Job, refused: Mapping[str, int], most: int | None = None) -> Table:
+    """Rules with how many layouts each refused; those after the first `most` share a row."""
+    says = rule_texts(job, refused)
+    rows = [(count, name, says.get(name, YOUR_CHOICE)) for name, count in refused.items()]
+    more = rows[most:] if most else []
+    if more:
+        other = (sum(count for count, *_ in more), plural(len(more), "other rule"), "")
+        rows = [*rows[:most], other]
+    return table("Layouts refused", (number("refused"), "rule", "why"), rows)
 
 
 def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
@@ -228,7 +234,7 @@ def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
     }
 
 
-def others_part(plan: Plan) -> Iterator[RenderableType]:
+def others_part(plan: Plan) -> Iterator[Part]:
     """What schedules of other runtimes would give for the same degrees: the two fastest."""
     if not plan.other_schedules:
         return
@@ -245,13 +251,13 @@ def others_part(plan: Plan) -> Iterator[RenderableType]:
         f"on {', '.join(other.executed_by)}"
         for other, time in faster
     ]
-    yield Group(Text(f"This layout under schedules {runtime} lacks", style="bold"), *lines)
+    yield headed(f"This layout under schedules {runtime} lacks", *lines)
 
 
 def notes_part(notes: tuple[str, ...]) -> RenderableType:
     """Assumptions and warnings."""
     items = (Padding(Text(f"- {note}"), (0, 0, 0, 2)) for note in notes)
-    return Group(Text("Good to know", style="bold"), *items)
+    return headed("Good to know", *items)
 
 
 def baseline_text(job: Job, layout: Layout, estimate: Estimate, best: Estimate) -> str:

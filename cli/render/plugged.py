@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rich.console import RenderableType
 
-from trainplan.cli.terminal.output import section
+from trainplan.cli.blocks.shown import section
 
 
 def plugged_part(whose: Mapping[str, str]) -> Iterator[RenderableType]:

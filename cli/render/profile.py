@@ -5,15 +5,18 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Grid, Words, grid
+from trainplan.cli.blocks.blocks import Cell, Column, Table
+from trainplan.cli.blocks.screen import Part
+from trainplan.cli.blocks.shown import section
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.render.plan import notes_part
 from trainplan.cli.render.profile_host import host_parts
-from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import percent, plural, seconds
 from trainplan.costmodel.base import GB
@@ -24,14 +27,11 @@ SHOWN_FAILURES = 5
 NOT_ODD: tuple[Flag, ...] = ("stated",)
 
 
-def profile_page(profile: Profile, path: Path) -> Iterator[RenderableType]:
+def profile_page(profile: Profile, path: Path) -> Iterator[Part]:
     """What was measured, the curves, what failed and what to do with it."""
     yield headline(profile)
-    yield (
-        Group(curves_table(profile))
-        if any(curves_of(profile))
-        else Text("No curve yet: see below.")
-    )
+    curves = curves_table(profile)
+    yield curves if curves.rows else Text("No curve yet: see below.")
     yield from host_parts(profile)
     if steps := [p for p in profile.points if isinstance(p, OffloadedStepPoint)]:
         yield section("A step from the drive", *map(_offloaded, steps))
@@ -71,15 +71,13 @@ def headline(profile: Profile) -> Text:
     return text
 
 
-def curves_table(profile: Profile) -> Grid:
+def curves_table(profile: Profile) -> Table:
     """The fitted curves with what they leave of a point they have not seen."""
-    return grid(
-        (Words("Curve"), Words("says"), "off by"),
-        (
-            (name, says, percent(profile.scatter_fraction[key]) if key else "")
-            for name, says, key in curves_of(profile)
-        ),
-    )
+    off = "median error of a point that the curve was fitted without"
+    columns = (Column("curve", screen="Curve"), "says", number("off by", percent, off))
+    scatter = profile.scatter_fraction
+    rows = ((name, says, scatter[key] if key else "") for name, says, key in curves_of(profile))
+    return table("Curves that are fitted, and how well they tell a point", columns, rows)
 
 
 def curves_of(profile: Profile) -> Iterator[tuple[str, str, str]]:
@@ -129,26 +127,24 @@ def failures_part(profile: Profile) -> RenderableType:
     return section("Not measured", *lines)
 
 
-def coverage_page(
-    profile: Profile, known: Sequence[KnownQuantity], job: str
-) -> Iterator[RenderableType]:
+def coverage_page(profile: Profile, known: Sequence[KnownQuantity], job: str) -> Iterator[Part]:
     """Every quantity with where it comes from, and the most useful next measurement."""
     yield headline(profile)
-    columns = (Words("Quantity"), Words("from"), "points", "doubtful", "off by", "share of a step")
-    yield grid(
-        columns,
+    whole = partial(percent, digits=0)
+    counts = (number("points", str), number("doubtful"))
+    shares = (number("off by", whole), number("share of a step", whole))
+    rows = (
         (
-            (
-                one.quantity.name,
-                Text(one.kind, style="green" if one.kind == "measured" else "yellow"),
-                str(one.points) if one.points else "",
-                f"{one.doubtful} of {one.timings}" if one.doubtful else "",
-                percent(one.scatter_fraction, 0) if one.scatter_fraction else "",
-                percent(one.share, 0) if one.share else "",
-            )
-            for one in known
-        ),
+            one.quantity.name,
+            Cell(one.kind, tone="good" if one.kind == "measured" else "doubtful"),
+            one.points or "",
+            f"{one.doubtful} of {one.timings}" if one.doubtful else "",
+            one.scatter_fraction or "",
+            one.share or "",
+        )
+        for one in known
     )
+    yield table("", ("Quantity", "from", *counts, *shares), rows)
     yield from host_parts(profile)
     if profile.failures:
         yield failures_part(profile)

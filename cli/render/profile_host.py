@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from rich.console import RenderableType
-
-from trainplan.cli.blocks.screen import Words, grid
-from trainplan.cli.terminal.output import section
+from trainplan.cli.blocks.blocks import Column, Table
+from trainplan.cli.blocks.screen import Part
+from trainplan.cli.blocks.shown import section
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.words import seconds
 from trainplan.costmodel.profiles import LayerPoint, PowerPoint, Profile, Timing
 
@@ -47,14 +47,21 @@ def waiting(profile: Profile) -> Iterator[tuple[str, Timing]]:
                 yield f"{name.replace('_', ' ')} of {said}", time
 
 
-def host_parts(profile: Profile) -> Iterator[RenderableType]:
+def power_table(profile: Profile) -> Table:
+    """Power by state."""
+    joules = "by the counter of energy where the GPU has one"
+    few = "{:.4g}".format
+    heads = (number("J a call", few, joules), number("SM MHz", few), number("C", few))
+    columns = (Column("state", screen="Power of a GPU"), number("W", "{:.0f}".format), *heads)
+    rows = (["" if one is None else one for one in row] for row in powers(profile))
+    return table("Power of a GPU, mean of those in the same state", columns, rows)
+
+
+def host_parts(profile: Profile) -> Iterator[Part]:
     """Power as a table and layers as a list, where there are any."""
-    rows = [
-        (state, f"{watts:.0f}", *("" if one is None else f"{one:.4g}" for one in others))
-        for state, watts, *others in powers(profile)
-    ]
-    if rows:
-        yield grid((Words("Power of a GPU"), "W", "J a call", "SM MHz", "C"), rows)
+    power = power_table(profile)
+    if power.rows:
+        yield power
     slow = [
         f"{what}: {seconds(time.in_a_row)} to queue, {seconds(time.seconds)} to run"
         for what, time in waiting(profile)

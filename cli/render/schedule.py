@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from itertools import groupby
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Drawn, Words, grid
+from trainplan.cli.blocks.screen import Drawn, Part, headed, stacked
+from trainplan.cli.blocks.shown import section
+from trainplan.cli.blocks.tables import alike_joined, number, table
 from trainplan.cli.render.parts.timeline import timeline_text
-from trainplan.cli.terminal.output import section
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import gib, percent
 from trainplan.planner.schedules.compare import Ranking, better
@@ -27,11 +27,9 @@ def amount(value: float) -> str:
     return f"{value:.{EXACT}g}"
 
 
-def schedule_page(
-    scored: Scored, pipeline: Pipeline, width: int | None
-) -> Iterator[RenderableType]:
+def schedule_page(scored: Scored, pipeline: Pipeline, width: int | None) -> Iterator[Part]:
     """The answer, the picture, the memory, and what would be better."""
-    yield Group(Text(headline(scored), style="bold"), proof_text(scored))
+    yield headed(headline(scored), proof_text(scored))
     yield Drawn(partial(timeline_text, scored.timeline), width)
     yield _memory(scored)
     advice = [
@@ -73,33 +71,23 @@ def _saved(scored: Scored, makespan: float) -> str:
     return f" ({change:+.1%})".replace("%", " %")
 
 
-def _memory(scored: Scored) -> RenderableType:
+def _memory(scored: Scored) -> Part:
     """Peaks of every rank; neighbours that look alike share a row."""
-    rows = []
     held = [f"{peak:g}" for peak in scored.peaks], [f"{p:g}" for p in scored.peaks_at_input_grad]
-    sizes = [gib(peak) for peak in scored.peak_bytes]
-    cells = zip(*held, *([sizes] if sizes else []), strict=True)
-    for row, group in groupby(enumerate(cells), key=lambda item: item[1]):
-        ranks = [rank for rank, _ in group]
-        name = f"{ranks[0]}" if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
-        rows.append((name, *row))
-    columns = (
-        Words("rank"),
-        "activations held",
-        "freed at the input gradient",
-        *(["GiB"] if sizes else []),
-    )
+    sizes = [[gib(peak) for peak in scored.peak_bytes]] if scored.peak_bytes else []
+    ranks = zip(map(str, range(len(held[0]))), *held, *sizes, strict=True)
+    heads = ("activations held", "freed at the input gradient", *(["GiB"] if sizes else []))
+    found = table("", ("rank", *map(number, heads)), ranks)
     unit = "Most activations at once, of one micro batch through one virtual stage each"
-    return Group(Text(unit, style="bold"), grid(columns, rows))
+    return headed(unit, replace(found, rows=alike_joined(found.rows)))
 
 
-def ranking_page(ranking: Ranking) -> Iterator[RenderableType]:
+def ranking_page(ranking: Ranking) -> Iterator[Part]:
     """The fastest, the table of all, and what does not run."""
     yield Text(headline(ranking.schedules[0]), style="bold")
-    yield Group(_table(ranking), Text(ORDER))
+    yield stacked(_table(ranking), Text(ORDER))
     if ranking.refused:
-        columns = (Words("does not run"), Words("why"))
-        yield grid(columns, _folded(ranking))
+        yield table("", ("does not run", "why"), _folded(ranking))
 
 
 ORDER = (
@@ -120,17 +108,17 @@ def _folded(ranking: Ranking) -> Iterator[tuple[str, str]]:
             yield one.kind, one.reason
 
 
-def _table(ranking: Ranking) -> RenderableType:
-    columns = (Words("schedule"), "makespan", "bubble", "better order", "held", Words("runs on"))
+def _table(ranking: Ranking) -> Part:
+    times = (number("makespan", amount), number("bubble", percent), number("better order"))
     rows = (
         (
             one.kind,
-            amount(one.makespan),
-            percent(one.timeline.bubble_fraction),
+            one.makespan,
+            one.timeline.bubble_fraction,
             "none" if one.optimal else f"<= {percent(one.gap_fraction)}",
-            f"{max(one.peaks):g}",
+            max(one.peaks),
             ", ".join(one.runs_on) or "no runtime",
         )
         for one in ranking.schedules
     )
-    return grid(columns, rows)
+    return table("", ("schedule", *times, number("held", "{:g}".format), "runs on"), rows)

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Drawn, Words, grid
+from trainplan.cli.blocks.blocks import Table
+from trainplan.cli.blocks.screen import Drawn, Part, headed
+from trainplan.cli.blocks.tables import like, number, table
 from trainplan.cli.render.parts.chrome_trace import COMPUTE, LANE, NETWORK, Extra
 from trainplan.cli.render.parts.lanes import lanes_text
 from trainplan.cli.render.parts.timeline import timeline_text
 from trainplan.cli.render.schedule import gap_text, proof_text
 from trainplan.cli.terminal.text import DOT
-from trainplan.cli.words import percent, seconds, seconds_like
+from trainplan.cli.words import percent, seconds
 from trainplan.planner.questions.simulate import Simulation
 
 LEGEND = (
@@ -24,7 +25,7 @@ LEGEND = (
 )
 
 
-def simulation_page(simulation: Simulation, width: int | None) -> Iterator[RenderableType]:
+def simulation_page(simulation: Simulation, width: int | None) -> Iterator[Part]:
     """The answer, the picture, every rank, and the sum."""
     scored = simulation.scored
     headline = DOT.join(
@@ -35,35 +36,33 @@ def simulation_page(simulation: Simulation, width: int | None) -> Iterator[Rende
             gap_text(scored),
         )
     )
-    yield Group(Text(headline, style="bold"), proof_text(scored, seconds))
+    yield headed(headline, proof_text(scored, seconds))
     yield Drawn(partial(timeline_text, scored.timeline), width)
     if simulation.lanes:
         yield Drawn(partial(lanes_text, simulation.lanes), width)
-    yield _ranks(simulation)
+    yield headed("Pipeline ranks", ranks_table(simulation), Text(LEGEND))
     yield _sum(simulation)
 
 
-def _ranks(simulation: Simulation) -> RenderableType:
+def ranks_table(simulation: Simulation) -> Table:
+    """What every rank does until the last pass ends."""
     makespan = simulation.scored.makespan
-    starts = simulation.scored.timeline.start[:, 0]
-    columns = ("rank", "busy", "of it", "first op", "last op", "traffic")
+    starts = simulation.scored.timeline.start[:, 0].tolist()
+    of_it = number("of it", percent, only="screen")
+    idle = number("idle", like(makespan), only="page")
+    others = (number(head, like(makespan)) for head in ("first op", "last op"))
+    traffic = number("traffic after it", like(makespan), screen="traffic")
+    columns = (number("rank"), number("busy", like(makespan)), of_it, idle, *others, traffic)
+    busy, ends = simulation.busy.tolist(), simulation.ends.tolist()
+    each = zip(busy, starts, ends, simulation.traffic, strict=True)
     rows = (
-        (
-            f"{rank}",
-            seconds_like(busy, makespan),
-            percent(busy / makespan if makespan else 0.0),
-            seconds_like(float(starts[rank]), makespan),
-            seconds_like(end, makespan),
-            seconds_like(traffic, makespan),
-        )
-        for rank, (busy, end, traffic) in enumerate(
-            zip(simulation.busy.tolist(), simulation.ends.tolist(), simulation.traffic, strict=True)
-        )
+        (rank, busy, busy / makespan if makespan else 0.0, makespan - busy, start, end, sent)
+        for rank, (busy, start, end, sent) in enumerate(each)
     )
-    return Group(Text("Pipeline ranks", style="bold"), grid(columns, rows), Text(LEGEND))
+    return table("Seconds of every pipeline rank until the last pass ends", columns, rows)
 
 
-def _sum(simulation: Simulation) -> RenderableType:
+def _sum(simulation: Simulation) -> Table:
     whole = simulation.step_time_s
     parts = {
         "pipeline": simulation.scored.makespan,
@@ -72,8 +71,7 @@ def _sum(simulation: Simulation) -> RenderableType:
         "stragglers, data loading and other overhead": simulation.overhead,
         "step": whole,
     }
-    columns = (Words("The step"), "time")
-    return grid(columns, ((name, seconds_like(value, whole)) for name, value in parts.items()))
+    return table("", ("The step", number("time", like(whole))), parts.items())
 
 
 def step_end(simulation: Simulation) -> Sequence[Extra]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Drawn, Words, grid
+from trainplan.cli.blocks.blocks import Table
+from trainplan.cli.blocks.screen import Drawn, Part, headed, stacked
+from trainplan.cli.blocks.tables import Row, number, table
 from trainplan.cli.documents.sweep import held_text, verdict
 from trainplan.cli.render.parts.headline import job_line
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import (
-    NEVER,
     layout_line,
     no_plan_text,
     percent,
@@ -29,55 +30,51 @@ HEIGHT, WIDTH = 10, 72
 POINT, IDEAL, KNEE = "o", ".", "K"
 
 
-def sweep_page(job: Job, swept: Sweep) -> Iterator[RenderableType]:
+def sweep_page(job: Job, swept: Sweep) -> Iterator[Part]:
     """One table and one curve for each combination of the other knobs."""
     yield Text(verdict(swept), style="bold green")
     yield job_line(job)
     for one in swept.curves:
-        parts: list[RenderableType] = [_table(job, swept, one)]
-        if one.held:
-            parts.insert(0, Text(held_text(one.held), style="bold"))
-        yield Group(*parts)
+        points = _table(job, swept, one)
+        yield headed(held_text(one.held), points) if one.held else points
         yield from _drawn(swept, one)
     yield legend(swept)
 
 
-def _table(job: Job, swept: Sweep, one: Curve) -> RenderableType:
+def _table(job: Job, swept: Sweep, one: Curve) -> Table:
+    whole = partial(percent, digits=0)
     columns = (
-        swept.varied[0].knob,
-        "step",
-        "tokens/s",
-        "MFU",
-        "eff.",
-        "added",
-        Words("best layout"),
+        number(swept.varied[0].knob),
+        number("step", seconds),
+        number("tokens/s", "{:,.0f}".format),
+        number("MFU", percent),
+        number("eff.", whole),
+        number("added", whole),
+        "best layout",
     )
-    return grid(columns, (_row(job, point) for point in one.points), "added", "eff.", "MFU")
+    rows = (_row(job, point) for point in one.points)
+    return table("", columns, rows, spare=("added", "eff.", "MFU"))
 
 
-def _row(job: Job, point: Point) -> tuple[str, ...]:
+def _row(job: Job, point: Point) -> Row:
     value, best = point.settings[0].value, point.outcome.best
     if best is None:
         status = point.outcome.status
         why = f"{status}: {no_plan_text(status, point.outcome.reason)}"
-        return (value, NEVER, NEVER, NEVER, NEVER, NEVER, why)
+        return (value, None, None, None, None, None, why)
     mark = (" <- knee" if point.knee else "") + (" *" if point.outcome.status == "found" else "")
     return (
         value,
-        seconds(best.estimate.step_time_s),
-        f"{point.tokens_per_s or 0:,.0f}",
-        percent(best.estimate.mfu),
-        _share(point.efficiency),
-        _share(point.marginal_efficiency),
+        best.estimate.step_time_s,
+        point.tokens_per_s or 0,
+        best.estimate.mfu,
+        point.efficiency,
+        point.marginal_efficiency,
         layout_line(best.layout, job.model).replace(DOT, " ") + mark,
     )
 
 
-def _share(fraction: float | None) -> str:
-    return NEVER if fraction is None else percent(fraction, 0)
-
-
-def _drawn(swept: Sweep, one: Curve) -> Iterator[RenderableType]:
+def _drawn(swept: Sweep, one: Curve) -> Iterator[Part]:
     """Throughput along the knob; where GPUs are added, also the first point's scaled by them."""
     planned = [point for point in one.points if point.tokens_per_s]
     if len(planned) < FEWEST_DRAWN:
@@ -100,7 +97,7 @@ def _drawn(swept: Sweep, one: Curve) -> Iterator[RenderableType]:
         return Text("\n".join(lines))
 
     marks = f"o, K at the knee; . {share:,.0f} per GPU" if grows else "o"
-    yield Group(f"tokens/s ({marks}) by {_axis(swept)}", Drawn(draw))
+    yield stacked(f"tokens/s ({marks}) by {_axis(swept)}", Drawn(draw))
 
 
 def _axis(swept: Sweep) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
-from trainplan.cli.terminal.output import section
+from trainplan.cli.blocks.blocks import Column, Table
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks.shown import section
+from trainplan.cli.blocks.tables import Columns, Row, number, table
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import (
     gib,
@@ -19,6 +21,7 @@ from trainplan.cli.words import (
     plural,
     seconds,
 )
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
 from trainplan.planner.tuning.events import (
     Best,
@@ -33,6 +36,8 @@ from trainplan.planner.tuning.events import (
     Tried,
 )
 
+LEVEL = "80 %"
+"""Of all intervals, as `planner.tuning.events` has them."""
 ENDINGS = {
     "measured": "measured",
     "out_of_memory": "out of memory",
@@ -72,14 +77,14 @@ def short(job: Job, forecast: Forecast) -> str:
     return f"{layout_line(forecast.layout, job.model)}, expected {low} to {high}"
 
 
-def finished_page(
-    job: Job, found: Finished, folder: Path, *, exported: bool
-) -> Iterator[RenderableType]:
+def finished_page(job: Job, found: Finished, folder: Path, *, exported: bool) -> Iterator[Part]:
     """The fastest measured, why it ended, the trials, what remains possible, what was learnt."""
     yield _headline(job, found)
-    yield _trials(job, found.trials)
-    yield from _remaining(job, found)
-    yield _machine(found.scalars)
+    yield trials_table(job.model, found)
+    if found.remains.likeliest:
+        title = f"Untried, likeliest to be faster by {percent(found.remains.worth_fraction, 0)}"
+        yield stacked(Text(title), untried_table(job.model, found.remains.likeliest))
+    yield scalars_table(found.scalars)
     use = f"add --profile {shlex.quote(str(folder / 'calibration.json'))} to `plan search`"
     export = f"plan export {shlex.quote(str(folder / 'plan.json'))} --output-dir launch"
     yield section("Next", *([export] if exported else []), *([use] if found.calibration else []))
@@ -107,45 +112,77 @@ def _best_line(best: Best, found: Finished) -> str:
     return DOT.join(parts)
 
 
-def _trials(job: Job, trials: tuple[Tried, ...]) -> RenderableType:
-    rows = [
-        (
-            str(one.number),
-            seconds(one.outcome.step_time_s) if one.outcome.step_time_s else "-",
-            seconds(one.planned_step_time_s),
-            ENDINGS[one.outcome.ending],
-            layout_line(one.layout, job.model),
-        )
-        for one in trials
-    ]
-    return grid(("#", "measured", "planned", Words("ending"), Words("layout")), rows)
+def trials_table(model: ModelSpec, found: Finished) -> Table:
+    """Trials in order; a terminal writes no reasons: `progress_line` had them."""
+    columns = (
+        number("#"),
+        number("measured", seconds),
+        number("planned", seconds, "what the model said before any trial"),
+        Column("ending", only="screen"),
+        Column("ending", only="page"),
+        "layout",
+        Column("why it was tried", only="page"),
+    )
+    numbers = [one.number for one in found.trials]
+    rows = (_trial_row(model, one) for one in found.trials)
+    return table("Trials", columns, rows, numbers.index(found.best.number) if found.best else None)
 
 
-def _remaining(job: Job, found: Finished) -> Iterator[RenderableType]:
-    if not found.remains.likeliest:
-        return
-    rows = [
+def _trial_row(model: ModelSpec, one: Tried) -> Row:
+    ending, reason = ENDINGS[one.outcome.ending], one.outcome.reason
+    return (
+        *(one.number, one.outcome.step_time_s or None, one.planned_step_time_s),
+        *(ending, ending + (f": {reason}" if reason else "")),
+        *(layout_line(one.layout, model), one.why),
+    )
+
+
+def untried_table(model: ModelSpec, likeliest: Sequence[Forecast]) -> Table:
+    """Layouts that may be faster, with the step that is expected of each."""
+    whole = partial(percent, digits=0)
+    steps = (number(head, seconds, only="page") for head in ("expected", "low", "high"))
+    columns: Columns = (
+        number("faster", whole, "probability that it is faster by what is worth a trial"),
+        number(f"{LEVEL} expected", only="screen"),
+        *steps,
+        number("fits", whole, "probability that it runs and fits"),
+        "layout",
+    )
+    rows = (
         (
-            percent(one.probability_faster or 0.0, 0),
+            one.probability_faster or 0.0,
             f"{seconds(one.step_time_low_s)} to {seconds(one.step_time_high_s)}",
-            percent(one.probability_fits, 0),
-            layout_line(one.layout, job.model),
+            *(one.step_time_s, one.step_time_low_s, one.step_time_high_s),
+            one.probability_fits,
+            layout_line(one.layout, model),
         )
-        for one in found.remains.likeliest
-    ]
-    title = f"Untried, likeliest to be faster by {percent(found.remains.worth_fraction, 0)}"
-    yield Group(Text(title), grid(("faster", "80 % expected", "fits", Words("layout")), rows))
+        for one in likeliest
+    )
+    return table(f"Untried layouts that are likeliest faster; {LEVEL} intervals", columns, rows)
 
 
-def _machine(scalars: tuple[ScalarRange, ...]) -> RenderableType:
-    rows = [
+def scalars_table(scalars: Sequence[ScalarRange]) -> Table:
+    """What trials say of the machine, each scalar with its interval."""
+    columns = (
+        Column("scalar", screen="machine, of what was planned for"),
+        number("value", "{:.3g}".format, only="screen"),
+        number("value", only="page"),
+        number(LEVEL, only="screen"),
+        *(number(head, only="page") for head in ("low", "high")),
+        number("told apart"),
+    )
+    rows = (
         (
-            one.meaning,
-            f"{one.value:.3g}",
-            f"{one.low:.3g} to {one.high:.3g}",
+            *(
+                one.meaning,
+                one.value,
+                one.value,
+                f"{one.low:.3g} to {one.high:.3g}",
+                one.low,
+                one.high,
+            ),
             "yes" if one.told_apart else "no",
         )
         for one in scalars
-    ]
-    heads = (Words("machine, of what was planned for"), "value", "80 %", "told apart")
-    return grid(heads, rows)
+    )
+    return table(f"What is believed of the machine; {LEVEL} intervals", columns, rows)

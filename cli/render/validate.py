@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Grid, Words, grid
+from trainplan.cli.blocks.blocks import Column, Table
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks.tables import Columns, number, signed, table
 from trainplan.cli.words import NEVER, percent, plural, seconds, seconds_like
+from trainplan.costmodel.uncertainty import LEVEL
 from trainplan.costmodel.validate.cases.model import preset_of
 from trainplan.costmodel.validate.intervals import Coverage
 from trainplan.costmodel.validate.memory_scores import Verdicts
@@ -85,7 +87,7 @@ def headline_text(scores: Scores) -> str:
 
 def validate_page(
     predictions: Sequence[Prediction], scores: Scores, shown: Shown
-) -> Iterator[RenderableType]:
+) -> Iterator[Part]:
     """The headline, then every table that has rows."""
     yield Text(headline_text(scores), style="bold green")
     yield from _step_parts(scores)
@@ -94,28 +96,30 @@ def validate_page(
         yield calibrated_part(scores.one_step)
     yield from _by_name(predictions)
     if scores.skipped:
-        yield skipped_table(scores)
+        yield skipped_table(scores.skipped)
         yield from _odd_records(predictions)
     elif not scores.rows and not scores.memory.by_kind and not scores.verdicts.labels:
         yield NOTHING_COMPARED
     if shown.worst and scores.rows:
-        yield Group("Runs that are most off", *_worst_rows(worst(scores.rows, shown.worst)))
+        yield stacked("Runs that are most off", *_worst_rows(worst(scores.rows, shown.worst)))
 
 
-def _step_parts(scores: Scores) -> Iterator[RenderableType]:
+def _step_parts(scores: Scores) -> Iterator[Part]:
     for name, groups in scores.groups.items():
         if groups and (name == "source" or any(one.n < len(scores.rows) for one in groups)):
             yield errors_table(TITLES[name], groups)
     if scores.headline:
         yield EXPLAINED
     if scores.ranking:
-        yield Group("Order of the layouts of one job", ranking_table(scores.ranking))
-        yield Group(sizes_table(scores.ranking), RANKED)
+        yield stacked("Order of the layouts of one job", ranking_table(scores.ranking))
+        yield stacked(sizes_table(scores.ranking), RANKED)
     if scores.coverage:
-        yield coverage_table(scores)
+        alone = [one.name for one in scores.regimes] == [POOLED]
+        regimes = (scores.coverage, *(() if alone else scores.regimes))
+        yield coverage_table(regimes, scores.rows[0].estimate.uncertainty.level)
 
 
-def _memory_parts(scores: Scores) -> Iterator[RenderableType]:
+def _memory_parts(scores: Scores) -> Iterator[Part]:
     if scores.memory.by_kind:
         yield errors_table("Peak memory by kind", scores.memory.by_kind)
         yield errors_table("Peak memory by source", scores.memory.by_source)
@@ -126,27 +130,15 @@ def _memory_parts(scores: Scores) -> Iterator[RenderableType]:
 ERRORS_HEAD = ("runs", "bias", "median", "mean")
 
 
-def errors_rows(groups: Iterable[Errors]) -> Iterator[tuple[str, ...]]:
+def errors_table(title: str, groups: Iterable[Errors], caption: str = "") -> Table:
     """One row per group: its name, then `ERRORS_HEAD`."""
-    for one in groups:
-        yield (
-            one.name,
-            f"{one.n:,}",
-            signed(one.bias_fraction),
-            percent(one.median_fraction),
-            percent(one.mean_fraction),
-        )
-
-
-def errors_table(title: str, groups: Iterable[Errors]) -> Grid:
-    """One row per group."""
-    columns = (Words(title), *ERRORS_HEAD)
-    return grid(columns, errors_rows(groups))
-
-
-def signed(fraction: float) -> str:
-    """A signed fraction in percent."""
-    return f"{fraction * 100:+.1f} %"
+    runs, bias, median, mean = ERRORS_HEAD
+    shares = (number(bias, signed), number(median, percent), number(mean, percent))
+    rows = (
+        (one.name, one.n, one.bias_fraction, one.median_fraction, one.mean_fraction)
+        for one in groups
+    )
+    return table(caption, (Column("group", screen=title), number(runs), *shares), rows)
 
 
 RANKED_HEAD, RANKS_HEAD = ("model", "machine", "runtime"), ("layouts", "Spearman", "regret")
@@ -167,10 +159,10 @@ def ranking_rows(ranking: Ranking) -> Iterator[tuple[str, ...]]:
     yield ("mean", "", "", "", *means)
 
 
-def ranking_table(ranking: Ranking) -> Grid:
+def ranking_table(ranking: Ranking) -> Table:
     """Every group, then the means."""
-    words = map(Words, RANKED_HEAD)
-    return grid((*words, *RANKS_HEAD), ranking_rows(ranking), "runtime", "machine")
+    columns: Columns = (*RANKED_HEAD, *map(number, RANKS_HEAD))
+    return table("", columns, ranking_rows(ranking), spare=("runtime", "machine"))
 
 
 SIZES_HEAD = ("groups", "Spearman", "regret", "near-ties", "by evidence", "all measured")
@@ -190,28 +182,22 @@ def sizes_rows(ranking: Ranking) -> Iterator[tuple[str, ...]]:
         )
 
 
-def sizes_table(ranking: Ranking) -> Grid:
+def sizes_table(ranking: Ranking) -> Table:
     """Means by the number of layouts of a job."""
-    return grid((Words("Jobs by their layouts"), *SIZES_HEAD), sizes_rows(ranking))
+    return table("", ("Jobs by their layouts", *map(number, SIZES_HEAD)), sizes_rows(ranking))
 
 
-def verdicts_part(verdicts: Verdicts) -> RenderableType:
+def verdicts_part(verdicts: Verdicts) -> Part:
     """The confusion table and the names of what would run out of memory."""
-    columns = (
-        Words(f"{verdicts.answered:,} of {verdicts.labels:,} labels"),
-        "it fits",
-        "it does not",
+    labels = f"{verdicts.answered:,} of {verdicts.labels:,} labels"
+    rows = (
+        ("we say it fits", verdicts.true_fits, len(verdicts.false_fits)),
+        ("we refuse it", len(verdicts.false_refusals), verdicts.true_refusals),
+        ("wrong", rate(verdicts.false_refusal_fraction), rate(verdicts.false_fit_fraction)),
     )
-    table = grid(
-        columns,
-        (
-            ("we say it fits", str(verdicts.true_fits), str(len(verdicts.false_fits))),
-            ("we refuse it", str(len(verdicts.false_refusals)), str(verdicts.true_refusals)),
-            ("wrong", rate(verdicts.false_refusal_fraction), rate(verdicts.false_fit_fraction)),
-        ),
-    )
+    found = table("", (labels, number("it fits", str), number("it does not", str)), rows)
     names = [f"  {name}" for name in verdicts.false_fits]
-    return Group(table, *(["Passed, and does not fit:", *names] if names else []))
+    return stacked(found, *(["Passed, and does not fit:", *names] if names else []))
 
 
 def rate(fraction: float | None) -> str:
@@ -219,14 +205,15 @@ def rate(fraction: float | None) -> str:
     return NEVER if fraction is None else percent(fraction)
 
 
-def coverage_table(scores: Scores) -> Grid:
+def coverage_table(groups: Sequence[Coverage], level: float = LEVEL) -> Table:
     """How many measured steps the intervals hold, and on which side the others are."""
-    assert scores.coverage
-    level = percent(scores.rows[0].estimate.uncertainty.level, 0)
-    columns = (Words(f"Measured steps and the {level} interval"), "runs", *SIDES)
-    alone = [one.name for one in scores.regimes] == [POOLED]
-    groups = (scores.coverage, *(() if alone else scores.regimes))
-    return grid(columns, ((one.name, f"{one.n:,}", *map(percent, sides_of(one))) for one in groups))
+    head = f"Measured steps and the {percent(level, 0)} interval"
+    columns = (
+        Column("regime", screen=head),
+        *(number("runs"), *(number(side, percent) for side in SIDES)),
+    )
+    rows = ((one.name, one.n, *sides_of(one)) for one in groups)
+    return table("Measured steps inside the interval", columns, rows)
 
 
 def sides_of(one: Coverage) -> tuple[float, float, float]:
@@ -234,16 +221,16 @@ def sides_of(one: Coverage) -> tuple[float, float, float]:
     return one.inside_fraction, one.below_fraction, one.above_fraction
 
 
-def calibrated_part(one_step: OneSteps | None) -> RenderableType:
+def calibrated_part(one_step: OneSteps | None) -> Part:
     """The error before and after one measured step."""
     if one_step is None:
         return "After one measured step: no run has a partner of another layout on its machine."
-    columns = (Words("After one measured step of another layout"), "runs", "before", "after")
-    rows = [
-        (one.source, str(one.n), percent(one.before_fraction), percent(one.after_fraction))
-        for one in one_step.sources
-    ]
-    return grid(columns, [*rows, *one_step_means(one_step)])
+    errors = (number("before", percent), number("after", percent))
+    columns = ("After one measured step of another layout", number("runs", str), *errors)
+    rows = (
+        (one.source, one.n, one.before_fraction, one.after_fraction) for one in one_step.sources
+    )
+    return table("", columns, (*rows, *one_step_means(one_step)))
 
 
 def one_step_means(found: OneSteps) -> Iterator[tuple[str, ...]]:
@@ -259,12 +246,14 @@ def one_step_means(found: OneSteps) -> Iterator[tuple[str, ...]]:
             yield name, str(runs), percent(one.before_fraction), percent(one.after_fraction)
 
 
-def skipped_table(scores: Scores) -> Grid:
+def skipped_table(skipped: Mapping[str, int]) -> Table:
     """What was not priced."""
-    columns = ("not priced", Words("reason"), Words(""))
-    return grid(
-        columns, ((str(count), reason, SKIPPED[reason]) for reason, count in scores.skipped.items())
+    columns = (
+        number("records", screen="not priced"),
+        *("reason", Column("in words", screen="")),
     )
+    rows = ((count, reason, SKIPPED.get(reason, "")) for reason, count in skipped.items())
+    return table("Records not priced, by reason", columns, rows)
 
 
 def _by_name(predictions: Iterable[Prediction]) -> Iterator[str]:
@@ -287,7 +276,7 @@ def _odd_records(predictions: Iterable[Prediction]) -> Iterator[str]:
         yield "\n".join(("Records not priced", *odd[:LISTED], *left))
 
 
-def _worst_rows(rows: Iterable[TimedRow]) -> Iterator[RenderableType]:
+def _worst_rows(rows: Iterable[TimedRow]) -> Iterator[Part]:
     for row in rows:
         measured = seconds(row.measured_s)
         predicted = seconds_like(row.predicted_s, row.measured_s)

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.screen import Part
+from trainplan.cli.blocks.shown import section
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.documents.verify import differences, equal, short_layout, verdict
-from trainplan.cli.terminal.output import section
 from trainplan.planner.questions.verify.verify import Ran
 
-HEADS = (
-    Words("layout"),
-    "loss",
-    "grad norm",
-    "parameters",
-    "bytes sent",
-    "bytes kept",
-    "seconds",
-)
+SCHEMA = "trainplan/verify/v1"
+HEADS = ("loss", "grad norm", "parameters", "bytes sent", "bytes kept", "seconds")
 
 
-def verify_page(found: Sequence[Ran], not_run: Sequence[str]) -> Iterator[RenderableType]:
+def verify_page(found: Sequence[Ran], not_run: Sequence[str]) -> Iterator[Part]:
     """The answer, a row for each combination, what differs, what was not run."""
     yield Text(verdict(found), style="bold green" if equal(found) else "bold red")
-    yield grid(HEADS, [_row(one) for one in found])
+    yield table("", ("layout", *map(number, HEADS)), map(_row, found))
     yield "\n".join(_legend(found))
     wrong = [line for one in found for line in differences(one)]
     if wrong:

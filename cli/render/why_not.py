@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
 from rich.text import Text
 
+from trainplan.cli.blocks.screen import Part, headed, stacked
 from trainplan.cli.documents.compared import why_not_verdict
 from trainplan.cli.render.parts.breakdown import memory_table
 from trainplan.cli.render.parts.differences import (
@@ -20,7 +20,7 @@ from trainplan.planner.questions.why_not import WhyNot
 HEADS = ("plan", "this layout")
 
 
-def why_not_page(found: WhyNot) -> Iterator[RenderableType]:
+def why_not_page(found: WhyNot) -> Iterator[Part]:
     """The verdict, then its evidence, then what would help."""
     yield Text(
         why_not_verdict(found), style="bold green" if found.probability_faster else "bold red"
@@ -33,15 +33,15 @@ def why_not_page(found: WhyNot) -> Iterator[RenderableType]:
     ]
     if found.other:
         lines.insert(1, f"  {estimate_line(found.other.estimate)}")
-    yield Group(*lines)
+    yield stacked(*lines)
     yield job_line(job)
     for rule in found.broken:
-        yield Group(Text(f"Rule {rule.name}", style="bold"), rule.says, f"source: {rule.source}")
+        yield headed(f"Rule {rule.name}", rule.says, f"source: {rule.source}")
     if found.other and found.overflows:
         memory = found.other.estimate.memory
-        yield Group("Memory of each pipeline rank, GiB", memory_table(memory))
+        yield stacked("Memory of each pipeline rank, GiB", memory_table(memory))
     if found.other and found.terms:
         estimates = (best.estimate, found.other.estimate)
-        yield differences_table(found.terms, *estimates, heads=HEADS)
+        yield differences_table(found.terms, *estimates, HEADS)
     if found.verdict in ("refused", "too large"):
         yield remedies_part(found.remedies, found.layout, found.best)

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from typing import Any
 
 from trainplan.cli.blocks.blocks import (
     Block,
-    Cell,
-    Chart,
     Fact,
     Facts,
-    Figure,
     Page,
     Paragraph,
     Section,
-    Table,
     Tone,
 )
-from trainplan.cli.blocks.figures import DOWN, figure, layout
-from trainplan.cli.blocks.tables import Columns, cell, number, seconds_cell, table
+from trainplan.cli.blocks.figures import DOWN, chart
+from trainplan.cli.render.compare import HEADS
 from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
-from trainplan.cli.render.parts.differences import signed
-from trainplan.cli.report.compare_memory import HEADS, Compared, memory_chart
+from trainplan.cli.render.parts.differences import differences_table, fields_table, signed
+from trainplan.cli.report.compare_memory import Compared, memory_chart
 from trainplan.cli.words import gib, layout_line, percent, seconds
 from trainplan.costmodel.layout import Layout, stages_text
-from trainplan.planner.questions.compare import FieldDifference, TermDifference
+from trainplan.planner.questions.compare import TermDifference
 
 
 def compare_page(found: Compared) -> Page:
@@ -88,12 +86,17 @@ def _time(found: Compared) -> Sequence[Block]:
     if abs(rest) >= SMALLEST_SHARE * step:
         parts.append(("all others", rest))
     return (
-        Chart(
-            name="difference",
-            caption="From the step of the first to that of the second, seconds by term",
-            says=_says(found.terms, step),
-            figure=_waterfall(first, parts, second),
-            numbers=_terms_table(found, step),
+        chart(
+            "difference",
+            "From the step of the first to that of the second, seconds by term",
+            _says(found.terms, step),
+            [_waterfall(first, parts, second)],
+            differences_table(
+                found.terms, found.first.estimate, found.second.estimate, HEADS, least=0.0
+            ),
+            **_seconds_axis(first, parts, second),
+            yaxis=DOWN,
+            showlegend=False,
             height=120 + 28 * len(parts),
         ),
     )
@@ -110,25 +113,18 @@ def _says(terms: Sequence[TermDifference], step: float) -> str:
     return f"The second {' and '.join(said)}." if said else "No term differs."
 
 
-def _waterfall(first: float, parts: Sequence[tuple[str, float]], second: float) -> Figure:
-    names = ["first", *(name for name, _ in parts), "second"]
-    ends = [first]
-    for _, value in parts:
-        ends.append(ends[-1] + value)
-    low = min((*ends, second))
-    span = max((*ends, second)) - low
-    start = max(0.0, low - 0.5 * span) if span else 0.0
-    trace = {
+def _waterfall(
+    first: float, parts: Sequence[tuple[str, float]], second: float
+) -> Mapping[str, object]:
+    changes = [value for _, value in parts]
+    texts = [signed(value, max(first, second)) for value in changes]
+    return {
         "type": "waterfall",
         "orientation": "h",
-        "y": names,
-        "x": [first, *(value for _, value in parts), second],
+        "y": ["first", *(name for name, _ in parts), "second"],
+        "x": [first, *changes, second],
         "measure": ["absolute", *("relative" for _ in parts), "total"],
-        "text": [
-            seconds(first),
-            *(signed(v, max(first, second)) for _, v in parts),
-            seconds(second),
-        ],
+        "text": [seconds(first), *texts, seconds(second)],
         "hovertemplate": "%{y}: %{text}<extra></extra>",
         "textposition": "none",
         "increasing": {"marker": {"color": "@limit"}},
@@ -136,31 +132,22 @@ def _waterfall(first: float, parts: Sequence[tuple[str, float]], second: float) 
         "totals": {"marker": {"color": "@blue"}},
         "connector": {"line": {"color": "@quiet", "width": 1}},
     }
-    axis = {"range": [start, max((*ends, second)) + 0.05 * (span or first)]}
+
+
+def _seconds_axis(
+    first: float, parts: Sequence[tuple[str, float]], second: float
+) -> dict[str, Any]:
+    """Of the waterfall: it need not start at zero."""
+    ends = [*accumulate((value for _, value in parts), initial=first), second]
+    low, span = min(ends), max(ends) - min(ends)
+    start = max(0.0, low - 0.5 * span) if span else 0.0
     title = "seconds of a step" + (f"; the axis starts at {seconds(start)}" if start else "")
-    down = DOWN
-    return figure([trace], layout(x=title, yaxis=down, xaxis=axis, showlegend=False))
+    return {"x": title, "xaxis": {"range": [start, max(ends) + 0.05 * (span or first)]}}
 
 
 def _short(term: str) -> str:
     """A term on an axis."""
     return term.replace("_", " ")
-
-
-def _terms_table(found: Compared, step: float) -> Table:
-    def row(name: str, before: float, after: float) -> tuple[Cell, ...]:
-        change = after - before
-        return (
-            Cell(name),
-            seconds_cell(before, step),
-            seconds_cell(after, step),
-            cell(change, signed(change, step)),
-        )
-
-    first, second = (side.estimate.step_time_s for side in found.sides)
-    rows = [row(LABELS.get(t.term, t.term), t.before_s, t.after_s) for t in found.terms]
-    columns: Columns = ("term", *map(number, HEADS), number("difference"))
-    return table("Seconds by term", columns, [*rows, row("step", first, second)], len(rows))
 
 
 def _layouts(found: Compared) -> Sequence[Block]:
@@ -175,7 +162,7 @@ def _layouts(found: Compared) -> Sequence[Block]:
         replace(one, before=stages[0], after=stages[1]) if one.field == "stages" else one
         for one in found.layout
     )
-    return (*lines, _fields("Fields of the layouts that differ", tuple(short)))
+    return (*lines, fields_table("Fields of the layouts that differ", tuple(short), HEADS))
 
 
 def _stages(layout: Layout) -> str:
@@ -186,9 +173,4 @@ def _stages(layout: Layout) -> str:
 def _jobs(found: Compared) -> Sequence[Block]:
     if not found.job:
         return (Paragraph("The job is the same."),)
-    return (_fields("Fields of the jobs that differ", found.job),)
-
-
-def _fields(caption: str, fields: Sequence[FieldDifference]) -> Table:
-    rows = ((one.field, one.before, one.after) for one in fields)
-    return table(caption, ("field", *HEADS), rows)
+    return (fields_table("Fields of the jobs that differ", found.job, HEADS),)

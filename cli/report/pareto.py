@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from trainplan.cli.blocks.blocks import (
     Block,
-    Cell,
     Chart,
     Fact,
     Facts,
@@ -15,23 +15,14 @@ from trainplan.cli.blocks.blocks import (
     Paragraph,
     Section,
     Table,
+    usual,
 )
-from trainplan.cli.blocks.figures import figure, label, layout
-from trainplan.cli.blocks.tables import (
-    Columns,
-    Row,
-    cell,
-    gib_cell,
-    number,
-    seconds_cell,
-    series,
-    share_cell,
-    table,
-)
+from trainplan.cli.blocks.figures import chart, label, scatter, series
+from trainplan.cli.blocks.tables import Columns, number, table
 from trainplan.cli.render.pareto import spread
 from trainplan.cli.render.parts.objective import amount
 from trainplan.cli.report.read import LayoutValue, ModelValue, Read
-from trainplan.cli.words import layout_line, plural
+from trainplan.cli.words import gib, layout_line, percent, plural, seconds
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.runtimes import RUNTIMES
@@ -111,54 +102,39 @@ def _axis(one: Objective) -> str:
 
 def _chart(front: Front) -> Chart:
     first, second = front.objectives
-    best, other = front.points[0], front.points[-1]
-    return Chart(
-        name="front-of-choices",
-        caption=f"{_axis(first)} against {_axis(second)}",
-        says=(
-            f"From {_both(front, best)} to {_both(front, other)}: less {second.name} takes more "
-            f"{first.name}."
-        ),
-        figure=figure(list(_traces(front)), layout(x=label(_axis(first)), y=label(_axis(second)))),
-        numbers=table(
-            "Points of the chart",
-            (number(_axis(first)), number(_axis(second))),
-            [
-                [cell(_shown(v, one)) for v, one in zip(p.values, front.objectives, strict=True)]
-                for p in front.points
-            ],
-        ),
+    heads = [_axis(one) for one in (first, second)]
+    shown = [
+        [_shown(v, one) for v, one in zip(point.values, front.objectives, strict=True)]
+        for point in front.points
+    ]
+    return chart(
+        "front-of-choices",
+        f"{heads[0]} against {heads[1]}",
+        f"From {_both(front, front.points[0])} to {_both(front, front.points[-1])}: less "
+        f"{second.name} takes more {first.name}.",
+        _traces(front, shown),
+        table("Points of the chart", tuple(map(number, heads)), shown),
+        x=label(heads[0]),
+        y=label(heads[1]),
         height=420,
     )
 
 
-def _traces(front: Front) -> Iterator[dict[str, object]]:
+def _traces(front: Front, shown: Sequence[Sequence[float]]) -> Iterator[dict[str, object]]:
     """The line of all points, and the points by size of the cluster."""
-    first, second = front.objectives
-    ends = [
-        [_shown(p.values[at], one) for p in front.points] for at, one in enumerate((first, second))
-    ]
-    yield {
-        "type": "scatter",
-        "mode": "lines",
-        "x": ends[0],
-        "y": ends[1],
-        "line": {"color": "@grid", "shape": "hv"},
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
+    x, y = zip(*shown, strict=True)
+    line = {"color": "@grid", "shape": "hv"}
+    yield scatter("", x, y, "", mode="lines", line=line, showlegend=False)
     for place, gpus in enumerate(sorted({point.num_gpus for point in front.points})):
-        some = [point for point in front.points if point.num_gpus == gpus]
-        yield {
-            "type": "scatter",
-            "mode": "markers",
-            "name": plural(gpus, "GPU"),
-            "x": [_shown(point.values[0], first) for point in some],
-            "y": [_shown(point.values[1], second) for point in some],
-            "text": [label(_hover(front, point)) for point in some],
-            "hovertemplate": "%{text}<extra></extra>",
-            "marker": {"size": 9, "color": series(place)},
-        }
+        some = [at for at, point in enumerate(front.points) if point.num_gpus == gpus]
+        yield scatter(
+            plural(gpus, "GPU"),
+            [shown[at][0] for at in some],
+            [shown[at][1] for at in some],
+            "%{text}<extra></extra>",
+            text=[label(_hover(front, front.points[at])) for at in some],
+            marker={"size": 9, "color": series(place)},
+        )
 
 
 def _both(front: Front, point: ParetoPoint) -> str:
@@ -183,25 +159,28 @@ def _tables(front: Front) -> Iterator[Block]:
 
 def _table(front: Front, caption: str, points: Sequence[ParetoPoint]) -> Table:
     named = {one.name for one in front.objectives}
-    others = {head: value for head, (name, value) in OTHERS.items() if name not in named}
-    heads = [*(number(one.name) for one in front.objectives), *map(number, others)]
-    columns: Columns = (*heads, "layout")
-    return table(caption, columns, [_row(front, point, others.values()) for point in points])
-
-
-def _row(front: Front, point: ParetoPoint, others: Iterable[Callable[[ParetoPoint], Cell]]) -> Row:
-    values = zip(point.values, front.objectives, strict=True)
-    return (
-        *(cell(value, amount(value, objective.unit)) for value, objective in values),
-        *(other(point) for other in others),
-        layout_line(point.layout, front.model),
+    others = [one for one in OTHERS if one[1] not in named]
+    columns: Columns = (
+        *(number(one.name, partial(amount, unit=one.unit)) for one in front.objectives),
+        *(number(head, text) for head, _, text, _ in others),
+        "layout",
     )
+    rows = (
+        (
+            *point.values,
+            *(value(point) for *_, value in others),
+            layout_line(point.layout, front.model),
+        )
+        for point in points
+    )
+    return table(caption, columns, rows)
 
 
-OTHERS: Mapping[str, tuple[str, Callable[[ParetoPoint], Cell]]] = {
-    "GPUs": ("gpus", lambda point: cell(point.num_gpus)),
-    "step": ("time", lambda point: seconds_cell(point.estimate.step_time_s)),
-    "GiB": ("memory", lambda point: gib_cell(point.estimate.memory.peak_reserved_bytes)),
-    "MFU": ("", lambda point: share_cell(point.estimate.mfu)),
-}
-"""Columns of the table beside the objectives, and which objective makes each needless."""
+OTHERS: Sequence[tuple[str, str, Callable[[float], str], Callable[[ParetoPoint], float | None]]] = (
+    ("GPUs", "gpus", usual, lambda point: point.num_gpus),
+    ("step", "time", seconds, lambda point: point.estimate.step_time_s),
+    ("GiB", "memory", gib, lambda point: point.estimate.memory.peak_reserved_bytes),
+    ("MFU", "", percent, lambda point: point.estimate.mfu),
+)
+"""Columns of the table beside the objectives: the objective that makes each needless, how it is
+written, and its value."""

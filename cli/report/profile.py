@@ -17,20 +17,16 @@ from trainplan.cli.blocks.blocks import (
 )
 from trainplan.cli.blocks.tables import (
     Columns,
-    Row,
-    gib_cell,
     number,
-    seconds_cell,
-    share_cell,
     table,
 )
-from trainplan.cli.render.profile import NOT_ODD, curves_of
-from trainplan.cli.render.profile_host import powers, waiting
+from trainplan.cli.render.profile import NOT_ODD, curves_table
+from trainplan.cli.render.profile_host import power_table, waiting
 from trainplan.cli.report.profile_curves import bandwidth_charts, collective_charts
 from trainplan.cli.report.profile_links import link_charts
 from trainplan.cli.report.profile_points import is_odd
 from trainplan.cli.report.profile_products import attention_charts, product_charts
-from trainplan.cli.words import plural, seconds
+from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.profiles import Host, Point, Profile, Timing
 
 FEW, MOST_DOUBTFUL = 15, 500
@@ -124,27 +120,18 @@ def _facts(profile: Profile) -> Iterator[Fact]:
 
 
 def _curves(profile: Profile) -> Iterator[Block]:
-    rows: list[Row] = []
-    for name, says, key in curves_of(profile):
-        scatter = profile.scatter_fraction[key] if key else None
-        rows.append((name, says, share_cell(scatter)))
-    if rows:
-        off = number("off by", "median error of a point that the curve was fitted without")
-        yield table("Curves that are fitted, and how well they tell a point", (
-            "curve", "says", off), rows)  # fmt: skip
+    curves = curves_table(profile)
+    if curves.rows:
+        yield curves
 
 
 def _host(profile: Profile) -> Iterator[Block]:
-    energy = number("J a call", "by the counter of energy where the GPU has one")
-    columns: Columns = ("state", number("W"), energy, number("SM MHz"), number("C"))
-    if rows := list(powers(profile)):
-        yield table("Power of a GPU, mean of those in the same state", columns, rows)
-    slow = [
-        (what, seconds_cell(time.in_a_row), seconds_cell(time.seconds))
-        for what, time in waiting(profile)
-    ]
+    power = power_table(profile)
+    if power.rows:
+        yield power
+    slow = [(what, time.in_a_row, time.seconds) for what, time in waiting(profile)]
     if slow:
-        columns = ("pass", number("to queue"), number("to run"))
+        columns = ("pass", number("to queue", seconds), number("to run", seconds))
         yield table("Passes that Python queues slower than the GPU runs them", columns, slow)
 
 
@@ -175,24 +162,19 @@ def _doubtful_table(caption: str, shown: Sequence[tuple[Point, str, Timing]]) ->
     columns: Columns = (
         "point",
         "of it",
-        number("median"),
-        number("spread", "scaled median absolute deviation over the median"),
-        number("± 95 %", "half the confidence interval of the median, over the median"),
+        number("median", seconds),
+        number("spread", percent, "scaled median absolute deviation over the median"),
+        number("± 95 %", percent, "half the confidence interval of the median, over the median"),
         number("repeats"),
         "flags",
     )
-    rows: list[Row] = [
+    rows = (
         (
-            described(point),
-            name,
-            seconds_cell(one.seconds),
-            share_cell(one.spread_fraction),
-            share_cell(one.half_width_fraction),
-            one.repeats,
-            ", ".join(one.flags),
+            *(described(point), name, one.seconds, one.spread_fraction),
+            *(one.half_width_fraction, one.repeats, ", ".join(one.flags)),
         )
         for point, name, one in shown
-    ]
+    )
     return table(caption, columns, rows)
 
 
@@ -219,26 +201,14 @@ def _machine(profile: Profile) -> Iterator[Block]:
 
 def _hosts(hosts: Sequence[Host]) -> Table:
     columns: Columns = (
-        "node",
-        number("GPUs"),
-        "GPU",
-        number("GiB a GPU"),
-        "processor",
-        number("cores"),
-        number("GiB host"),
-        "driver",
+        *("node", number("GPUs"), "GPU", number("GiB a GPU", gib)),
+        *("processor", number("cores"), number("GiB host", gib), "driver"),
     )
-    rows: list[Row] = [
+    rows = (
         (
-            one.name,
-            one.num_gpus,
-            ", ".join(dict.fromkeys(one.gpu_names)) or None,
-            gib_cell(one.gpu_memory_bytes),
-            one.cpu,
-            one.num_cores,
-            gib_cell(one.memory_bytes),
-            one.driver,
+            *(one.name, one.num_gpus, ", ".join(dict.fromkeys(one.gpu_names)) or None),
+            *(one.gpu_memory_bytes, one.cpu, one.num_cores, one.memory_bytes, one.driver),
         )
         for one in hosts
-    ]
+    )
     return table("Nodes", columns, rows)

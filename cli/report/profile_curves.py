@@ -6,20 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from trainplan.cli.blocks.blocks import Block, Chart, Table
-from trainplan.cli.blocks.figures import figure, label, layout
-from trainplan.cli.blocks.tables import (
-    Columns,
-    cell,
-    log_axis,
-    number,
-    seconds_cell,
-    series,
-    share_cell,
-    short,
-    table,
-)
+from trainplan.cli.blocks.figures import chart, label, log_axis, scatter, series, short
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.report.profile_points import bytes_axis, fitted_line, is_odd, markers, spaced
-from trainplan.cli.words import plural
+from trainplan.cli.words import percent, plural, seconds
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.machine import curve_name
 from trainplan.costmodel.measured.curve_residuals import collective_seconds_on, inside_domain
@@ -53,22 +43,18 @@ def _collective(profile: Profile, operation: str, points: Sequence[CollectivePoi
     ]
     odd = sum(is_odd(one.time) for one in points)
     word = operation.replace("_", "-")
-    return Chart(
-        name=f"collective-{word}",
-        caption=f"{word}: seconds by bytes of the full tensor, both axes logarithmic; dashed is "
-        "the curve, crossed points are to be doubted",
-        says=f"{plural(len(points), 'timing')} of {plural(len(groups), 'kind')} of groups, "
+    return chart(
+        f"collective-{word}",
+        f"{word}: seconds by bytes of the full tensor, both axes logarithmic; dashed is the curve, "
+        "crossed points are to be doubted",
+        f"{plural(len(points), 'timing')} of {plural(len(groups), 'kind')} of groups, "
         f"{odd} to be doubted.",
-        figure=figure(
-            traces,
-            layout(
-                x="bytes",
-                y="seconds",
-                xaxis=bytes_axis(one.num_bytes for one in points),
-                yaxis=log_axis((p.time.seconds for p in points), partial(short, unit="s")),
-            ),
-        ),
-        numbers=_collective_table(word, points),
+        traces,
+        _collective_table(word, points),
+        x="bytes",
+        y="seconds",
+        xaxis=bytes_axis(one.num_bytes for one in points),
+        yaxis=log_axis((p.time.seconds for p in points), partial(short, unit="s")),
     )
 
 
@@ -77,21 +63,15 @@ def _collective_traces(
 ) -> Iterator[Mapping[str, object]]:
     points = sorted(points, key=lambda one: one.num_bytes)
     colour = series(place)
-    yield {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [one.num_bytes for one in points],
-        "y": [one.time.seconds for one in points],
-        "error_y": {
-            "type": "data",
-            "array": [one.time.seconds * one.time.half_width_fraction for one in points],
-            "thickness": 1,
-            "width": 2,
-        },
-        "hovertemplate": "%{x:.4s}B: %{y:.4s}s<extra>%{fullData.name}</extra>",
-        "marker": markers([one.time for one in points], colour),
-    }
+    ends = [one.time.seconds * one.time.half_width_fraction for one in points]
+    yield scatter(
+        name,
+        [one.num_bytes for one in points],
+        [one.time.seconds for one in points],
+        "%{x:.4s}B: %{y:.4s}s<extra>%{fullData.name}</extra>",
+        error_y={"type": "data", "array": ends, "thickness": 1, "width": 2},
+        marker=markers([one.time for one in points], colour),
+    )
     first = points[0]
     curve = curve_name(first.operation, first.ranks, first.stride)
     domain = spec_of(profile).nvlink_domain if has_spec(profile) else first.ranks
@@ -103,24 +83,15 @@ def _collective_traces(
 
 
 def _collective_table(word: str, points: Sequence[CollectivePoint]) -> Table:
-    columns: Columns = (
-        "group",
-        number("bytes"),
-        number("seconds"),
-        number("spread"),
-        "flags",
-    )
-    rows = [
+    times = (number("seconds", seconds), number("spread", percent))
+    rows = (
         (
-            _group(p),
-            p.num_bytes,
-            seconds_cell(p.time.seconds),
-            share_cell(p.time.spread_fraction),
+            *(_group(p), p.num_bytes, p.time.seconds, p.time.spread_fraction),
             ", ".join(p.time.flags),
         )
         for p in points
-    ]
-    return table(word, columns, rows)
+    )
+    return table(word, ("group", number("bytes"), *times, "flags"), rows)
 
 
 def bandwidth_charts(profile: Profile) -> Iterator[Block]:
@@ -159,33 +130,26 @@ def _bandwidth(name: str, title: str, points: Sequence[tuple[str, int, Timing]])
     for place, kind in enumerate(kinds):
         some = sorted((p for p in points if p[0] == kind), key=lambda p: p[1])
         traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": label(kind),
-                "x": [size for _, size, _ in some],
-                "y": [rate(one) for one in some],
-                "line": {"color": series(place), "width": 1},
-                "hovertemplate": "%{x:.4s}B: %{y:.4g} GB/s<extra>%{fullData.name}</extra>",
-                "marker": markers([time for _, _, time in some], series(place)),
-            }
+            scatter(
+                label(kind),
+                [size for _, size, _ in some],
+                map(rate, some),
+                "%{x:.4s}B: %{y:.4g} GB/s<extra>%{fullData.name}</extra>",
+                mode="lines+markers",
+                line={"color": series(place), "width": 1},
+                marker=markers([time for _, _, time in some], series(place)),
+            )
         )
-    return Chart(
-        name=name,
-        caption=f"{title}: GB/s by bytes; crossed points are to be doubted",
-        says=f"The fastest is {best[0]} with {rate(best):.4g} GB/s.",
-        figure=figure(
-            traces,
-            layout(
-                x="bytes",
-                y="GB/s",
-                xaxis=bytes_axis(size for _, size, _ in points),
-                yaxis={"rangemode": "tozero"},
-            ),
-        ),
-        numbers=table(
-            title,
-            ("what", number("bytes"), number("GB/s"), "flags"),
-            [(one[0], one[1], cell(rate(one)), ", ".join(one[2].flags)) for one in points],
-        ),
+    columns = ("what", number("bytes"), number("GB/s"), "flags")
+    rows = ((one[0], one[1], rate(one), ", ".join(one[2].flags)) for one in points)
+    return chart(
+        name,
+        f"{title}: GB/s by bytes; crossed points are to be doubted",
+        f"The fastest is {best[0]} with {rate(best):.4g} GB/s.",
+        traces,
+        table(title, columns, rows),
+        x="bytes",
+        y="GB/s",
+        xaxis=bytes_axis(size for _, size, _ in points),
+        yaxis={"rangemode": "tozero"},
     )

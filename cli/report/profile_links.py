@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from trainplan.cli.blocks.blocks import Block, Chart, Table
-from trainplan.cli.blocks.figures import DOWN, figure, label, layout
-from trainplan.cli.blocks.tables import cell, number, table
+from trainplan.cli.blocks.figures import DOWN, chart, label
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.report.profile_points import is_odd
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.profiles import LinkPoint, Profile
@@ -74,15 +74,15 @@ def _heat_map(name: str, title: str, rates: Rates, points: Sequence[LinkPoint]) 
         "ygap": 1,
     }
     axis = {"type": "category", "showgrid": False}
-    return Chart(
-        name=name,
-        caption=f"GB/s {title}, largest message; ? is a timing to doubt",
-        says=(
-            f"A pair usually reaches {usual:.4g} GB/s; slowest is {' to '.join(sorted(slow))} with "
-            f"{rate:.4g}."
-        ),
-        figure=figure([trace], layout(xaxis=axis, yaxis={**axis, **DOWN})),
-        numbers=_pairs(title, rates, doubted),
+    return chart(
+        name,
+        f"GB/s {title}, largest message; ? is a timing to doubt",
+        f"A pair usually reaches {usual:.4g} GB/s; slowest is {' to '.join(sorted(slow))} with "
+        f"{rate:.4g}.",
+        [trace],
+        _pairs(title, rates, doubted),
+        xaxis=axis,
+        yaxis={**axis, **DOWN},
         height=min(760, 180 + 24 * len(ends)),
     )
 
@@ -105,7 +105,8 @@ def _natural(name: str) -> tuple[str, int, str]:
 
 def _pairs(title: str, rates: Rates, doubted: set[frozenset[str]]) -> Table:
     rows = [
-        (*sorted(pair), cell(rate, f"{rate:.4g}"), "to doubt" if pair in doubted else "")
+        (*sorted(pair), rate, "to doubt" if pair in doubted else "")
         for pair, rate in sorted(rates.items(), key=lambda item: item[1])
     ]
-    return table(f"Pairs {title}, slowest first", ("end", "end", number("GB/s"), "timing"), rows)
+    columns = ("end", "end", number("GB/s", "{:.4g}".format), "timing")
+    return table(f"Pairs {title}, slowest first", columns, rows)

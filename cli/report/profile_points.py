@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from trainplan.cli.blocks.tables import log_axis, short
+from trainplan.cli.blocks.figures import log_axis, scatter, short
 from trainplan.cli.render.profile import NOT_ODD
 from trainplan.costmodel.profiles import Timing
 
@@ -33,15 +33,8 @@ def fitted_line(
     x: Sequence[float], y: Sequence[float], name: str, colour: str
 ) -> dict[str, object]:
     """A curve through points."""
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "line": {"color": colour, "width": 1.5, "dash": "dash"},
-        "hovertemplate": "%{y:.4g}<extra>%{fullData.name}</extra>",
-    }
+    line = {"color": colour, "width": 1.5, "dash": "dash"}
+    return scatter(name, x, y, "%{y:.4g}<extra>%{fullData.name}</extra>", mode="lines", line=line)
 
 
 def spaced(values: Sequence[float]) -> list[float]:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.cli.blocks.blocks import Block, Chart, Table
-from trainplan.cli.blocks.figures import figure, label, layout
-from trainplan.cli.blocks.tables import (
-    Columns,
-    Row,
-    cell,
-    log_axis,
-    number,
-    seconds_cell,
-    series,
-    table,
-)
+from trainplan.cli.blocks.blocks import Block, Table
+from trainplan.cli.blocks.figures import chart, label, log_axis, scatter, series
+from trainplan.cli.blocks.tables import Columns, number, table
 from trainplan.cli.report.profile_points import fitted_line, markers, spaced
+from trainplan.cli.words import seconds
 from trainplan.costmodel.base import GB, TERA
 from trainplan.costmodel.measured.curve_residuals import attention_flop, on_curve
 from trainplan.costmodel.profiles import AttentionPoint, ProductPoint, Profile
@@ -38,21 +30,17 @@ def product_charts(profile: Profile) -> Iterator[Block]:
         for trace in _product_traces(profile, [p for p in points if p.precision == name], place)
     ]
     best = max(points, key=_tflops)
-    yield Chart(
-        name="products-by-size",
-        caption="TFLOP/s of matrix products by FLOP; the dashed curve is of square ones, "
-        "crossed points are to be doubted",
-        says=f"The fastest reaches {_tflops(best):.4g} TFLOP/s, at {best.m} x {best.n} x {best.k}.",
-        figure=figure(
-            traces,
-            layout(
-                x="FLOP",
-                y="TFLOP/s",
-                xaxis={"type": "log", "dtick": 1, "exponentformat": "power"},
-                yaxis={"rangemode": "tozero"},
-            ),
-        ),
-        numbers=_products_table(points),
+    yield chart(
+        "products-by-size",
+        "TFLOP/s of matrix products by FLOP; the dashed curve is of square ones, crossed points "
+        "are to be doubted",
+        f"The fastest reaches {_tflops(best):.4g} TFLOP/s, at {best.m} x {best.n} x {best.k}.",
+        traces,
+        _products_table(points),
+        x="FLOP",
+        y="TFLOP/s",
+        xaxis={"type": "log", "dtick": 1, "exponentformat": "power"},
+        yaxis={"rangemode": "tozero"},
         height=420,
     )
 
@@ -61,20 +49,17 @@ def _products_table(points: Sequence[ProductPoint]) -> Table:
     columns: Columns = (
         *map(number, ("m", "n", "k", "groups")),
         "precision",
-        number("seconds"),
+        number("seconds", seconds),
         number("TFLOP/s"),
         "flags",
     )
-    rows: list[Row] = [
+    rows = (
         (
-            *(p.m, p.n, p.k, p.groups),
-            _format(p),
-            seconds_cell(p.time.seconds),
-            cell(_tflops(p)),
-            ", ".join(p.time.flags),
+            *(p.m, p.n, p.k, p.groups, _format(p)),
+            *(p.time.seconds, _tflops(p), ", ".join(p.time.flags)),
         )
         for p in points
-    ]
+    )
     return table("Matrix products", columns, rows)
 
 
@@ -96,19 +81,17 @@ def _product_traces(
     profile: Profile, points: Sequence[ProductPoint], place: int
 ) -> Iterator[Mapping[str, object]]:
     name = points[0].precision
-    yield {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": [_flop(one) for one in points],
-        "y": [_tflops(one) for one in points],
-        "text": [
+    yield scatter(
+        name,
+        map(_flop, points),
+        map(_tflops, points),
+        "%{text}: %{y:.4g} TFLOP/s<extra>%{fullData.name}</extra>",
+        text=[
             label(f"{p.m} x {p.n} x {p.k}" + f" x {p.groups}" * (p.groups > 1) + f" {_format(p)}")
             for p in points
         ],
-        "hovertemplate": "%{text}: %{y:.4g} TFLOP/s<extra>%{fullData.name}</extra>",
-        "marker": markers([one.time for one in points], series(place)),
-    }
+        marker=markers([one.time for one in points], series(place)),
+    )
     if name in profile.fitted.gemm and name in spec_of(profile).peak_tflops:
         sizes = spaced([_flop(one) for one in points])
         squares = [_square(size, points[0]) for size in sizes]
@@ -136,40 +119,32 @@ def attention_charts(profile: Profile) -> Iterator[Block]:
         return float(attention_flop(one)) / one.forward.seconds / TERA
 
     best = max(points, key=speed)
-    yield Chart(
-        name="attention-by-length",
-        caption="TFLOP/s of the core of causal attention, forward, by sequence length",
-        says=f"The fastest reaches {speed(best):.4g} TFLOP/s, at {best.seq_length:,} tokens.",
-        figure=figure(
-            [
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "x": [one.seq_length for one in points],
-                    "y": [speed(one) for one in points],
-                    "text": [
-                        f"{p.num_heads} heads of {p.head_dim}, micro batch {p.micro_batch_size}"
-                        for p in points
-                    ],
-                    "hovertemplate": "%{x:,} tokens, %{text}: %{y:.4g} TFLOP/s<extra></extra>",
-                    "marker": markers([one.forward for one in points], "@green"),
-                }
-            ],
-            layout(
-                x="tokens of a sequence",
-                y="TFLOP/s",
-                xaxis=_lengths(points),
-                yaxis={"rangemode": "tozero"},
-            ),
-        ),
-        numbers=table(
-            "Attention, forward",
-            (number("tokens"), number("heads"), number("head size"), number("TFLOP/s"), "flags"),
-            [
-                (p.seq_length, p.num_heads, p.head_dim, cell(speed(p)), ", ".join(p.forward.flags))
-                for p in points
-            ],
-        ),
+    heads = (
+        f"{p.num_heads} heads of {p.head_dim}, micro batch {p.micro_batch_size}" for p in points
+    )
+    drawn = scatter(
+        "",
+        [one.seq_length for one in points],
+        map(speed, points),
+        "%{x:,} tokens, %{text}: %{y:.4g} TFLOP/s<extra></extra>",
+        text=list(heads),
+        marker=markers([one.forward for one in points], "@green"),
+    )
+    columns: Columns = (*map(number, ("tokens", "heads", "head size", "TFLOP/s")), "flags")
+    rows = (
+        (p.seq_length, p.num_heads, p.head_dim, speed(p), ", ".join(p.forward.flags))
+        for p in points
+    )
+    yield chart(
+        "attention-by-length",
+        "TFLOP/s of the core of causal attention, forward, by sequence length",
+        f"The fastest reaches {speed(best):.4g} TFLOP/s, at {best.seq_length:,} tokens.",
+        [drawn],
+        table("Attention, forward", columns, rows),
+        x="tokens of a sequence",
+        y="TFLOP/s",
+        xaxis=_lengths(points),
+        yaxis={"rangemode": "tozero"},
     )
 
 

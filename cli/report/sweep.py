@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from trainplan.cli.blocks.blocks import (
     Block,
@@ -14,7 +15,7 @@ from trainplan.cli.blocks.blocks import (
     Paragraph,
     Section,
 )
-from trainplan.cli.blocks.tables import Columns, Row, cell, number, seconds_cell, share_cell, table
+from trainplan.cli.blocks.tables import Columns, Row, number, table
 from trainplan.cli.documents.sweep import SweepPoint
 from trainplan.cli.report.sweep_curves import (
     Swept,
@@ -23,7 +24,7 @@ from trainplan.cli.report.sweep_curves import (
     is_numeric,
     per_gpu,
 )
-from trainplan.cli.words import layout_line, no_plan_text
+from trainplan.cli.words import layout_line, no_plan_text, percent, seconds
 
 
 def sweep_page(swept: Swept) -> Page:
@@ -73,13 +74,14 @@ def _facts(swept: Swept) -> Iterator[Fact]:
 
 
 def _points(swept: Swept) -> Iterator[Block]:
+    whole = partial(percent, digits=0)
     columns: Columns = [
         *(Column(one.knob, numeric=is_numeric(swept)) for one in swept.varied[:1]),
-        number("step"),
-        number("tokens/s"),
-        number("MFU"),
-        number("efficiency", "tokens/s per GPU over those of the first point"),
-        number("added", "what an added GPU gives over a GPU of the best point before"),
+        number("step", seconds),
+        number("tokens/s", "{:,.0f}".format),
+        number("MFU", percent),
+        number("efficiency", whole, "tokens/s per GPU over those of the first point"),
+        number("added", whole, "what an added GPU gives over a GPU of the best point before"),
         "best layout",
     ]
     for curve in swept.curves:
@@ -91,16 +93,13 @@ def _points(swept: Swept) -> Iterator[Block]:
 
 def _row(swept: Swept, point: SweepPoint) -> Row:
     value, best = point.settings[0].value, point.estimate
-    head = cell(float(value), value) if is_numeric(swept) else Cell(value)
+    head = Cell(value, float(value) if is_numeric(swept) else None)
     if best is None or point.layout is None:
         why = f"{point.status}: {no_plan_text(point.status, point.reason)}"
         return (head, None, None, None, None, None, why)
     return (
         head,
-        seconds_cell(best.step_time_s),
-        cell(point.tokens_per_s, f"{point.tokens_per_s or 0:,.0f}"),
-        share_cell(best.mfu),
-        share_cell(point.efficiency, 0),
-        share_cell(point.marginal_efficiency, 0),
+        *(best.step_time_s, point.tokens_per_s, best.mfu),
+        *(point.efficiency, point.marginal_efficiency),
         layout_line(point.layout, swept.model),
     )

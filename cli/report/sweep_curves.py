@@ -9,8 +9,8 @@ from trainplan.cli.blocks.blocks import (
     Chart,
     Table,
 )
-from trainplan.cli.blocks.figures import figure, label, layout
-from trainplan.cli.blocks.tables import Columns, Row, cell, log_axis, number, series, table
+from trainplan.cli.blocks.figures import chart, label, log_axis, scatter, series
+from trainplan.cli.blocks.tables import Columns, number, table
 from trainplan.cli.documents.sweep import Curve, SweepPoint
 from trainplan.cli.report.read import ModelValue, Read
 from trainplan.cli.words import layout_line, percent, seconds
@@ -137,14 +137,11 @@ def _chart(
     if numeric:
         ticks = list(dict.fromkeys(_x(one, numeric=True) for c in swept.curves for one in c.points))
         knobs |= {"tickvals": ticks, "ticktext": [f"{tick:,g}" for tick in ticks]}
-    return Chart(
-        name=name,
-        caption=f"{caption} by {swept.varied[0].knob}",
-        says=says,
-        figure=figure(
-            traces, layout(x=label(swept.varied[0].knob), y=caption, xaxis=knobs, yaxis=axis)
-        ),
-        numbers=_numbers(swept, caption, value),
+    knob = swept.varied[0].knob
+    numbers = _numbers(swept, caption, value)
+    title = f"{caption} by {knob}"
+    return chart(
+        name, title, says, traces, numbers, x=label(knob), y=caption, xaxis=knobs, yaxis=axis
     )
 
 
@@ -168,20 +165,20 @@ def _traces(
     shown = [
         (one, found) for one in curve.points if (found := value(one)) is not None and one.layout
     ]
-    yield {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": label(held_text(curve.held) or "best layout"),
-        "x": [_x(one, numeric=numeric) for one, _ in shown],
-        "y": [found for _, found in shown],
-        "text": [label(_hover(swept, one)) for one, _ in shown],
-        "hovertemplate": "%{x}: %{y:,.4g}<br>%{text}<extra></extra>",
-        "line": {"color": series(place)},
-        "marker": {
-            "size": [13 if one.knee else 8 for one, _ in shown],
-            "symbol": ["diamond" if one.knee else "circle" for one, _ in shown],
+    knees = [one.knee for one, _ in shown]
+    yield scatter(
+        label(held_text(curve.held) or "best layout"),
+        [_x(one, numeric=numeric) for one, _ in shown],
+        [found for _, found in shown],
+        "%{x}: %{y:,.4g}<br>%{text}<extra></extra>",
+        mode="lines+markers",
+        text=[label(_hover(swept, one)) for one, _ in shown],
+        line={"color": series(place)},
+        marker={
+            "size": [13 if knee else 8 for knee in knees],
+            "symbol": ["diamond" if knee else "circle" for knee in knees],
         },
-    }
+    )
 
 
 def _hover(swept: Swept, point: SweepPoint) -> str:
@@ -195,22 +192,21 @@ def _ideal(curve: Curve) -> Mapping[str, object] | None:
     if not planned:
         return None
     first = planned[0]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "ideal: as the first for each GPU",
-        "x": [float(one.num_gpus) for one in curve.points],
-        "y": [per_gpu(first) * one.num_gpus for one in curve.points],
-        "line": {"color": "@quiet", "dash": "dot"},
-        "hovertemplate": "ideal: %{y:,.4g}<extra></extra>",
-    }
+    return scatter(
+        "ideal: as the first for each GPU",
+        [float(one.num_gpus) for one in curve.points],
+        [per_gpu(first) * one.num_gpus for one in curve.points],
+        "ideal: %{y:,.4g}<extra></extra>",
+        mode="lines",
+        line={"color": "@quiet", "dash": "dot"},
+    )
 
 
 def _numbers(swept: Swept, caption: str, value: Callable[[SweepPoint], float | None]) -> Table:
     columns: Columns = [*(one.knob for one in swept.varied), number(caption)]
-    rows: list[Row] = [
-        (*(one.value for one in point.settings), cell(value(point)))
+    rows = (
+        (*(one.value for one in point.settings), value(point))
         for curve in swept.curves
         for point in curve.points
-    ]
+    )
     return table(caption, columns, rows)

@@ -6,29 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from trainplan.cli.blocks.blocks import (
     Block,
-    Chart,
     Fact,
     Facts,
     Page,
     Paragraph,
     Section,
-    Table,
 )
-from trainplan.cli.blocks.figures import DOWN, figure, folded, layout, line_at
-from trainplan.cli.blocks.tables import (
-    Columns,
-    Row,
-    Value,
-    log_axis,
-    number,
-    seconds_cell,
-    share_cell,
-    table,
-)
-from trainplan.cli.render.tune import ENDINGS
-from trainplan.cli.report.tune_trials import BAR, LEVEL, TunedPlan, ticks, trials_blocks
+from trainplan.cli.blocks.figures import DOWN, chart, folded, line_at, log_axis, scatter
+from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.render.tune import ENDINGS, LEVEL, scalars_table, untried_table
+from trainplan.cli.report.tune_trials import BAR, TunedPlan, ticks, trials_blocks
 from trainplan.cli.words import gib, layout_line, percent, plural, seconds
-from trainplan.planner.tuning.events import Finished, Forecast, ScalarRange, Tried
+from trainplan.planner.tuning.events import Finished, ScalarRange
 
 ADDED = "fixed_seconds"
 """The scalar that is no factor."""
@@ -60,7 +49,7 @@ def tuned_sections(plan: TunedPlan) -> tuple[Section, ...]:
     return (
         Section("trials", "Trials", tuple(trials_blocks(plan))),
         Section("remains", "What remains possible", tuple(_remains(plan))),
-        Section("machine", "What was learnt of the machine", _machine(found.scalars)),
+        Section("machine", "What was learnt of the machine", tuple(_machine(found.scalars))),
     )
 
 
@@ -105,123 +94,58 @@ def _remains(plan: TunedPlan) -> Iterator[Block]:
     known = [one for one in found.trials if one.probability_faster_remains is not None]
     if known:
         chances = [one.probability_faster_remains or 0.0 for one in known]
-        yield Chart(
-            name="chance",
-            caption=f"Probability that an untried layout is faster by more than {worth}, by trial",
-            says=f"It fell from {percent(chances[0], 0)} to {percent(chances[-1], 0)}."
+        trials, last = [one.number for one in known], percent(chances[-1], 0)
+        columns = (number("trial"), number("probability", percent))
+        line = {"mode": "lines+markers", "line": {"color": "@violet"}}
+        yield chart(
+            "chance",
+            f"Probability that an untried layout is faster by more than {worth}, by trial",
+            f"It fell from {percent(chances[0], 0)} to {last}."
             if chances[-1] < chances[0]
-            else f"It is {percent(chances[-1], 0)} after the last trial.",
-            figure=figure(
-                [_chances(known, chances)],
-                layout(
-                    x="after trial",
-                    y="probability",
-                    yaxis={"range": [0, 1.02], "tickformat": ".0%"},
-                    xaxis=ticks(known),
-                ),
-            ),
-            numbers=table(
-                "Probability after each trial",
-                (number("trial"), number("probability")),
-                [[o.number, share_cell(c, 1)] for o, c in zip(known, chances, strict=True)],
-            ),
+            else f"It is {last} after the last trial.",
+            [scatter("", trials, chances, "%{y:.1%}<extra></extra>", **line)],
+            table("Probability after each trial", columns, zip(trials, chances, strict=True)),
+            x="after trial",
+            y="probability",
+            yaxis={"range": [0, 1.02], "tickformat": ".0%"},
+            xaxis=ticks(known),
             height=280,
         )
     if found.remains.likeliest:
-        yield _untried(plan, found.remains.likeliest)
+        yield untried_table(plan.model, found.remains.likeliest)
     else:
         yield Paragraph("No untried layout is left.")
 
 
-def _chances(known: Sequence[Tried], chances: Sequence[float]) -> dict[str, object]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": [one.number for one in known],
-        "y": list(chances),
-        "line": {"color": "@violet"},
-        "hovertemplate": "%{y:.1%}<extra></extra>",
-    }
-
-
-def _untried(plan: TunedPlan, likeliest: Sequence[Forecast]) -> Table:
-    columns: Columns = (
-        number("faster", "probability that it is faster by what is worth a trial"),
-        number("expected"),
-        number("low"),
-        number("high"),
-        number("fits", "probability that it runs and fits"),
-        "layout",
-    )
-    rows: list[Row] = [
-        [
-            share_cell(one.probability_faster, 0),
-            *(
-                seconds_cell(x)
-                for x in (one.step_time_s, one.step_time_low_s, one.step_time_high_s)
-            ),
-            share_cell(one.probability_fits, 0),
-            layout_line(one.layout, plan.model),
-        ]
-        for one in likeliest
-    ]
-    return table(f"Untried layouts that are likeliest faster; {LEVEL} intervals", columns, rows)
-
-
-def _machine(scalars: Sequence[ScalarRange]) -> Sequence[Block]:
+def _machine(scalars: Sequence[ScalarRange]) -> Iterator[Block]:
     factors = [one for one in scalars if one.name != ADDED]
     apart = [one.meaning for one in scalars if one.told_apart]
     says = f"Told apart by the trials: {', '.join(apart)}." if apart else "None is told apart yet."
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "y": [folded(one.meaning, LONGEST_NAME) for one in factors],
-        "x": [one.value for one in factors],
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [one.high - one.value for one in factors],
-            "arrayminus": [one.value - one.low for one in factors],
-            **BAR,
-        },
-        "marker": {
-            "size": 9,
-            "color": ["@green" if one.told_apart else "@grey" for one in factors],
-        },
-        "hovertemplate": "%{x:.3g}<extra>%{y}</extra>",
+    error = {
+        "type": "data",
+        "symmetric": False,
+        "array": [one.high - one.value for one in factors],
+        "arrayminus": [one.value - one.low for one in factors],
+        **BAR,
     }
-    return (
-        Chart(
-            name="scalars",
-            caption=f"The machine over the one that was planned for, {LEVEL} intervals",
-            says=says,
-            figure=figure(
-                [trace],
-                layout(
-                    x="factor",
-                    xaxis=log_axis(
-                        (x for one in factors for x in (one.low, one.high)), "{:g}".format
-                    ),
-                    yaxis=DOWN,
-                    shapes=[line_at("x", 1.0, "@quiet")],
-                ),
-            ),
-            numbers=_scalars_table(scalars),
-            height=110 + 40 * len(factors),
-        ),
+    drawn = scatter(
+        "",
+        [one.value for one in factors],
+        [folded(one.meaning, LONGEST_NAME) for one in factors],
+        "%{x:.3g}<extra>%{y}</extra>",
+        error_x=error,
+        marker={"size": 9, "color": ["@green" if one.told_apart else "@grey" for one in factors]},
     )
-
-
-def _scalars_table(scalars: Sequence[ScalarRange]) -> Table:
-    columns: Columns = (
-        "scalar",
-        number("value"),
-        number("low"),
-        number("high"),
-        "told apart",
+    ends = [end for one in factors for end in (one.low, one.high)]
+    yield chart(
+        "scalars",
+        f"The machine over the one that was planned for, {LEVEL} intervals",
+        says,
+        [drawn],
+        scalars_table(scalars),
+        x="factor",
+        xaxis=log_axis(ends, "{:g}".format),
+        yaxis=DOWN,
+        shapes=[line_at("x", 1.0, "@quiet")],
+        height=110 + 40 * len(factors),
     )
-    rows: list[Sequence[Value]] = [
-        [one.meaning, one.value, one.low, one.high, "yes" if one.told_apart else "no"]
-        for one in scalars
-    ]
-    return table(f"What is believed of the machine; {LEVEL} intervals", columns, rows)

@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from trainplan.cli.blocks.blocks import Block, Chart, Table
-from trainplan.cli.blocks.figures import figure, label, layout
-from trainplan.cli.blocks.tables import Columns, Row, number, seconds_cell, table
-from trainplan.cli.render.tune import ENDINGS
+from trainplan.cli.blocks.blocks import Block, Table
+from trainplan.cli.blocks.figures import chart, label, scatter
+from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.render.tune import ENDINGS, LEVEL, trials_table
 from trainplan.cli.report.read import ModelValue, Read
 from trainplan.cli.words import layout_line, plural, seconds
 from trainplan.costmodel.hardware import ClusterSpec
@@ -20,8 +20,6 @@ from trainplan.planner.tuning.events import Finished, Tried
 
 BESIDE = 0.12
 """Trials that what was believed stands to the left of what was measured."""
-LEVEL = "80 %"
-"""Of all intervals, as `planner.tuning.events` has them."""
 BAR = {"thickness": 1.5, "width": 5, "color": "@quiet"}
 """How an interval is drawn."""
 FEW_TRIALS = 25
@@ -49,22 +47,18 @@ def trials_blocks(plan: TunedPlan) -> Iterator[Block]:
     if found.best:
         first = found.best.number
         says += f"; the fastest is trial {first}, with {seconds(found.best.measured_step_time_s)}"
-    yield Chart(
-        name="trials-in-order",
-        caption="Seconds of a step by trial: believed before it, measured in it, best so far",
-        says=f"{says}.",
-        figure=figure(
-            list(_trial_traces(plan)),
-            layout(
-                x="trial",
-                y="seconds of a step",
-                xaxis=ticks(found.trials),
-            ),
-        ),
-        numbers=_believed(found.trials),
+    yield chart(
+        "trials-in-order",
+        "Seconds of a step by trial: believed before it, measured in it, best so far",
+        f"{says}.",
+        _trial_traces(plan),
+        _believed(found.trials),
+        x="trial",
+        y="seconds of a step",
+        xaxis=ticks(found.trials),
         height=420,
     )
-    yield _trials_table(plan)
+    yield trials_table(plan.model, found)
 
 
 def _believed_of(one: Tried) -> tuple[float, float, float]:
@@ -78,35 +72,32 @@ def _believed_of(one: Tried) -> tuple[float, float, float]:
 def _trial_traces(plan: TunedPlan) -> Iterator[dict[str, object]]:
     trials = plan.tuned.trials
     believed = [_believed_of(one) for one in trials]
-    yield {
-        **_points([one.number - BESIDE for one in trials], believed),
-        "name": f"believed before, {LEVEL}",
-        "marker": {"symbol": "circle-open", "size": 8, "color": "@grey"},
-        "text": _hovers(plan, trials),
-    }
+    yield _points(
+        f"believed before, {LEVEL}",
+        [one.number - BESIDE for one in trials],
+        believed,
+        marker={"symbol": "circle-open", "size": 8, "color": "@grey"},
+        text=_hovers(plan, trials),
+    )
     measured = [one for one in trials if one.outcome.step_time_s]
-    yield {
-        **_points([one.number for one in measured], [_measured_of(one) for one in measured]),
-        "name": "measured, lowest to highest step",
-        "marker": {"size": 9, "color": "@blue"},
-        "text": _hovers(plan, measured),
-    }
+    yield _points(
+        "measured, lowest to highest step",
+        [one.number for one in measured],
+        [_measured_of(one) for one in measured],
+        marker={"size": 9, "color": "@blue"},
+        text=_hovers(plan, measured),
+    )
     for ending in dict.fromkeys(one.outcome.ending for one in trials if one not in measured):
         some = [one for one in trials if one.outcome.ending == ending]
-        yield {
-            "type": "scatter",
-            "mode": "markers",
-            "name": ENDINGS[ending],
-            "x": [one.number for one in some],
-            "y": [_believed_of(one)[0] for one in some],
-            "marker": {
-                "symbol": "x" if ending == "out_of_memory" else "cross",
-                "size": 11,
-                "color": "@limit" if ending == "out_of_memory" else "@orange",
-            },
-            "text": _hovers(plan, some),
-            "hovertemplate": "%{text}<extra>%{fullData.name}</extra>",
-        }
+        symbol, colour = ("x", "@limit") if ending == "out_of_memory" else ("cross", "@orange")
+        yield scatter(
+            ENDINGS[ending],
+            [one.number for one in some],
+            [_believed_of(one)[0] for one in some],
+            "%{text}<extra>%{fullData.name}</extra>",
+            marker={"symbol": symbol, "size": 11, "color": colour},
+            text=_hovers(plan, some),
+        )
     yield _incumbent(trials)
 
 
@@ -116,36 +107,28 @@ def _measured_of(one: Tried) -> tuple[float, float, float]:
     return step, out.lowest_s or step, out.highest_s or step
 
 
-def _points(x: Sequence[float], values: Sequence[tuple[float, float, float]]) -> dict[str, object]:
+def _points(
+    name: str, x: Sequence[float], values: Sequence[tuple[float, float, float]], **more: object
+) -> dict[str, object]:
     """Points with their intervals."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": list(x),
-        "y": [value for value, _, _ in values],
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": [high - value for value, _, high in values],
-            "arrayminus": [value - low for value, low, _ in values],
-            **BAR,
-        },
-        "hovertemplate": "%{y:.4g} s<br>%{text}<extra>%{fullData.name}</extra>",
+    error = {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value for value, _, high in values],
+        "arrayminus": [value - low for value, low, _ in values],
+        **BAR,
     }
+    hover = "%{y:.4g} s<br>%{text}<extra>%{fullData.name}</extra>"
+    return scatter(name, x, (value for value, _, _ in values), hover, error_y=error, **more)
 
 
 def _incumbent(trials: Sequence[Tried]) -> dict[str, object]:
     best = list(accumulate((one.outcome.step_time_s or inf for one in trials), min))
     some = [(one.number, step) for one, step in zip(trials, best, strict=True) if step < inf]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "best so far",
-        "x": [at for at, _ in some],
-        "y": [step for _, step in some],
-        "line": {"color": "@green", "shape": "hv", "dash": "dot"},
-        "hovertemplate": "best so far: %{y:.4g} s<extra></extra>",
-    }
+    line = {"color": "@green", "shape": "hv", "dash": "dot"}
+    hover = "best so far: %{y:.4g} s<extra></extra>"
+    x, y = zip(*some, strict=True) if some else ((), ())
+    return scatter("best so far", x, y, hover, mode="lines", line=line)
 
 
 def _hovers(plan: TunedPlan, trials: Sequence[Tried]) -> list[str]:
@@ -157,51 +140,12 @@ def _hovers(plan: TunedPlan, trials: Sequence[Tried]) -> list[str]:
 
 
 def _believed(trials: Sequence[Tried]) -> Table:
-    columns: Columns = (
-        number("trial"),
-        number("believed"),
-        number("low"),
-        number("high"),
-        number("measured"),
-        number("lowest"),
-        number("highest"),
+    heads = ("believed", "low", "high", "measured", "lowest", "highest")
+    rows = (
+        (one.number, *_believed_of(one), *(x or None for x in _measured_of(one))) for one in trials
     )
-    rows: list[Row] = [
-        [
-            one.number,
-            *(seconds_cell(x) for x in _believed_of(one)),
-            *(seconds_cell(x or None) for x in _measured_of(one)),
-        ]
-        for one in trials
-    ]
+    columns = (number("trial"), *(number(head, seconds) for head in heads))
     return table("Seconds of a step by trial", columns, rows)
-
-
-def _trials_table(plan: TunedPlan) -> Table:
-    columns: Columns = (
-        number("#"),
-        number("measured"),
-        number("planned", "what the model said before any trial"),
-        "ending",
-        "layout",
-        "why it was tried",
-    )
-    best = plan.tuned.best
-    numbers = [one.number for one in plan.tuned.trials]
-    rows = [_trial_row(plan, one) for one in plan.tuned.trials]
-    return table("Trials", columns, rows, numbers.index(best.number) if best else None)
-
-
-def _trial_row(plan: TunedPlan, one: Tried) -> Row:
-    step, out = one.outcome.step_time_s, one.outcome
-    return (
-        one.number,
-        seconds_cell(step),
-        seconds_cell(one.planned_step_time_s),
-        ENDINGS[out.ending] + (f": {out.reason}" if out.reason else ""),
-        layout_line(one.layout, plan.model),
-        one.why,
-    )
 
 
 def ticks(trials: Sequence[Tried]) -> dict[str, object]:

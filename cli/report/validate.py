@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 from trainplan.cli.blocks.blocks import (
     Block,
+    Cell,
     Chart,
     Fact,
     Facts,
@@ -16,27 +17,17 @@ from trainplan.cli.blocks.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.blocks.figures import figure, label, layout
-from trainplan.cli.blocks.tables import (
-    Columns,
-    Row,
-    cell,
-    log_axis,
-    number,
-    seconds_cell,
-    series,
-    table,
-)
+from trainplan.cli.blocks.figures import chart, label, log_axis, scatter, series
+from trainplan.cli.blocks.tables import Columns, Row, number, table
 from trainplan.cli.documents.validate import ValidateDocument
-from trainplan.cli.render.validate import EXPLAINED, SKIPPED, signed
+from trainplan.cli.render.validate import EXPLAINED, errors_table, signed, skipped_table
 from trainplan.cli.report.validate_groups import (
     Scored,
     coverage_chart,
     groups_chart,
-    groups_table,
     scored,
 )
-from trainplan.cli.words import percent, plural, seconds_like
+from trainplan.cli.words import percent, plural, seconds, seconds_like
 
 WORST = 25
 """Rows that are most off."""
@@ -114,26 +105,20 @@ def _scatter(rows: Sequence[Scored]) -> Chart:
     sources = list(dict.fromkeys(one.record.source_group for one in rows))
     both = [x for row in rows for x in (row.measured, row.predicted)]
     low, high = min(both) / 1.3, max(both) * 1.3
-    equal = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": "predicted = measured",
-        "x": [low, high],
-        "y": [low, high],
-        "line": {"color": "@quiet", "dash": "dot"},
-        "hoverinfo": "skip",
-    }
+    line = {"mode": "lines", "line": {"color": "@quiet", "dash": "dot"}}
+    equal = scatter("predicted = measured", [low, high], [low, high], "", **line)
     near = sum(abs(row.error) <= 0.1 for row in rows)
     axis = log_axis(both, "{:,g}".format)
-    return Chart(
-        name="predicted-against-measured",
-        caption="Seconds of a step, predicted against measured, by source; both axes logarithmic",
-        says=f"{near} of {plural(len(rows), 'run')} are within 10 %.",
-        figure=figure(
-            [equal, *(_source(rows, name, place) for place, name in enumerate(sources))],
-            layout(x="measured, s", y="predicted, s", xaxis=axis, yaxis=axis),
-        ),
-        numbers=_rows_table("Runs", rows),
+    return chart(
+        "predicted-against-measured",
+        "Seconds of a step, predicted against measured, by source; both axes logarithmic",
+        f"{near} of {plural(len(rows), 'run')} are within 10 %.",
+        [equal, *(_source(rows, name, place) for place, name in enumerate(sources))],
+        _rows_table("Runs", rows),
+        x="measured, s",
+        y="predicted, s",
+        xaxis=axis,
+        yaxis=axis,
         height=560,
     )
 
@@ -141,21 +126,15 @@ def _scatter(rows: Sequence[Scored]) -> Chart:
 def _source(rows: Sequence[Scored], name: str, place: int) -> dict[str, object]:
     some = [row for row in rows if row.record.source_group == name]
     symbols = ("circle", "square", "diamond", "triangle-up")
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": label(name),
-        "x": [row.measured for row in some],
-        "y": [row.predicted for row in some],
-        "text": [f"{label(row.record.id)}: {signed(row.error)}" for row in some],
-        "hovertemplate": "%{text}<br>%{x:.4g} s measured, %{y:.4g} s predicted<extra></extra>",
-        "marker": {
-            "size": 7,
-            "opacity": 0.75,
-            "color": series(place),
-            "symbol": symbols[place // 9 % len(symbols)],
-        },
-    }
+    symbol = symbols[place // 9 % len(symbols)]
+    return scatter(
+        label(name),
+        [row.measured for row in some],
+        [row.predicted for row in some],
+        "%{text}<br>%{x:.4g} s measured, %{y:.4g} s predicted<extra></extra>",
+        text=[f"{label(row.record.id)}: {signed(row.error)}" for row in some],
+        marker={"size": 7, "opacity": 0.75, "color": series(place), "symbol": symbol},
+    )
 
 
 def _groups(found: ValidateDocument) -> Iterator[Block]:
@@ -167,7 +146,7 @@ def _groups(found: ValidateDocument) -> Iterator[Block]:
     others = dict.fromkeys(one.by for one in shown if one.by not in GROUPS)
     for by in others:
         some = [one for one in shown if one.by == by]
-        yield Folded(f"By {by}", (groups_table(f"Error of the step time by {by}", some),))
+        yield Folded(f"By {by}", (errors_table("", some, f"Error of the step time by {by}"),))
 
 
 def _worst(rows: Sequence[Scored]) -> Table:
@@ -179,9 +158,9 @@ def _rows_table(caption: str, rows: Sequence[Scored]) -> Table:
     columns: Columns = (
         "run",
         "source",
-        number("measured"),
+        number("measured", seconds),
         number("predicted"),
-        number("error", "predicted / measured - 1"),
+        number("error", signed, "predicted / measured - 1"),
         "largest terms",
     )
     return table(caption, columns, [_row(row) for row in rows])
@@ -194,9 +173,9 @@ def _row(row: Scored) -> Row:
     return (
         row.record.id,
         row.record.source_group,
-        seconds_cell(row.measured),
-        seconds_cell(row.predicted, row.measured),
-        cell(row.error, signed(row.error)),
+        row.measured,
+        Cell(seconds_like(row.predicted, row.measured), row.predicted),
+        row.error,
         ", ".join(said),
     )
 
@@ -205,7 +184,7 @@ def _memory(found: ValidateDocument) -> Iterator[Block]:
     for by in ("kind", "source and kind"):
         some = [one for one in found.groups if one.quantity == "peak_memory" and one.by == by]
         if some:
-            yield groups_table(f"Error of the peak memory by {by}", some)
+            yield errors_table("", some, f"Error of the peak memory by {by}")
     fits = found.overall.fits
     if fits.labels:
         yield table(
@@ -219,9 +198,7 @@ def _memory(found: ValidateDocument) -> Iterator[Block]:
 
 
 def _skipped(found: ValidateDocument) -> Iterator[Block]:
-    counts = found.overall.skipped
-    rows = [(number_, name, SKIPPED.get(name, "")) for name, number_ in counts.items()]
-    yield table("Records not priced, by reason", (number("records"), "reason", "in words"), rows)
+    yield skipped_table(found.overall.skipped)
     odd = [row for row in found.rows if row.skip_reason]
     each = [(row.id, row.skip_reason, row.skip_detail) for row in odd]
     yield Folded(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trainplan.cli.blocks.blocks import Chart, Table
-from trainplan.cli.blocks.figures import DOWN, bars, figure, label, layout, line_at
-from trainplan.cli.blocks.tables import Columns, cell, number, share_cell, table
+from trainplan.cli.blocks.blocks import Chart
+from trainplan.cli.blocks.figures import DOWN, bars, chart, label, line_at, scatter
 from trainplan.cli.documents.validate import ValidatedGroup, ValidatedRow
-from trainplan.cli.render.validate import SIDES, sides_of, signed
+from trainplan.cli.render.validate import coverage_table, errors_table
 from trainplan.cli.words import percent
 from trainplan.costmodel.uncertainty import LEVEL
 from trainplan.costmodel.validate.intervals import Coverage
@@ -49,79 +48,46 @@ def groups_chart(by: str, title: str, groups: Sequence[ValidatedGroup]) -> Chart
     hover = "%{y}: %{x:.1%}<extra>median</extra>"
     medians = [one.median_fraction for one in groups]
     sizes = bars("median size of the error", names, medians, "@blue", hover)
-    bias = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "bias",
-        "y": names,
-        "x": [one.bias_fraction for one in groups],
-        "marker": {"symbol": "diamond", "size": 9, "color": "@orange"},
-        "hovertemplate": "%{y}: %{x:+.1%}<extra>bias</extra>",
-    }
-    return Chart(
-        name=f"error-by-{by}",
-        caption=f"{title}: error of the step time (runs in brackets)",
-        says=(
-            f"Best on {best.name} ({percent(best.median_fraction)}), worst on {worst.name} "
-            f"({percent(worst.median_fraction)})."
-        ),
-        figure=figure(
-            [sizes, bias],
-            layout(
-                x="predicted / measured - 1",
-                xaxis={"tickformat": "+.0%"},
-                yaxis=DOWN,
-            ),
-        ),
-        numbers=groups_table(f"Error of the step time by {by}", groups),
+    bias = scatter(
+        "bias",
+        [one.bias_fraction for one in groups],
+        names,
+        "%{y}: %{x:+.1%}<extra>bias</extra>",
+        marker={"symbol": "diamond", "size": 9, "color": "@orange"},
+    )
+    return chart(
+        f"error-by-{by}",
+        f"{title}: error of the step time (runs in brackets)",
+        f"Best on {best.name} ({percent(best.median_fraction)}), worst on {worst.name} "
+        f"({percent(worst.median_fraction)}).",
+        [sizes, bias],
+        errors_table("", groups, f"Error of the step time by {by}"),
+        x="predicted / measured - 1",
+        xaxis={"tickformat": "+.0%"},
+        yaxis=DOWN,
         height=130 + 26 * len(groups),
     )
-
-
-def groups_table(caption: str, groups: Sequence[ValidatedGroup]) -> Table:
-    """A row for each group."""
-    columns: Columns = ("group", number("runs"), *map(number, ("bias", "median", "mean")))
-    rows = [
-        (
-            one.name,
-            one.n,
-            cell(one.bias_fraction, signed(one.bias_fraction)),
-            share_cell(one.median_fraction),
-            share_cell(one.mean_fraction),
-        )
-        for one in groups
-    ]
-    return table(caption, columns, rows)
 
 
 def coverage_chart(some: Sequence[Coverage]) -> Chart:
     """How many measured steps the intervals hold, by regime."""
     level = percent(LEVEL, 0)
-    return Chart(
-        name="coverage",
-        caption=f"Measured steps inside the {level} interval, by regime; the line is {level}",
-        says=f"{percent(some[0].inside_fraction)} of {some[0].n:,} runs are inside.",
-        figure=figure(
-            [
-                bars(
-                    "inside",
-                    [label(f"{one.name.replace('_', ' ')} ({one.n})") for one in some],
-                    [one.inside_fraction for one in some],
-                    "@teal",
-                    "%{y}: %{x:.1%}<extra></extra>",
-                )
-            ],
-            layout(
-                x="share inside",
-                xaxis={"range": [0, 1], "tickformat": ".0%"},
-                yaxis=DOWN,
-                shapes=[line_at("x", LEVEL)],
-            ),
-        ),
-        numbers=table(
-            "Measured steps inside the interval",
-            ("regime", number("runs"), *map(number, SIDES)),
-            [(one.name, one.n, *map(share_cell, sides_of(one))) for one in some],
-        ),
+    drawn = bars(
+        "inside",
+        [label(f"{one.name.replace('_', ' ')} ({one.n})") for one in some],
+        [one.inside_fraction for one in some],
+        "@teal",
+        "%{y}: %{x:.1%}<extra></extra>",
+    )
+    return chart(
+        "coverage",
+        f"Measured steps inside the {level} interval, by regime; the line is {level}",
+        f"{percent(some[0].inside_fraction)} of {some[0].n:,} runs are inside.",
+        [drawn],
+        coverage_table(some),
+        x="share inside",
+        xaxis={"range": [0, 1], "tickformat": ".0%"},
+        yaxis=DOWN,
+        shapes=[line_at("x", LEVEL)],
         height=120 + 30 * len(some),
     )

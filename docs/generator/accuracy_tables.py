@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from trainplan.cli.render.validate import (
-    ERRORS_HEAD,
-    RANKED_HEAD,
-    RANKS_HEAD,
-    errors_rows,
-    ranking_rows,
-)
+from trainplan.cli.render import validate
+from trainplan.cli.render.validate import ERRORS_HEAD, RANKED_HEAD, RANKS_HEAD, ranking_rows
 from trainplan.cli.words import percent
 from trainplan.costmodel.validate.ranking import Ranking
 from trainplan.costmodel.validate.steps import Errors
@@ -30,12 +25,18 @@ def errors_table(
 ) -> str:
     """One row per group; beside it its median where fits had not seen the sources of its runs."""
     if left_out is None:
-        return table((title, *ERRORS_HEAD), errors_rows(groups))
+        return table((title, *ERRORS_HEAD), _errors_rows(groups))
     medians = {one.name: percent(one.median_fraction) for one in left_out}
-    rows = ((*row, medians.get(row[0], "")) for row in errors_rows(groups))
+    rows = ((*row, medians.get(row[0], "")) for row in _errors_rows(groups))
     return table((title, *ERRORS_HEAD, "source left out"), rows)
 
 
 def ranking_table(ranking: Ranking) -> str:
     """One row per job, then the means."""
     return table((*RANKED_HEAD, *RANKS_HEAD), ranking_rows(ranking))
+
+
+def _errors_rows(groups: Iterable[Errors]) -> Iterator[Row]:
+    """One row per group, as `plan validate` prints it."""
+    for row in validate.errors_table("", groups).rows:
+        yield [cell.text for cell in row]

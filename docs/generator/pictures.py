@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.browser.chromium import Browser
+from trainplan.cli.blocks import shown
 from trainplan.cli.main import run
-from trainplan.cli.terminal import output
+from trainplan.cli.terminal.text import WIDTH
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 JOB = "--model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192"
@@ -55,7 +56,7 @@ SVG = """\
 
 def answer_svg(text: str, title: str) -> str:
     """What a terminal shows, with its colours, as a picture."""
-    console = Console(record=True, width=output.WIDTH, file=io.StringIO(), force_terminal=True)
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     for line in text.splitlines()[:LINES]:
         console.print(Text.from_ansi(line), no_wrap=True, crop=True)
     return console.export_svg(title=title, code_format=SVG, unique_id="answer")
@@ -64,8 +65,8 @@ def answer_svg(text: str, title: str) -> str:
 def printed(arguments: str) -> str:
     """What `plan` prints on a terminal."""
     out = io.StringIO()
-    terminal = mock.patch.object(output, "_is_terminal", return_value=True)
-    wide = mock.patch.object(output, "page_width", return_value=output.WIDTH)
+    terminal = mock.patch.object(shown, "is_terminal", return_value=True)
+    wide = mock.patch.object(shown, "page_width", return_value=WIDTH)
     with terminal, wide, contextlib.redirect_stdout(out):
         assert run(shlex.split(arguments)) == 0
     return out.getvalue()

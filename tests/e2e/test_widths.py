@@ -10,7 +10,7 @@ from tests.e2e.test_commands import LAUNCH, calibrated_run
 from tests.e2e.test_profiles import NCCL, SIMUMAX
 from tests.grids import number
 from tests.plugged import simumax_profile
-from trainplan.cli.terminal import output
+from trainplan.cli.blocks import shown
 from trainplan.cli.terminal.text import NARROWEST, WIDEST
 
 QUICK = ("--search-options", "none")
@@ -60,7 +60,7 @@ def pages(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for arguments in asked:
             taken = []
-            patch.setattr(output, "page_text", lambda *parts, to=taken, **_: to.append(parts) or "")
+            patch.setattr(shown, "page_text", lambda *parts, to=taken, **_: to.append(parts) or "")
             plan(*arguments)
             name = " ".join(str(word).removeprefix(f"{folder}/") for word in arguments)
             (made_by[name],) = taken
@@ -75,7 +75,7 @@ def numbers(text):
 def test_no_page_has_a_line_longer_than_the_terminal(pages):
     for name, parts in pages.items():
         for width in range(NARROWEST, WIDEST + 1, number(12, 1)):
-            lines = output.page_text(*parts, width=width).splitlines()
+            lines = shown.page_text(*parts, width=width).splitlines()
             assert max(map(len, lines)) <= width, (name, width)
             assert not any("…" in line for line in lines)
 
@@ -85,8 +85,8 @@ def test_no_number_is_lost_without_a_word(pages, width):
     for name, parts in pages.items():
         if name.startswith(("simulate", "schedule", "sweep")):  # pictures have fewer columns
             continue
-        text = output.page_text(*parts, width=width)
-        lost = numbers(output.page_text(*parts, width=WIDEST)) - numbers(text)
+        text = shown.page_text(*parts, width=width)
+        lost = numbers(shown.page_text(*parts, width=WIDEST)) - numbers(text)
         lost -= set(
             re.findall("|".join(map(re.escape, lost)) or "-", "".join(text.split()))
         )  # in long addresses
@@ -96,7 +96,7 @@ def test_no_number_is_lost_without_a_word(pages, width):
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_every_alternative_stands_on_a_line_with_its_step(pages, width):
     (parts,) = (parts for name, parts in pages.items() if name.endswith("--output plan.json"))
-    text = output.page_text(*parts, width=width)
+    text = shown.page_text(*parts, width=width)
     table = text[text.index(" #") :].splitlines()
     rows = [line for line in table if re.match(r" ?\d+ ", line)]
     assert [int(row.split()[0]) for row in rows[:10]] == list(range(1, 11))
@@ -105,7 +105,7 @@ def test_every_alternative_stands_on_a_line_with_its_step(pages, width):
 
 def test_columns_that_say_least_go_first_and_are_named(pages):
     (parts,) = (parts for name, parts in pages.items() if name.endswith("--output plan.json"))
-    text = output.page_text(*parts, width=50)
+    text = shown.page_text(*parts, width=50)
     (line,) = re.findall(rf"{HIDDEN}: (.*?); a\s+terminal", text, re.DOTALL)
     gone = line.replace("\n", " ").split(", ")
     assert gone[-1] == "MFU"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from trainplan.cli.blocks.screen import Grid, Words, grid
+from trainplan.cli.blocks.blocks import Cell, Column, Table
+from trainplan.cli.blocks.tables import Row, like, number, table
 from trainplan.cli.words import (
     NEVER,
     SHORT_MODULES,
@@ -13,7 +14,6 @@ from trainplan.cli.words import (
     offloaded_text,
     percent,
     recompute_text,
-    seconds_like,
     share,
     usual_schedule,
 )
@@ -80,35 +80,52 @@ _TEXTS: Mapping[str, Callable[[Layout], str]] = {
 """Where the cell is not the value as `--layout` takes it."""
 
 
-def alternatives_table(plan: Plan) -> Grid:
-    """The best layout of each family, fastest first; `~` marks near-ties."""
-    chosen, away = shown_axes(plan), any_away(plan)
-    columns = (
-        "#",
-        *(axis.word for axis in chosen),
-        *((Words("off GPU"),) if away else ()),
-        Words("recompute"),
-        "step",
-        "slower",
-        "MFU",
-        "GiB",
-        Words(""),
+def alternatives_table(plan: Plan, cause: Callable[[Candidate], str] | None = None) -> Table:
+    """The best layout of each family, fastest first; `~` marks near-ties.
+
+    A report has numbers first, and the `cause` of what each takes more.
+    """
+    axes, step = shown_axes(plan), plan.best.estimate.step_time_s
+    away = any(offloaded_text(candidate.layout) != NEVER for candidate in plan.candidates)
+    numbers = (
+        number("step", like(step)),
+        number("slower", percent, "than the answer"),
+        number("MFU", percent),
+        number("GiB", gib, "of the fullest GPU"),
+        Column("near tie", screen="", hint=f"to the answer: {near_tie_text()}"),
     )
-    return grid(
-        columns,
-        (
-            (
-                f"{candidate.rank}",
-                *(axis_text(axis, candidate.layout) for axis in chosen),
-                *((_folded(offloaded_text(candidate.layout)),) if away else ()),
-                _folded(recompute_text(candidate.layout)),
-                *_numbers(plan, candidate),
-            )
-            for candidate in plan.candidates
-        ),
-        *("MFU", *(axis.word for axis in reversed(chosen) if axis.column not in _SHAPE)),
-        *("slower", "off GPU", "etp", "mbs", "vpp", "recompute"),
+    shape = (
+        *(number(axis.word) for axis in axes),
+        *((Column("off GPU"),) if away else ()),
+        Column("recompute"),
     )
+    why = (Column("what makes it slower", hint="of the answer's step"),) if cause else ()
+    rows = []
+    for one in plan.candidates:
+        found = one.estimate
+        values: Row = (
+            *(found.step_time_s, found.step_time_s / step - 1, found.mfu),
+            *(found.memory.peak_reserved_bytes, "~" if one.near_tie else ""),
+        )
+        folded = (offloaded_text(one.layout),) if away else ()
+        parts: Row = (
+            *(axis_cell(axis, one.layout) for axis in axes),
+            *map(_folded, (*folded, recompute_text(one.layout))),
+        )
+        rows.append(
+            (one.rank, *values, cause(one), *parts) if cause else (one.rank, *parts, *values)
+        )
+    columns = (number("#"), *numbers, *why, *shape) if cause else (number("#"), *shape, *numbers)
+    answers = [place for place, one in enumerate(plan.candidates) if is_answer(plan, one)]
+    gone = (axis.word for axis in reversed(axes) if axis.column not in _SHAPE)
+    spare = ("MFU", *gone, "slower", "off GPU", "etp", "mbs", "vpp", "recompute")
+    caption = "The best layout of each family; a heading sorts"
+    return table(caption, columns, rows, answers[0] if answers else None, spare)
+
+
+def is_answer(plan: Plan, candidate: Candidate) -> bool:
+    """Is it the layout that the plan chose?"""
+    return candidate.layout == plan.best.layout
 
 
 def shown_axes(plan: Plan) -> list[Axis]:
@@ -116,14 +133,10 @@ def shown_axes(plan: Plan) -> list[Axis]:
     return [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
 
 
-def axis_text(axis: Axis, layout: Layout) -> str:
+def axis_cell(axis: Axis, layout: Layout) -> Cell:
     """The cell of an axis."""
-    return _TEXTS.get(axis.column, axis.text)(layout)
-
-
-def any_away(plan: Plan) -> bool:
-    """Does any layout of the table keep something besides the optimizer off the GPU?"""
-    return any(offloaded_text(candidate.layout) != NEVER for candidate in plan.candidates)
+    text = _TEXTS.get(axis.column, axis.text)(layout)
+    return Cell(text, float(text)) if text.isdecimal() else Cell(text)
 
 
 def _folded(text: str) -> str:
@@ -161,14 +174,3 @@ def legend(plan: Plan) -> Iterator[str]:
     if away:
         names = [f"{short} = {m}" for m, short in SHORT_OFFLOADED.items() if m in away]
         yield "off GPU: " + ", ".join(names)
-
-
-def _numbers(plan: Plan, candidate: Candidate) -> tuple[str, ...]:
-    estimate, best = candidate.estimate, plan.best.estimate.step_time_s
-    return (
-        seconds_like(estimate.step_time_s, best),
-        percent(estimate.step_time_s / best - 1),
-        percent(estimate.mfu),
-        gib(estimate.memory.peak_reserved_bytes),
-        "~" if candidate.near_tie else "",
-    )

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
-
-from trainplan.cli.blocks.screen import grid
-from trainplan.cli.words import NEVER, gib, percent, plural, seconds, seconds_like
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
 from trainplan.planner.plan.apart import Apart
 
 
-def apart_part(apart: Apart) -> Iterator[RenderableType]:
+def apart_part(apart: Apart) -> Iterator[Part]:
     """The step of the whole first; the layout of the page is that of the decoder."""
-    yield Group(apart_text(apart), unified_text(apart), proof_text(apart))
-    yield grid(
-        ("GPUs of the tower", "bound", "step"),
-        (
-            (
-                f"{one.tower_gpus}",
-                NEVER if one.lower_bound_s is None else seconds(one.lower_bound_s),
-                NEVER if one.step_time_s is None else seconds(one.step_time_s),
-            )
-            for one in apart.splits
-        ),
-    )
+    yield stacked(apart_text(apart), unified_text(apart), proof_text(apart))
+    columns = (number("GPUs of the tower", str), number("bound", seconds), number("step", seconds))
+    rows = ((one.tower_gpus, one.lower_bound_s, one.step_time_s) for one in apart.splits)
+    yield table("", columns, rows)
 
 
 def apart_text(apart: Apart) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 
-from rich.text import Text
-
-from trainplan.cli.blocks.screen import Bars, Grid, Words, bar, grid
-from trainplan.cli.words import gib, percent, seconds_like
+from trainplan.cli.blocks.blocks import Cell, Table
+from trainplan.cli.blocks.tables import alike_joined, bar_column, like, number, table
+from trainplan.cli.words import gib, percent
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, RankMemory
 
@@ -41,7 +41,7 @@ MOST_ROWS = 12
 ENDS = 3
 
 
-def terms_table(estimate: Estimate, *, few: bool = False) -> Grid:
+def terms_table(estimate: Estimate, *, few: bool = False) -> Table:
     """Exposed seconds by term, largest first; they sum to the step time.
 
     With `few` those below `FEW_SHARE` share a row.
@@ -54,12 +54,9 @@ def terms_table(estimate: Estimate, *, few: bool = False) -> Grid:
         shown = [row for row in shown if abs(row[1]) >= FEW_SHARE * step]
         shown.append((f"{len(small)} smaller ones, each below {percent(FEW_SHARE, 0)}", sum(small)))
     largest = max(value for _, value in shown)
-    columns = (Words("Where the step goes"), "time", "share", Bars(""))
-    rows = (
-        (says, seconds_like(value, step), percent(value / step), bar(value / largest, TERM_BAR))
-        for says, value in shown
-    )
-    return grid(columns, rows)
+    columns = (number("time", like(step)), number("share", percent), bar_column(TERM_BAR))
+    rows = ((says, value, value / step, value / largest) for says, value in shown)
+    return table("", ("Where the step goes", *columns), rows)
 
 
 def largest_cost(estimate: Estimate) -> str:
@@ -69,67 +66,55 @@ def largest_cost(estimate: Estimate) -> str:
     return f"{LABELS[name]}, {percent(costs[name] / estimate.step_time_s)} of the step"
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Neighbouring ranks that look alike."""
-
-    first: RankMemory
-    last: RankMemory
-
-    @property
-    def name(self) -> str:
-        if self.first.rank == self.last.rank:
-            return f"{self.first.rank}"
-        return f"{self.first.rank}-{self.last.rank}"
+MEMORY_TERMS = {
+    "weights_bytes": "weights",
+    "gradients_bytes": "gradients",
+    "optimizer_bytes": "optimizer",
+    "activations_bytes": "activations",
+    "transients_bytes": "buffers of the passes",
+    "overheads_bytes": "framework and allocator",
+}
+"""Words for the fields of `RankMemory`."""
 
 
-def memory_table(memory: Memory) -> Grid:
-    """GiB of each pipeline rank by term; neighbours that look alike share a row."""
-    names = _terms(memory.pipeline_ranks)
-    heads = [name.removesuffix("_bytes") for name in names]
-    columns = ("rank", *heads, "GiB", Bars("of " + gib(memory.capacity_bytes)))
-    rows: list[list[str | Text]] = []
-    for row in _shown(_collapsed(memory.pipeline_ranks)):
-        if row is None:
-            rows.append(["...", *("" for _ in columns[1:])])
-            continue
-        total = row.first.total_bytes
-        cells = [gib(getattr(row.first, name)) for name in names]
-        filled = bar(total / memory.capacity_bytes, MEMORY_BAR)
-        rows.append([row.name, *cells, gib(total), filled])
-    return grid(columns, rows)
+def ranks_memory(ranks: Sequence[RankMemory], capacities: Sequence[float]) -> Table:
+    """GiB of each pipeline rank by what takes them, of what a GPU of it has."""
+    every = {**MEMORY_TERMS, "cached_bytes": "cached"}
+    if not any(rank.cached_bytes for rank in ranks):
+        del every["cached_bytes"]
+    of, free = (number(name, gib, only="page") for name in ("of", "free"))
+    columns = (
+        number("pipeline rank", screen="rank"),
+        *(number(word, gib, screen=name.removesuffix("_bytes")) for name, word in every.items()),
+        number("together", gib, screen="GiB"),
+        *(bar_column(MEMORY_BAR, "of " + gib(capacities[0])), of, free),
+    )
+    rows = (
+        (
+            *(rank.rank, *(getattr(rank, name) for name in every), rank.total_bytes),
+            *(rank.total_bytes / has, has, has - rank.total_bytes),
+        )
+        for rank, has in zip(ranks, capacities, strict=True)
+    )
+    return table("GiB of each pipeline rank", columns, rows)
 
 
-def _terms(ranks: tuple[RankMemory, ...]) -> list[str]:
-    """Fields to print; what the allocator keeps for nothing only where it keeps some."""
-    names = [field.name for field in fields(RankMemory) if field.name != "rank"]
-    return [name for name in names if name != "cached_bytes" or any(r.cached_bytes for r in ranks)]
+def memory_table(memory: Memory) -> Table:
+    """The same for a terminal: neighbours that look alike share a row, most of many go."""
+    ranks = memory.pipeline_ranks
+    found = ranks_memory(ranks, [memory.capacity_bytes] * len(ranks))
+    return replace(found, rows=_shown(alike_joined(found.rows)))
 
 
-def _collapsed(ranks: tuple[RankMemory, ...]) -> list[_Row]:
-    rows: list[_Row] = []
-    for rank in ranks:
-        if rows and _printed(rows[-1].first) == _printed(rank):
-            rows[-1] = _Row(rows[-1].first, rank)
-        else:
-            rows.append(_Row(rank, rank))
-    return rows
-
-
-def _printed(rank: RankMemory) -> tuple[str, ...]:
-    names = [field.name for field in fields(RankMemory) if field.name != "rank"]
-    return tuple(gib(getattr(rank, name)) for name in names)
-
-
-def _shown(rows: list[_Row]) -> list[_Row | None]:
-    """The rows to print; None stands for those left out."""
+def _shown(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
+    """The rows to print; dots stand for those left out."""
     if len(rows) <= MOST_ROWS:
         return list(rows)
-    fullest = max(range(len(rows)), key=lambda i: rows[i].first.total_bytes)
+    fullest = max(range(len(rows)), key=lambda i: rows[i][-4].value or 0.0)
     kept = sorted({*range(ENDS), fullest, *range(len(rows) - ENDS, len(rows))})
-    result: list[_Row | None] = []
-    for place, number in enumerate(kept):
-        if place and number != kept[place - 1] + 1:
-            result.append(None)
-        result.append(rows[number])
+    result: list[Sequence[Cell]] = []
+    for place, row in enumerate(kept):
+        if place and row != kept[place - 1] + 1:
+            result.append([Cell("..."), *[Cell("")] * (len(rows[0]) - 1)])
+        result.append(rows[row])
     return result

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from rich.console import RenderableType
-
-from trainplan.cli.blocks.screen import Bars, Grid, Words, bar, grid
-from trainplan.cli.render.parts.breakdown import LABELS, SMALLEST_SHARE
+from trainplan.cli.blocks.blocks import Column, Table
+from trainplan.cli.blocks.tables import bar_column, like, number, table
+from trainplan.cli.render.parts.breakdown import LABELS, MEMORY_TERMS, SMALLEST_SHARE
 from trainplan.cli.words import (
     gib,
     last_words,
@@ -22,13 +21,11 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.results import Memory, NodeMemory
+from trainplan.costmodel.step.results import Memory, RankMemory
 from trainplan.planner.questions.compare import FieldDifference, Side, TermDifference
 from trainplan.planner.questions.remedies import Remedy
 
 BAR_WIDTH = 16
-LONGEST_VALUE = 34
-"""Columns of a value in the table of fields."""
 SAME = "same layout"
 WITHOUT = {"stages": "even stages"}
 """What a layout has that does not say more."""
@@ -57,40 +54,56 @@ def _words(layout: Layout, model: ModelSpec) -> dict[str, str]:
     return {**words, **last_words(layout)}
 
 
-def fields_table(head: str, fields: Sequence[FieldDifference], before: str, after: str) -> Grid:
-    """Fields that differ, side by side."""
-    columns = (Words(head), Words(before), Words(after))
-    return grid(columns, ((f.field, _short(f.before), _short(f.after)) for f in fields))
+def fields_table(
+    caption: str,
+    fields: Sequence[FieldDifference],
+    heads: tuple[str, str],
+    *,
+    screen: str = "field",
+    cut: int | None = None,
+) -> Table:
+    """Fields that differ, side by side; `cut` shortens values to so many characters."""
+    columns = (Column("field", screen=screen), *heads)
+    rows = ((one.field, _short(one.before, cut), _short(one.after, cut)) for one in fields)
+    return table(caption, columns, rows)
 
 
-def _short(value: str) -> str:
+def _short(value: str, cut: int | None) -> str:
     """A value on one line; `stages` can be long."""
-    return value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 3]}..."
+    return value if cut is None or len(value) <= cut else f"{value[: cut - 3]}..."
 
 
 def differences_table(
-    terms: Iterable[TermDifference], before: Estimate, after: Estimate, *, heads: tuple[str, str]
-) -> Grid:
-    """Seconds of every term that can be seen and their difference, largest first; the sum below."""
-    step = max(before.step_time_s, after.step_time_s)
-    noise = SMALLEST_SHARE * step
-    rows = [row for row in terms if max(abs(row.before_s), abs(row.after_s)) >= noise]
-    largest = max((abs(row.difference_s) for row in rows), default=0.0) or 1.0
-    columns = (Words("Where the seconds differ"), *heads, "difference", Bars(""))
-    sums = TermDifference(
-        "", before.step_time_s, after.step_time_s, after.step_time_s - before.step_time_s
+    terms: Iterable[TermDifference],
+    before: Estimate,
+    after: Estimate,
+    heads: tuple[str, str],
+    *,
+    least: float = SMALLEST_SHARE,
+) -> Table:
+    """Seconds of every term and their difference; the sum below.
+
+    Terms of less than `least` of the step are left out.
+    """
+    first, second = before.step_time_s, after.step_time_s
+    step = max(first, second)
+    seen = [row for row in terms if max(abs(row.before_s), abs(row.after_s)) >= least * step]
+    largest = max((abs(row.difference_s) for row in seen), default=0.0) or 1.0
+    columns = (
+        Column("term", screen="Where the seconds differ"),
+        *(number(head, like(step)) for head in heads),
+        number("difference", lambda value: signed(value, step)),
+        bar_column(BAR_WIDTH),
     )
-    lines = [
+    rows = [
         (
-            LABELS[row.term] if row.term else "step",
-            seconds_like(row.before_s, step),
-            seconds_like(row.after_s, step),
-            signed(row.difference_s, step),
-            bar(abs(row.difference_s) / largest, BAR_WIDTH) if row.term else "",
+            *(LABELS.get(row.term, row.term), row.before_s, row.after_s),
+            *(row.difference_s, abs(row.difference_s) / largest),
         )
-        for row in (*rows, sums)
+        for row in seen
     ]
-    return grid(columns, lines)
+    whole = ("step", first, second, second - first, "")
+    return table("Seconds by term", columns, (*rows, whole), len(rows))
 
 
 def signed(value: float, whole: float) -> str:
@@ -105,41 +118,45 @@ def gain(fraction: float) -> str:
     return sign + text
 
 
-def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Grid:
-    """The fullest rank of both, by term."""
-    columns = (Words("Memory of the fullest rank, GiB"), *heads, "difference")
-    ranks = [max(m.pipeline_ranks, key=lambda rank: rank.total_bytes) for m in (before, after)]
-    names = ("weights", "gradients", "optimizer", "activations", "transients", "overheads")
-    rows = [(name, *(getattr(rank, f"{name}_bytes") for rank in ranks)) for name in names]
-    rows.append(("together", *(rank.total_bytes for rank in ranks)))
-    rows.append(("of", before.capacity_bytes, after.capacity_bytes))
-    rows += _of_nodes(before.host, after.host)
-    return grid(
-        columns,
-        ((name, gib(one), gib(other), f"{(other - one) / GIB:+.1f}") for name, one, other in rows),
+def fullest(memory: Memory) -> RankMemory:
+    """The pipeline rank that holds most."""
+    return max(memory.pipeline_ranks, key=lambda rank: rank.total_bytes)
+
+
+def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Table:
+    """The fullest rank of both, by term; of a node what it keeps off its GPUs, where it does."""
+    one, other = fullest(before), fullest(after)
+    rows = [
+        (word, name.removesuffix("_bytes"), getattr(one, name), getattr(other, name))
+        for name, word in MEMORY_TERMS.items()
+    ]
+    rows.append(("together", "together", one.total_bytes, other.total_bytes))
+    rows.append(("capacity", "of", before.capacity_bytes, after.capacity_bytes))
+    for name, field in (("host", "host_bytes"), ("drives", "drive_bytes")):
+        both = (getattr(before.host, field), getattr(after.host, field))
+        if any(both):
+            rows.append((*[f"{name} of a node"] * 2, *both))
+    columns = (
+        Column("part", only="page"),
+        Column("Memory of the fullest rank, GiB", only="screen"),
+        *(number(head, gib) for head in heads),
+        number("difference", lambda value: f"{value / GIB:+.1f}"),
     )
+    changed = ((*row, row[3] - row[2]) for row in rows)
+    return table("GiB of the fullest pipeline rank", columns, changed, len(MEMORY_TERMS))
 
 
-def _of_nodes(before: NodeMemory, after: NodeMemory) -> Iterator[tuple[str, float, float]]:
-    """What a node keeps off its GPUs, where one of both keeps anything."""
-    if before.host_bytes or after.host_bytes:
-        yield "host of a node", before.host_bytes, after.host_bytes
-    if before.drive_bytes or after.drive_bytes:
-        yield "drives of a node", before.drive_bytes, after.drive_bytes
-
-
-def remedies_part(remedies: Sequence[Remedy], layout: Layout, beside: Side) -> RenderableType:
+def remedies_part(remedies: Sequence[Remedy], layout: Layout, beside: Side) -> Table | str:
     """Each change with its step and its memory; steps are written like that of `beside`."""
     if not remedies:
         return "Nothing that keeps its tp makes it run."
     step = beside.estimate.step_time_s
-    columns = (Words("It runs with"), "step", "GiB")
     rows = (
         (
             change_text(remedy.candidate.layout, layout, beside.job.model),
-            seconds_like(remedy.candidate.estimate.step_time_s, step),
-            gib(remedy.candidate.estimate.memory.peak_reserved_bytes),
+            remedy.candidate.estimate.step_time_s,
+            remedy.candidate.estimate.memory.peak_reserved_bytes,
         )
         for remedy in remedies
     )
-    return grid(columns, rows)
+    return table("", ("It runs with", number("step", like(step)), number("GiB", gib)), rows)

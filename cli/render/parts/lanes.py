@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.words import gib, percent, seconds
 from trainplan.costmodel.base import SECONDS_PER_DAY
 from trainplan.costmodel.copy_streams import Lane, Span
@@ -17,25 +18,21 @@ LITTLE = 0.001
 """Of a step: what saves less is not worth a number."""
 
 
-def lanes_part(estimate: Estimate) -> Iterator[RenderableType]:
+def lanes_part(estimate: Estimate) -> Iterator[Part]:
     """Every lane's work, what of it the step waits for, and what twice the speed saves."""
     if not estimate.lanes:
         return
-    columns = (Words("lane"), "work", "waited for", "twice as fast saves")
+    step = estimate.step_time_s
+    times = (number(head, seconds) for head in ("work", "waited for"))
     rows = (
-        (
-            use.lane,
-            seconds(use.busy_s),
-            seconds(use.binding_s),
-            _saves(use.saved_if_twice_as_fast_s, estimate.step_time_s),
-        )
+        (use.lane, use.busy_s, use.binding_s, _saves(use.saved_if_twice_as_fast_s, step))
         for use in estimate.lanes
     )
     most = estimate.lanes[0]
-    yield Group(
+    yield stacked(
         "Lanes of a step, slowest rank",
-        grid(columns, rows),
-        f"Bound by: {most.lane}, {percent(most.binding_s / estimate.step_time_s)} of the step.",
+        table("", ("lane", *times, number("twice as fast saves")), rows),
+        f"Bound by: {most.lane}, {percent(most.binding_s / step)} of the step.",
         *drive_life_lines(estimate),
     )
 

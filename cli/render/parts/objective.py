@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.blocks import Cell, Table
+from trainplan.cli.blocks.screen import Part, headed
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.base import long_unit
 from trainplan.costmodel.runtimes import traits_of
@@ -96,40 +95,44 @@ def _proof(target: Target) -> str:
     return f"not proved: it may go down to {bound}, {percent(target.gap_fraction)} less"
 
 
-def sizes_part(plan: Plan) -> Iterator[RenderableType]:
+def sizes_part(plan: Plan) -> Iterator[Part]:
     """The best sizes of the cluster that were tried; nothing where only one was."""
     target = plan.certificate.objective
-    if len(target.tried) < 2:
-        return
-    best = sorted(target.tried, key=lambda one: (one.bound, one.num_gpus))[:SHOWN_SIZES]
-    rows = [(f"{one.num_gpus:,}", _of_size(one, target.unit)) for one in best]
-    head = f"Sizes tried: {len(target.tried)}, the best first"
-    columns = ("GPUs", Words("objective"))
-    yield Group(Text(head, style="bold"), grid(columns, rows))
+    if len(target.tried) > 1:
+        head = f"Sizes tried: {len(target.tried)}, the best first"
+        yield headed(head, sizes_table(target, SHOWN_SIZES))
 
 
-def ladder_part(plan: Plan) -> Iterator[RenderableType]:
+def sizes_table(target: Target, most: int | None = None) -> Table:
+    """Sizes of the cluster with the objective of each, the best first."""
+    best = sorted(target.tried, key=lambda one: (one.bound, one.num_gpus))[:most]
+    rows = ((one.num_gpus, _of_size(one, target.unit)) for one in best)
+    caption = "Sizes of the cluster that were tried, the best first"
+    return table(caption, (number("GPUs"), "objective"), rows)
+
+
+def ladder_part(plan: Plan) -> Iterator[Part]:
     """How long sequences may be with ever more techniques; nothing for other objectives."""
-    rungs = plan.certificate.objective.ladder
-    if not rungs:
-        return
-    rows = [
-        (
-            rung.adds if not place else f"+ {rung.adds}",
-            f"{rung.tokens:,}",
-            f"{rung.global_batch_size:,}",
-            rung.limit,
-        )
-        for place, rung in enumerate(rungs)
-    ]
-    head = Text("Longest sequence that trains, each technique beside those before", style="bold")
-    columns = (Words("technique"), "tokens", "sequences a step", Words("stopped by"))
-    yield Group(head, grid(columns, rows))
+    if plan.certificate.objective.ladder:
+        found = ladder_table(plan.certificate.objective)
+        yield headed(found.caption, found)
 
 
-def _of_size(one: Tried, unit: str) -> str:
+def ladder_table(target: Target) -> Table:
+    """Techniques with the length that each makes possible."""
+    caption = "Longest sequence that trains, each technique beside those before"
+    rows = (
+        (f"+ {one.adds}" if place else one.adds, one.tokens, one.global_batch_size, one.limit)
+        for place, one in enumerate(target.ladder)
+    )
+    columns = ("technique", number("tokens"), number("sequences a step"), "stopped by")
+    return table(caption, columns, rows)
+
+
+def _of_size(one: Tried, unit: str) -> Cell:
+    """The objective of a size, or what bounds it."""
     if one.value is not None:
-        return amount(one.value, unit)
+        return Cell(amount(one.value, unit), one.value)
     if one.lower_bound is None:
-        return "no layout is an answer"
-    return f"at least {amount(one.lower_bound, unit)}"
+        return Cell("no layout is an answer")
+    return Cell(f"at least {amount(one.lower_bound, unit)}", one.lower_bound)

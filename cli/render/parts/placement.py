@@ -7,9 +7,8 @@ from itertools import groupby
 from math import ceil
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.text import Text
 
+from trainplan.cli.blocks.screen import Part, headed
 from trainplan.cli.terminal.text import WIDTH
 from trainplan.cli.words import percent, plural, seconds_like
 from trainplan.costmodel.hardware import Placement
@@ -63,10 +62,10 @@ def _short(nodes: tuple[str, ...]) -> list[str]:
     return [name.partition(".")[0] if same else name for name in nodes]
 
 
-def groups_part(job: Job, layout: Layout) -> Iterator[RenderableType]:
+def groups_part(job: Job, layout: Layout) -> Iterator[Part]:
     """A line for each node group, where the stages name theirs."""
     if lines := group_lines(job, layout):
-        yield Group(Text("Where stages run", style="bold"), *(f"  {line}" for line in lines))
+        yield headed("Where stages run", *(f"  {line}" for line in lines))
 
 
 def group_lines(job: Job, layout: Layout) -> list[str]:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 
-from trainplan.cli.blocks.screen import Words, grid
+from trainplan.cli.blocks.screen import stacked
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.words import percent, seconds_like
 from trainplan.planner.questions.sequence_lengths import DynamicContext, SequenceLengths
 
 
 def lengths_part(found: SequenceLengths, step: float) -> RenderableType:
     """Context ranks that lengths need, then what each other way to run them takes."""
-    columns = (Words("Context ranks needed"), "longest", "sequences", "tokens")
+    shares = (number(head, percent) for head in ("sequences", "tokens"))
     rows = (
-        (
-            str(one.degree),
-            f"{one.longest:,}",
-            percent(one.sequences_fraction),
-            percent(one.tokens_fraction),
-        )
+        (str(one.degree), one.longest, one.sequences_fraction, one.tokens_fraction)
         for one in found.degrees
     )
-    return Group(grid(columns, rows), " ".join(_sentences(found, step)))
+    needed = table("", ("Context ranks needed", number("longest"), *shares), rows)
+    return stacked(needed, " ".join(_sentences(found, step)))
 
 
 def _sentences(found: SequenceLengths, step: float) -> Iterator[str]:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
-from trainplan.cli.blocks.blocks import Block, Cell, Chart, Column, Paragraph, Section, Table
-from trainplan.cli.blocks.figures import (
-    DOWN,
-    SERIES,
-    bars,
-    figure,
-    folded,
-    label,
-    layout,
-    line_at,
-)
-from trainplan.cli.blocks.tables import gib_cell, number, seconds_cell, share_cell, table
+from trainplan.cli.blocks.blocks import Block, Chart, Paragraph, Section
+from trainplan.cli.blocks.figures import DOWN, SERIES, bars, chart, folded, label, line_at, scatter
+from trainplan.cli.blocks.tables import like, number, table
 from trainplan.cli.render.parts.alternatives import (
-    any_away,
-    axis_text,
+    alternatives_table,
+    is_answer,
     legend,
-    near_tie_text,
-    shown_axes,
     ties_lines,
 )
 from trainplan.cli.render.parts.differences import SAME, change_text
-from trainplan.cli.words import layout_line, offloaded_text, recompute_text
-from trainplan.costmodel.axes import Axis
+from trainplan.cli.words import gib, layout_line
 from trainplan.costmodel.base import GIB
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.questions.compare import TermDifference, term_differences
@@ -76,7 +65,7 @@ def _blocks(plan: Plan) -> Iterator[Block]:
     if not plan.certificate.alternatives_complete:
         yield Paragraph("The time limit struck: the table may miss alternatives.", "doubtful")
     yield from (Paragraph(line) for line in ties_lines(plan))
-    yield _table(plan)
+    yield alternatives_table(plan, partial(causes, plan))
     yield from (Paragraph(line) for line in legend(plan))
     others = [one for one in plan.candidates if one.layout != plan.best.layout]
     if others:
@@ -89,62 +78,10 @@ def differences(plan: Plan, candidate: Candidate) -> tuple[TermDifference, ...]:
     return term_differences(plan.best.estimate, candidate.estimate)
 
 
-def _table(plan: Plan) -> Table:
-    axes, away = shown_axes(plan), any_away(plan)
-    columns = (
-        *map(number, ("#", "step")),
-        number("slower", "than the answer"),
-        number("MFU"),
-        number("GiB", "of the fullest GPU"),
-        Column("near tie", hint=f"to the answer: {near_tie_text()}"),
-        Column("what makes it slower", hint="of the answer's step"),
-        *(Column(axis.word, numeric=_is_number(plan, axis)) for axis in axes),
-        *(("off GPU",) if away else ()),
-        "recompute",
-    )
-    rows = [
-        (
-            one.rank,
-            *_numbers(plan, one),
-            "~" if one.near_tie else "",
-            causes(plan, one),
-            *(_axis_cell(axis_text(axis, one.layout)) for axis in axes),
-            *((offloaded_text(one.layout),) if away else ()),
-            recompute_text(one.layout),
-        )
-        for one in plan.candidates
-    ]
-    marked = [place for place, one in enumerate(plan.candidates) if _is_answer(plan, one)]
-    caption = "The best layout of each family; a heading sorts"
-    return table(caption, columns, rows, marked[0] if marked else None)
-
-
-def _is_answer(plan: Plan, candidate: Candidate) -> bool:
-    return candidate.layout == plan.best.layout
-
-
-def _is_number(plan: Plan, axis: Axis) -> bool:
-    """Are all its values numbers?"""
-    texts = (axis_text(axis, one.layout) for one in plan.candidates)
-    return all(text.removesuffix(" %").replace(".", "", 1).isdecimal() for text in texts)
-
-
-def _axis_cell(text: str) -> Cell:
-    return Cell(text, float(text)) if text.isdecimal() else Cell(text)
-
-
-def _numbers(plan: Plan, one: Candidate) -> Iterator[Cell]:
-    best, found = plan.best.estimate.step_time_s, one.estimate
-    yield seconds_cell(found.step_time_s, best)
-    yield share_cell(found.step_time_s / best - 1)
-    yield share_cell(found.mfu)
-    yield gib_cell(found.memory.peak_reserved_bytes)
-
-
 def causes(plan: Plan, candidate: Candidate) -> str:
     """The terms that take most more than the answer's, and those that take most less."""
     step = plan.best.estimate.step_time_s
-    if _is_answer(plan, candidate):
+    if is_answer(plan, candidate):
         return "the answer"
     seen = [one for one in differences(plan, candidate) if abs(one.difference_s) >= SEEN * step]
     named = [
@@ -166,34 +103,29 @@ def _differences(plan: Plan, others: Sequence[Candidate]) -> Chart:
         if any(values)
     ]
     shown = {name: values for name, values in every.items() if any(values)}
-    return Chart(
-        name="differences",
-        caption="Seconds that each layout takes more (right) or less (left) than the answer, by "
-        "cause; both sides together are its difference",
-        says=_worst_cause(every),
-        figure=figure(
-            drawn,
-            layout(
-                x="seconds against the answer",
-                y="layout",
-                barmode="relative",
-                yaxis={**DOWN, "type": "category"},
-                xaxis={"zeroline": True, "zerolinecolor": "@text"},
-                bargap=0.3,
-            ),
-        ),
-        numbers=table(
-            "Seconds against the answer",
-            tuple(map(number, ("#", *shown, "together"))),
-            [
-                (
-                    one.rank,
-                    *(_signed(values[place]) for values in shown.values()),
-                    _signed(one.estimate.step_time_s - plan.best.estimate.step_time_s),
-                )
-                for place, one in enumerate(others)
-            ],
-        ),
+    change = "{:+.3g} s".format
+    step = plan.best.estimate.step_time_s
+    rows = (
+        (
+            *(one.rank, *(values[place] for values in shown.values())),
+            one.estimate.step_time_s - step,
+        )
+        for place, one in enumerate(others)
+    )
+    columns = (number("#"), *(number(name, change) for name in (*shown, "together")))
+    return chart(
+        "differences",
+        "Seconds that each layout takes more (right) or less (left) than the answer, by cause; "
+        "both sides together are its difference",
+        _worst_cause(every),
+        drawn,
+        table("Seconds against the answer", columns, rows),
+        x="seconds against the answer",
+        y="layout",
+        barmode="relative",
+        yaxis={**DOWN, "type": "category"},
+        xaxis={"zeroline": True, "zerolinecolor": "@text"},
+        bargap=0.3,
         height=120 + 34 * len(others),
     )
 
@@ -204,10 +136,6 @@ def _of_group(plan: Plan, one: Candidate, group: str) -> float:
     return found if abs(found) > ROUNDING * plan.best.estimate.step_time_s else 0.0
 
 
-def _signed(value: float) -> Cell:
-    return Cell(f"{value:+.3g} s", value)
-
-
 def _worst_cause(by_group: Mapping[str, Sequence[float]]) -> str:
     """What costs the alternatives most, in a sentence."""
     totals = {name: sum(max(0.0, value) for value in values) for name, values in by_group.items()}
@@ -216,56 +144,45 @@ def _worst_cause(by_group: Mapping[str, Sequence[float]]) -> str:
 
 
 def _scatter(plan: Plan) -> Chart:
-    best = plan.best.estimate
-    capacity = best.memory.capacity_bytes / GIB
-    shown = list(plan.candidates)
+    best, shown = plan.best.estimate, list(plan.candidates)
+    others = [one for one in shown if not is_answer(plan, one)]
     points = [
-        {
-            "type": "scatter",
-            "mode": "markers+text",
-            "name": name,
-            "x": [one.estimate.step_time_s for one in some],
-            "y": [one.estimate.memory.peak_reserved_bytes / GIB for one in some],
-            "text": [str(one.rank) for one in some],
-            "textposition": "top center",
-            "customdata": [_hover(plan, one) for one in some],
-            "marker": {"color": colour, "size": 11, "symbol": symbol},
-            "hovertemplate": "%{customdata}<br>%{x:.4g} s, %{y:.1f} GiB<extra></extra>",
-        }
+        scatter(
+            name,
+            [one.estimate.step_time_s for one in some],
+            [one.estimate.memory.peak_reserved_bytes / GIB for one in some],
+            "%{customdata}<br>%{x:.4g} s, %{y:.1f} GiB<extra></extra>",
+            mode="markers+text",
+            text=[str(one.rank) for one in some],
+            textposition="top center",
+            customdata=[_hover(plan, one) for one in some],
+            marker={"color": colour, "size": 11, "symbol": symbol},
+        )
         for name, colour, symbol, some in (
-            ("the answer", "@green", "star", [o for o in shown if _is_answer(plan, o)]),
-            ("near tie", "@orange", "circle", [o for o in shown if _tie(plan, o)]),
-            ("slower", "@blue", "circle", [o for o in shown if _slower(plan, o)]),
+            ("the answer", "@green", "star", [o for o in shown if is_answer(plan, o)]),
+            ("near tie", "@orange", "circle", [o for o in others if o.near_tie]),
+            ("slower", "@blue", "circle", [o for o in others if not o.near_tie]),
         )
         if some
     ]
-    return Chart(
-        name="speed-and-memory",
-        caption="Step time and memory of the fullest GPU of each layout of the table",
-        says=f"{_unbeaten(plan)} The dotted line is what a GPU has.",
-        figure=figure(points, layout(x="seconds a step", y="GiB", shapes=[line_at("y", capacity)])),
-        numbers=table(
-            "Step and memory",
-            (*map(number, ("#", "step", "GiB")), "against the answer"),
-            [
-                (
-                    one.rank,
-                    seconds_cell(one.estimate.step_time_s, best.step_time_s),
-                    gib_cell(one.estimate.memory.peak_reserved_bytes),
-                    change_text(one.layout, plan.best.layout, plan.job.model),
-                )
-                for one in shown
-            ],
-        ),
+    rows = (
+        (
+            *(one.rank, one.estimate.step_time_s, one.estimate.memory.peak_reserved_bytes),
+            change_text(one.layout, plan.best.layout, plan.job.model),
+        )
+        for one in shown
     )
-
-
-def _tie(plan: Plan, one: Candidate) -> bool:
-    return one.near_tie and not _is_answer(plan, one)
-
-
-def _slower(plan: Plan, one: Candidate) -> bool:
-    return not one.near_tie and not _is_answer(plan, one)
+    sizes = (number("#"), number("step", like(best.step_time_s)), number("GiB", gib))
+    return chart(
+        "speed-and-memory",
+        "Step time and memory of the fullest GPU of each layout of the table",
+        f"{_unbeaten(plan)} The dotted line is what a GPU has.",
+        points,
+        table("Step and memory", (*sizes, "against the answer"), rows),
+        x="seconds a step",
+        y="GiB",
+        shapes=[line_at("y", best.memory.capacity_bytes / GIB)],
+    )
 
 
 def _hover(plan: Plan, one: Candidate) -> str:

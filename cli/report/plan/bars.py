@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainplan.cli.blocks.blocks import Chart, Figure
-from trainplan.cli.blocks.figures import SERIES, figure, label, layout
-from trainplan.cli.blocks.tables import number, seconds_cell, share_cell, table
+from trainplan.cli.blocks.blocks import Chart, Table
+from trainplan.cli.blocks.figures import SERIES, chart, label
+from trainplan.cli.blocks.tables import like, number, table
 from trainplan.cli.words import percent, seconds
 from trainplan.costmodel.copy_streams import Lane, Span
 
@@ -46,18 +46,24 @@ def rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def drawing(
+def bars_chart(
+    name: str,
+    caption: str,
+    says: str,
     bars: Sequence[Bars],
-    names: Mapping[float, str],
+    numbers: Table,
     *,
+    rows: Mapping[float, str],
     whole: tuple[float, float],
     first_seen: tuple[float, float],
-) -> Figure:
-    """The figure of `whole` seconds, of which `first_seen` are shown at first.
+    height: int,
+) -> Chart:
+    """The chart of `whole` seconds, of which `first_seen` are shown at first.
 
-    `names` are by the height in rows where they stand, one for each row.
+    `rows` are names by the height in rows where they stand, one for each row.
     """
     low, high = whole
+    hover = "%{customdata}: from %{base:.5g} s, %{x:.4g} s<extra>%{fullData.name}</extra>"
     traces = [
         {
             "type": "bar",
@@ -70,28 +76,31 @@ def drawing(
             "offset": -one.height / 2,
             "customdata": [label(text) for text in one.texts],
             "marker": {"color": one.colour, "line": {"width": 0}},
-            "hovertemplate": "%{customdata}: from %{base:.5g} s, %{x:.4g} s"
-            "<extra>%{fullData.name}</extra>",
+            "hovertemplate": hover,
         }
         for one in bars
         if one.length
     ]
-    return figure(
+    return chart(
+        name,
+        caption,
+        says,
         traces,
-        layout(
-            x="seconds",
-            barmode="overlay",
-            dragmode="zoom",
-            xaxis={"range": list(first_seen), "minallowed": low, "maxallowed": high},
-            yaxis={
-                "tickvals": list(names),
-                "ticktext": [label(name) for name in names.values()],
-                "range": [len(names) - 0.4, -0.6],
-                "fixedrange": True,
-                "showgrid": False,
-                "zeroline": False,
-            },
-        ),
+        numbers,
+        x="seconds",
+        barmode="overlay",
+        dragmode="zoom",
+        xaxis={"range": list(first_seen), "minallowed": low, "maxallowed": high},
+        yaxis={
+            "tickvals": list(rows),
+            "ticktext": [label(row) for row in rows.values()],
+            "range": [len(rows) - 0.4, -0.6],
+            "fixedrange": True,
+            "showgrid": False,
+            "zeroline": False,
+        },
+        height=height,
+        zooms=True,
     )
 
 
@@ -128,25 +137,17 @@ def lanes_chart(spans: Sequence[Span]) -> Chart:
     told = f" Work less than {seconds(near)} apart is drawn as one bar." if near else ""
     busy = {lane: sum(s.end - s.start for s in spans if s.lane is lane) for lane in used}
     most = max(used, key=lambda lane: busy[lane])
-    return Chart(
-        name="lanes",
-        caption="What each lane of the slowest rank does, in seconds from the start of the step, "
-        "before overhead",
-        says=f"{most.plain} works {percent(busy[most] / whole)} of the {seconds(whole)}.{told}",
-        figure=drawing(
-            list(kinds.values()),
-            {place: lane.plain for place, lane in enumerate(used)},
-            whole=(0.0, whole),
-            first_seen=(0.0, whole),
-        ),
-        numbers=table(
-            "Seconds of work",
-            ("lane", number("work"), number("of the time")),
-            [
-                (lane.plain, seconds_cell(busy[lane], whole), share_cell(busy[lane] / whole))
-                for lane in used
-            ],
-        ),
+    work = ((lane.plain, busy[lane], busy[lane] / whole) for lane in used)
+    columns = ("lane", number("work", like(whole)), number("of the time", percent))
+    return bars_chart(
+        "lanes",
+        "What each lane of the slowest rank does, in seconds from the start of the step, before "
+        "overhead",
+        f"{most.plain} works {percent(busy[most] / whole)} of the {seconds(whole)}.{told}",
+        list(kinds.values()),
+        table("Seconds of work", columns, work),
+        rows={place: lane.plain for place, lane in enumerate(used)},
+        whole=(0.0, whole),
+        first_seen=(0.0, whole),
         height=130 + 40 * len(used),
-        zooms=True,
     )

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from trainplan.cli.blocks.blocks import Block, Chart, Paragraph, Section, Table
-from trainplan.cli.blocks.figures import DOWN, bars, figure, folded, layout
+from trainplan.cli.blocks.figures import DOWN, bars, chart, folded
 from trainplan.cli.blocks.tables import (
-    Columns,
     Row,
-    gib_cell,
+    like,
     number,
-    seconds_cell,
-    share_cell,
     table,
 )
 from trainplan.cli.render.parts.breakdown import LABELS
 from trainplan.cli.report.plan.ranks import ranks_chart
-from trainplan.cli.words import gib
+from trainplan.cli.words import gib, percent
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.step import Estimate
@@ -86,12 +83,15 @@ def _chart(plan: Plan, found: Sequence[AxisLinks]) -> Chart:
         )
         for name, (colour, values) in tiers.items()
     ]
-    return Chart(
-        name="traffic",
-        caption="GiB that one GPU of the busiest pipeline rank sends in a step, by axis and link",
-        says=_says(shown),
-        figure=figure(drawn, layout(x="GiB a step and GPU", yaxis=DOWN, barmode="group")),
-        numbers=_table(plan, found),
+    return chart(
+        "traffic",
+        "GiB that one GPU of the busiest pipeline rank sends in a step, by axis and link",
+        _says(shown),
+        drawn,
+        _table(plan, found),
+        x="GiB a step and GPU",
+        yaxis=DOWN,
+        barmode="group",
         height=110 + 56 * len(shown),
     )
 
@@ -108,16 +108,17 @@ def _says(shown: Sequence[AxisLinks]) -> str:
 
 
 def _table(plan: Plan, found: Sequence[AxisLinks]) -> Table:
-    columns: Columns = (
+    step = plan.best.estimate.step_time_s
+    columns = (
         "axis",
-        number("ranks", "of a group"),
-        number("distance", "of neighbours, in ranks"),
-        number("in a domain", "members of a group on one node or NVLink domain"),
-        number("domains", "that a group spans"),
-        number("GiB inside"),
-        number("GiB network"),
-        number("exposed", "seconds of the step that nothing hides"),
-        number("of the step"),
+        number("ranks", hint="of a group"),
+        number("distance", hint="of neighbours, in ranks"),
+        number("in a domain", hint="members of a group on one node or NVLink domain"),
+        number("domains", hint="that a group spans"),
+        number("GiB inside", gib),
+        number("GiB network", gib),
+        number("exposed", like(step), "seconds of the step that nothing hides"),
+        number("of the step", percent),
         "terms",
     )
     rows = [_row(plan.best.estimate, one) for one in found]
@@ -128,13 +129,8 @@ def _row(estimate: Estimate, one: AxisLinks) -> Row:
     step, names = estimate.step_time_s, TERMS.get(one.axis, ())
     exposed = sum(getattr(estimate.terms, name) for name in names)
     sent = (
-        "not counted" if value is None else gib_cell(value)
-        for value in (one.inside_bytes, one.outside_bytes)
+        "not counted" if value is None else value for value in (one.inside_bytes, one.outside_bytes)
     )
-    told = (
-        (seconds_cell(exposed, step), share_cell(exposed / step))
-        if names
-        else ("in another row", "")
-    )
+    told: Row = (exposed, exposed / step) if names else ("in another row", "")
     words = ", ".join(LABELS[name] for name in names)
     return WORDS[one.axis], one.size, one.stride, one.inside, one.domains, *sent, *told, words

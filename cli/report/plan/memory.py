@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainplan.cli.blocks.blocks import (
     Block,
-    Chart,
     Fact,
     Facts,
-    Figure,
     Paragraph,
     Section,
-    Table,
     Tone,
 )
-from trainplan.cli.blocks.figures import SERIES, figure, layout
-from trainplan.cli.blocks.tables import Row, gib_cell, number, table
+from trainplan.cli.blocks.figures import SERIES, chart, scatter
+from trainplan.cli.render.parts.breakdown import MEMORY_TERMS, ranks_memory
 from trainplan.cli.render.parts.headline import fit_line
 from trainplan.cli.render.parts.lanes import drive_life_lines
 from trainplan.cli.words import gib, percent, plural
@@ -28,16 +25,6 @@ from trainplan.costmodel.pipeline import group_jobs, rank_groups
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import NodeMemory, RankMemory
 from trainplan.planner.plan import Plan
-
-TERMS = {
-    "weights_bytes": "weights",
-    "gradients_bytes": "gradients",
-    "optimizer_bytes": "optimizer",
-    "activations_bytes": "activations",
-    "transients_bytes": "buffers of the passes",
-    "overheads_bytes": "framework and allocator",
-}
-"""Words for the fields of `RankMemory`."""
 
 
 def memory_section(plan: Plan, capacities: Sequence[float] = ()) -> Section:
@@ -68,15 +55,22 @@ def _blocks(plan: Plan, capacities: Sequence[float]) -> Iterator[Block]:
     fullest = min(ranks, key=lambda rank: of[rank.rank] - rank.total_bytes)
     best = plan.best.layout
     share = plural(best.tp * best.cp * best.dp, "GPU")
-    yield Chart(
-        name="memory-by-rank",
-        caption=f"Peak GiB on a GPU of each pipeline rank ({share} a rank)",
-        says=(
-            f"Pipeline rank {fullest.rank} has least to spare: {gib(fullest.total_bytes)} of "
-            f"{gib(of[fullest.rank])} GiB. {fit_line(memory)}"
-        ),
-        figure=_figure(ranks, of, plan.memory_margin),
-        numbers=_table(ranks, of),
+    axis: dict[str, object] = {"range": [-0.5, len(ranks) - 0.5], "type": "linear"}
+    if len(ranks) <= MOST_TICKS:
+        axis["dtick"] = 1
+    yield chart(
+        "memory-by-rank",
+        f"Peak GiB on a GPU of each pipeline rank ({share} a rank)",
+        f"Pipeline rank {fullest.rank} has least to spare: {gib(fullest.total_bytes)} of "
+        f"{gib(of[fullest.rank])} GiB. {fit_line(memory)}",
+        _traces(ranks, of, plan.memory_margin),
+        ranks_memory(ranks, of),
+        x="pipeline rank",
+        y="GiB",
+        barmode="stack",
+        xaxis=axis,
+        bargap=GAPS.get(len(ranks), 0.3),
+        legend={"traceorder": "normal"},
     )
     yield from _node_blocks(plan.best.estimate)
     if plan.job.reserve_bytes:
@@ -84,9 +78,11 @@ def _blocks(plan: Plan, capacities: Sequence[float]) -> Iterator[Block]:
         yield Paragraph(f"{reserved} GiB of every GPU are left to another tenant: not counted.")
 
 
-def _figure(ranks: Sequence[RankMemory], capacities: Sequence[float], margin: float) -> Figure:
-    bars = [
-        {
+def _traces(
+    ranks: Sequence[RankMemory], capacities: Sequence[float], margin: float
+) -> Iterator[Mapping[str, object]]:
+    for (field, word), colour in zip(MEMORY_TERMS.items(), SERIES, strict=False):
+        yield {
             "type": "bar",
             "name": word,
             "x": list(range(len(ranks))),
@@ -94,57 +90,23 @@ def _figure(ranks: Sequence[RankMemory], capacities: Sequence[float], margin: fl
             "marker": {"color": colour},
             "hovertemplate": "rank %{x}: %{y:.1f} GiB<extra>%{fullData.name}</extra>",
         }
-        for (field, word), colour in zip(TERMS.items(), SERIES, strict=False)
-    ]
     edges = [-0.5 + place for place in range(len(ranks) + 1)]
-    lines = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": word,
-            "x": edges,
-            "y": [part * one / GIB for one in (*capacities, capacities[-1])],
-            "line": {"color": "@limit", "dash": dash, "width": 2, "shape": "hv"},
-            "hovertemplate": "%{y:.1f} GiB<extra>%{fullData.name}</extra>",
-        }
-        for word, part, dash in (
-            ("a GPU has", 1.0, "solid"),
-            (f"with a margin of {percent(margin, 0)}", 1 - margin, "dash"),
+    margin_word = f"with a margin of {percent(margin, 0)}"
+    for word, part, dash in (("a GPU has", 1.0, "solid"), (margin_word, 1 - margin, "dash")):
+        yield scatter(
+            word,
+            edges,
+            [part * one / GIB for one in (*capacities, capacities[-1])],
+            "%{y:.1f} GiB<extra>%{fullData.name}</extra>",
+            mode="lines",
+            line={"color": "@limit", "dash": dash, "width": 2, "shape": "hv"},
         )
-    ]
-    axis: dict[str, object] = {"range": [-0.5, len(ranks) - 0.5], "type": "linear"}
-    if len(ranks) <= MOST_TICKS:
-        axis["dtick"] = 1
-    return figure(
-        bars + lines,
-        layout(
-            x="pipeline rank",
-            y="GiB",
-            barmode="stack",
-            xaxis=axis,
-            bargap=GAPS.get(len(ranks), 0.3),
-            legend={"traceorder": "normal"},
-        ),
-    )
 
 
 GAPS = {1: 0.75, 2: 0.6, 3: 0.45}
 """Share of the width that stays free between the bars of few ranks."""
 MOST_TICKS = 24
 """More ranks than that have no number each."""
-
-
-def _table(ranks: Sequence[RankMemory], capacities: Sequence[float]) -> Table:
-    names = ("pipeline rank", *TERMS.values(), "together", "of", "free")
-    rows: list[Row] = [
-        (
-            rank.rank,
-            *(gib_cell(getattr(rank, field)) for field in TERMS),
-            *map(gib_cell, (rank.total_bytes, one, one - rank.total_bytes)),
-        )
-        for rank, one in zip(ranks, capacities, strict=True)
-    ]
-    return table("GiB of each pipeline rank", tuple(map(number, names)), rows)
 
 
 def _node_blocks(estimate: Estimate) -> Iterator[Block]:

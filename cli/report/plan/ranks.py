@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from trainplan.cli.blocks.blocks import Chart, Table
-from trainplan.cli.blocks.figures import DOWN, SERIES, figure, label, layout
+from trainplan.cli.blocks.figures import DOWN, SERIES, chart, label
 from trainplan.cli.blocks.tables import table
 from trainplan.cli.words import plural
 from trainplan.costmodel.hardware import ClusterSpec
@@ -70,21 +70,17 @@ def ranks_chart(cluster: ClusterSpec, best: Layout, named: Sequence[str]) -> Cha
     nodes = Nodes(best, sizes, named or [f"node {node}" for node in range(len(sizes))])
     shown = nodes.shown
     rest = f" Of {len(sizes):,} nodes {len(shown)} are drawn, where pipeline ranks begin and end."
-    return Chart(
-        name="ranks",
-        caption="Every GPU with the number and colour of its pipeline rank; tensor ranks are "
-        "neighbours, then come context, data and pipeline ranks",
-        says=f"A pipeline rank has {plural(nodes.stage_ranks, 'GPU')}: tp {best.tp}, cp {best.cp}, "
+    return chart(
+        "ranks",
+        "Every GPU with the number and colour of its pipeline rank; tensor ranks are neighbours, "
+        "then come context, data and pipeline ranks",
+        f"A pipeline rank has {plural(nodes.stage_ranks, 'GPU')}: tp {best.tp}, cp {best.cp}, "
         f"dp {best.dp}.{rest * (len(shown) < len(sizes))}",
-        figure=figure(
-            [_cells(nodes)],
-            layout(
-                x="GPU of the node",
-                xaxis={"dtick": 1, "showgrid": False},
-                yaxis={**DOWN, "showgrid": False, "type": "category"},
-            ),
-        ),
-        numbers=_table(nodes),
+        [_cells(nodes)],
+        _table(nodes),
+        x="GPU of the node",
+        xaxis={"dtick": 1, "showgrid": False},
+        yaxis={**DOWN, "showgrid": False, "type": "category"},
         height=80 + 26 * len(shown),
     )
 

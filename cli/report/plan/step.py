@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from trainplan.cli.blocks.blocks import Block, Chart, Figure, Paragraph, Section, Table
-from trainplan.cli.blocks.figures import DOWN, figure, folded, layout
-from trainplan.cli.blocks.tables import number, seconds_cell, share_cell, table
+from trainplan.cli.blocks.blocks import Block, Paragraph, Section
+from trainplan.cli.blocks.figures import DOWN, chart, folded, scatter
+from trainplan.cli.blocks.tables import like, number, table
 from trainplan.cli.render.parts.breakdown import LABELS, largest_cost
 from trainplan.cli.words import percent, seconds, seconds_like
 from trainplan.costmodel.step import Estimate
@@ -81,12 +81,19 @@ def _blocks(estimate: Estimate, measured_s: float | None) -> Iterator[Block]:
     if measured_s is not None:
         parts.append(Part("what the model missed", measured_s - step, step, "@limit"))
         parts.append(Part("measured step", measured_s, 0.0, "@violet"))
-    yield Chart(
-        name="waterfall",
-        caption="Seconds of one step on the busiest pipeline rank, each bar where the last ends",
-        says=_says(estimate, measured_s),
-        figure=_figure(parts, step),
-        numbers=_table(parts, step),
+    longest = max(part.end for part in parts)
+    columns = ("part", number("seconds", like(step)), number("share", percent))
+    rows = ((_named(part.name), part.seconds, part.seconds / step) for part in parts)
+    yield chart(
+        "waterfall",
+        "Seconds of one step on the busiest pipeline rank, each bar where the last ends",
+        _says(estimate, measured_s),
+        [_bars(parts), *(_words(parts, step, side) for side in SIDES)],
+        table("Parts of the step; they add up to it", columns, rows),
+        x="seconds",
+        xaxis={"range": [0, longest * 1.02]},
+        yaxis={**DOWN, "gridcolor": "rgba(0,0,0,0)"},
+        bargap=0.25,
         height=ENDS + BAR * len(parts),
     )
     yield Paragraph(
@@ -107,28 +114,17 @@ def _says(estimate: Estimate, measured_s: float | None) -> str:
     return f"{text} Measured: {seconds(measured_s)}, {off * 100:+.1f} % from the prediction."
 
 
-def _figure(parts: Sequence[Part], step: float) -> Figure:
-    names = [folded(part.name, 24) for part in parts]
-    longest = max(part.end for part in parts)
-    bars = {
+def _bars(parts: Sequence[Part]) -> Mapping[str, object]:
+    return {
         "type": "bar",
         "orientation": "h",
-        "y": names,
+        "y": [folded(part.name, 24) for part in parts],
         "x": [part.seconds for part in parts],
         "base": [part.start for part in parts],
         "marker": {"color": [part.colour for part in parts]},
         "hovertemplate": "%{y}<br>%{x:.4g} s<extra></extra>",
         "showlegend": False,
     }
-    return figure(
-        [bars, *(_words(parts, step, side) for side in SIDES)],
-        layout(
-            x="seconds",
-            xaxis={"range": [0, longest * 1.02]},
-            yaxis={**DOWN, "gridcolor": "rgba(0,0,0,0)"},
-            bargap=0.25,
-        ),
-    )
 
 
 SIDES = ("right", "left", "inside")
@@ -139,18 +135,18 @@ def _words(parts: Sequence[Part], step: float, side: str) -> dict[str, object]:
     """Seconds and share of the bars whose words stand on one side."""
     longest = max(part.end for part in parts)
     chosen = [part for part in parts if _side(part, longest) == side]
-    return {
-        "type": "scatter",
-        "mode": "text",
-        "y": [folded(part.name, 24) for part in chosen],
-        "x": [part.start if side == "left" else part.end for part in chosen],
-        "text": [f" {seconds_like(p.seconds, step)} · {_share(p, step)} " for p in chosen],
-        "textposition": "middle right" if side == "right" else "middle left",
-        "textfont": {"color": "@background" if side == "inside" else "@text", "size": 11},
-        "hoverinfo": "skip",
-        "showlegend": False,
-        "cliponaxis": False,
-    }
+    return scatter(
+        "",
+        [part.start if side == "left" else part.end for part in chosen],
+        [folded(part.name, 24) for part in chosen],
+        "",
+        mode="text",
+        text=[f" {seconds_like(p.seconds, step)} · {_share(p, step)} " for p in chosen],
+        textposition="middle right" if side == "right" else "middle left",
+        textfont={"color": "@background" if side == "inside" else "@text", "size": 11},
+        showlegend=False,
+        cliponaxis=False,
+    )
 
 
 def _share(part: Part, step: float) -> str:
@@ -164,17 +160,6 @@ def _side(part: Part, longest: float) -> str:
     if part.end < 0.55 * longest:
         return "right"
     return "left" if part.start > 0.4 * longest else "inside"
-
-
-def _table(parts: Sequence[Part], step: float) -> Table:
-    return table(
-        "Parts of the step; they add up to it",
-        ("part", number("seconds"), number("share")),
-        [
-            (_named(p.name), seconds_cell(p.seconds, step), share_cell(p.seconds / step))
-            for p in parts
-        ],
-    )
 
 
 def _named(name: str) -> str:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.cli.blocks.blocks import Block, Chart, Folded, Paragraph, Section, Table
-from trainplan.cli.blocks.tables import Row, number, seconds_cell, table
-from trainplan.cli.report.plan.bars import Bars, drawing, lanes_chart
+from trainplan.cli.blocks.blocks import Block, Folded, Paragraph, Section, Table
+from trainplan.cli.blocks.tables import like, number, table
+from trainplan.cli.render.simulation import ranks_table
+from trainplan.cli.report.plan.bars import Bars, bars_chart, lanes_chart
 from trainplan.cli.words import otherwise_text, percent, seconds
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import IntMatrix
@@ -80,7 +81,7 @@ def _blocks(plan: Plan, measured: Measured, name: str) -> Iterator[Block]:
     if made_otherwise(written, simulation.step_time_s):
         yield Paragraph(f"{otherwise_text(name, written, simulation.step_time_s)}.", "doubtful")
     yield from _charts(simulation)
-    yield Folded("Seconds of every pipeline rank", (_ranks_table(simulation),))
+    yield Folded("Seconds of every pipeline rank", (ranks_table(simulation),))
     if simulation.lanes:
         yield lanes_chart(simulation.lanes)
 
@@ -114,19 +115,16 @@ def _charts(simulation: Simulation) -> Iterator[Block]:
         bars = [one for one in _bars(simulation, window) if one.length]
         seen = _first_seen(simulation, window)
         part = "" if seen == (window.begin, window.end) else SEEN_IN_PART
-        yield Chart(
-            name=window.name,
-            caption=f"{window.title}each pipeline rank, in seconds from the start of the step",
-            says=f"{window.says} {part}".strip(),
-            figure=drawing(
-                bars,
-                {row + COMPUTE[0]: f"rank {rank}" for row, rank in enumerate(window.ranks)},
-                whole=(window.begin, window.end),
-                first_seen=seen,
-            ),
-            numbers=_sums_table(bars, window, simulation.step_time_s),
+        yield bars_chart(
+            window.name,
+            f"{window.title}each pipeline rank, in seconds from the start of the step",
+            f"{window.says} {part}".strip(),
+            bars,
+            _sums_table(bars, window, simulation.step_time_s),
+            rows={row + COMPUTE[0]: f"rank {rank}" for row, rank in enumerate(window.ranks)},
+            whole=(window.begin, window.end),
+            first_seen=seen,
             height=150 + 36 * len(window.ranks),
-            zooms=True,
         )
     if len(found) > 1:
         yield Paragraph("Between the two the pattern goes on; `plan simulate --trace` has it all.")
@@ -230,29 +228,6 @@ def _end(simulation: Simulation, window: Window, row_of: dict[int, int]) -> Iter
 
 def _sums_table(bars: Sequence[Bars], window: Window, step: float) -> Table:
     """Seconds of what is drawn, by rank and kind."""
-    rows: list[Row] = [
-        (rank, *(seconds_cell(one.seconds_on(row), step) for one in bars))
-        for row, rank in enumerate(window.ranks)
-    ]
-    columns = tuple(map(number, ("rank", *(one.name for one in bars))))
+    rows = ((rank, *(one.seconds_on(row) for one in bars)) for row, rank in enumerate(window.ranks))
+    columns = (number("rank"), *(number(one.name, like(step)) for one in bars))
     return table("Seconds of what is drawn", columns, rows)
-
-
-def _ranks_table(simulation: Simulation) -> Table:
-    """As `plan simulate` lists the ranks."""
-    makespan = simulation.scored.makespan
-    starts = simulation.scored.timeline.start[:, 0]
-    ranks = zip(simulation.busy.tolist(), simulation.ends.tolist(), simulation.traffic, strict=True)
-    rows: list[Row] = [
-        (
-            rank,
-            *(
-                seconds_cell(value, makespan)
-                for value in (busy, makespan - busy, float(starts[rank]), end, traffic)
-            ),
-        )
-        for rank, (busy, end, traffic) in enumerate(ranks)
-    ]
-    names = ("rank", "busy", "idle", "first op", "last op", "traffic after it")
-    caption = "Seconds of every pipeline rank until the last pass ends"
-    return table(caption, tuple(map(number, names)), rows)

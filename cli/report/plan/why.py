@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.cli.blocks.blocks import Block, Cell, Chart, Folded, Paragraph, Section
-from trainplan.cli.blocks.figures import DOWN, bars, figure, folded, layout
-from trainplan.cli.blocks.tables import Columns, cell, gib_cell, number, seconds_cell, table
+from trainplan.cli.blocks.blocks import Block, Folded, Paragraph, Section
+from trainplan.cli.blocks.figures import DOWN, bars, chart, folded
+from trainplan.cli.blocks.tables import Columns, number, signed, table
 from trainplan.cli.render.parts.settings import settings_text
-from trainplan.cli.render.plan import YOUR_CHOICE, rule_texts
-from trainplan.cli.render.validate import signed
-from trainplan.cli.words import plural
+from trainplan.cli.render.plan import refused_table
+from trainplan.cli.words import gib, plural, seconds
 from trainplan.costmodel.catalog import fitted_constants
 from trainplan.planner.evidence.evidence import Evidence
 from trainplan.planner.plan import Plan
@@ -23,41 +22,31 @@ def refused_section(plan: Plan) -> Iterator[Section]:
     """Which rules refused most layouts; nothing where none was."""
     if not plan.refused:
         return
-    says = rule_texts(plan.job, plan.refused)
-    rows = [(name, count, says.get(name, YOUR_CHOICE)) for name, count in plan.refused.items()]
-    shown = rows[:SHOWN_RULES]
-    first, count, text = rows[0]
+    numbers = refused_table(plan.job, plan.refused)
+    counts, rules, whys = zip(*numbers.rows[:SHOWN_RULES], strict=True)
     size = plan.certificate.space_size
-    chart = Chart(
-        name="refused-by-rule",
-        caption="Layouts refused, by the first rule that each breaks",
-        says=(
-            f"{sum(plan.refused.values()):,} of {plural(size, 'layout')} are refused; most, "
-            f"{count:,}, by {first}: {text}."
-        ),
-        figure=figure(
-            [
-                bars(
-                    "layouts",
-                    [folded(name.replace("_", " "), 26) for name, _, _ in shown],
-                    [count for _, count, _ in shown],
-                    "@grey",
-                    "%{customdata}<extra></extra>",
-                    customdata=[folded(text, 50) for _, _, text in shown],
-                    text=[f"{count:,}" for _, count, _ in shown],
-                    textposition="auto",
-                )
-            ],
-            layout(x="layouts", yaxis=DOWN),
-        ),
-        numbers=table(
-            "Layouts refused",
-            (number("refused"), "rule", "why"),
-            [(count, name, text) for name, count, text in rows],
-        ),
-        height=90 + 44 * len(shown),
+    drawn = bars(
+        "layouts",
+        [folded(rule.text.replace("_", " "), 26) for rule in rules],
+        [plan.refused[rule.text] for rule in rules],
+        "@grey",
+        "%{customdata}<extra></extra>",
+        customdata=[folded(why.text, 50) for why in whys],
+        text=[count.text for count in counts],
+        textposition="auto",
     )
-    yield Section("refused", "What was refused", (chart,))
+    found = chart(
+        "refused-by-rule",
+        "Layouts refused, by the first rule that each breaks",
+        f"{sum(plan.refused.values()):,} of {plural(size, 'layout')} are refused; most, "
+        f"{counts[0].text}, by {rules[0].text}: {whys[0].text}.",
+        [drawn],
+        numbers,
+        x="layouts",
+        yaxis=DOWN,
+        height=90 + 44 * len(rules),
+    )
+    yield Section("refused", "What was refused", (found,))
 
 
 def evidence_section(plan: Plan) -> Iterator[Section]:
@@ -73,28 +62,15 @@ def _evidence(evidence: Evidence) -> Iterator[Block]:
         "counts one for every factor of two and every thing that differs; the error is what the "
         "estimate of that run is off its measured step."
     )
+    measured = (number("measured step", seconds), number("estimate off by", signed))
     columns: Columns = (
-        "model",
-        number("GPUs"),
-        "GPU",
-        "runtime",
-        "layout",
-        number("measured step"),
-        number("estimate off by"),
-        number("distance"),
-        "source",
+        *("model", number("GPUs"), "GPU", "runtime", "layout"),
+        *(*measured, number("distance", "{:.1f}".format), "source"),
     )
     rows = [
         (
-            run.model,
-            run.num_gpus,
-            run.gpu,
-            run.runtime,
-            run.layout,
-            seconds_cell(run.step_time_s),
-            cell(run.error_fraction, signed(run.error_fraction)),
-            cell(run.distance, f"{run.distance:.1f}"),
-            f"{run.source}, {run.id}",
+            *(run.model, run.num_gpus, run.gpu, run.runtime, run.layout),
+            *(run.step_time_s, run.error_fraction, run.distance, f"{run.source}, {run.id}"),
         )
         for run in evidence.nearest
     ]
@@ -115,9 +91,9 @@ def others_section(plan: Plan) -> Iterator[Section]:
         (
             other.schedule,
             other.vpp,
-            "not simulated" if other.step_time_s is None else seconds_cell(other.step_time_s),
-            "" if other.step_time_s is None else _over(other.step_time_s / step),
-            gib_cell(other.peak_reserved_bytes),
+            "not simulated" if other.step_time_s is None else other.step_time_s,
+            "" if other.step_time_s is None else other.step_time_s / step - 1,
+            other.peak_reserved_bytes,
             "yes" if other.fits else "no",
             ", ".join(other.executed_by) or "no runtime",
         )
@@ -125,17 +101,15 @@ def others_section(plan: Plan) -> Iterator[Section]:
     ]
     columns: Columns = (
         "schedule",
-        *map(number, ("vpp", "step", "against the answer", "GiB")),
+        number("vpp"),
+        number("step", seconds),
+        number("against the answer", signed),
+        number("GiB", gib),
         "fits",
         "runs on",
     )
     caption = f"This layout under schedules that {plan.job.runtime} lacks"
     yield Section("schedules", "Other schedules", (table(caption, columns, rows),))
-
-
-def _over(ratio: float) -> Cell:
-    """How much longer than the answer."""
-    return Cell(signed(ratio - 1), ratio)
 
 
 def sources_section(plan: Plan) -> Section:
@@ -170,12 +144,13 @@ def settings_section(plan: Plan) -> Iterator[Section]:
     rows = [
         (
             " ".join(one.options) or "the runtime's defaults",
-            "none is faster" if one.value is None else seconds_cell(one.value),
-            "covered by another" if one.lower_bound is None else seconds_cell(one.lower_bound),
+            "none is faster" if one.value is None else one.value,
+            "covered by another" if one.lower_bound is None else one.lower_bound,
         )
         for one in settings.combinations
     ]
-    columns: Columns = ("settings", number("best step"), number("no layout is below"))
+    found = (number(head, seconds) for head in ("best step", "no layout is below"))
+    columns: Columns = ("settings", *found)
     some = (table("Combinations of settings", columns, rows),) if rows else ()
     yield Section("settings", "Settings", (Paragraph(settings_text(plan)), *some))
 

@@ -13,9 +13,9 @@ from tests.unit.profiler.fit.test_coverage import (
     profile,
 )
 from tests.unit.profiler.journal.test_journal import DONE, HEADER
+from trainplan.cli.blocks.shown import page_text
 from trainplan.cli.files.measuring import left_out_notes
 from trainplan.cli.render.profile import coverage_page
-from trainplan.cli.terminal.output import page_text
 from trainplan.profiler.journal.records import LeftOut, line_of, read_journal
 
 

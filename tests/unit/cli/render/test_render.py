@@ -75,7 +75,7 @@ def ranks(*weights: float) -> Memory:
 
 
 def names(memory: Memory) -> list[str]:
-    return [str(row[0]) for row in memory_table(memory).rows]
+    return [row[0].text for row in memory_table(memory).rows]
 
 
 def test_ranks_that_look_alike_share_a_row():
@@ -241,11 +241,11 @@ def test_small_terms_share_a_row_that_keeps_the_sum(make_job):
     job = make_job("llama3-8b", "2x8:h100-sxm", 128, 8192)
     priced = estimate(job, Layout(pp=2, vpp=4, dp=8, schedule="interleaved"))
     few, whole = (terms_table(priced, few=few).rows for few in (True, False))
-    small = [row for row in whole if float(row[2].split()[0]) < 1]  # percent
+    small = [row for row in whole if float(row[2].text.split()[0]) < 1]  # percent
     assert len(small) > 1
-    assert few[-1][0] == f"{len(small)} smaller ones, each below 1 %"
+    assert few[-1][0].text == f"{len(small)} smaller ones, each below 1 %"
     assert len(few) == len(whole) - len(small) + 1
-    shares = [sum(float(row[2].split()[0]) for row in rows) for rows in (few, whole)]
+    shares = [sum(float(row[2].text.split()[0]) for row in rows) for rows in (few, whole)]
     assert shares[0] == pytest.approx(shares[1], abs=0.1 * len(whole))
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from trainplan.cli.blocks.blocks import Cell, Chart, Column, Page, Section, Table
-from trainplan.cli.blocks.figures import COLOURS, figure, folded, label, layout
+from trainplan.cli.blocks.figures import COLOURS, chart, folded, label
 from trainplan.cli.blocks.html import html
 from trainplan.cli.report.plan.ranks import MOST_NODES, ranks_chart
 from trainplan.cli.report.plan.timeline import MOST_BARS, MOST_RANKS, timeline_section, windows
@@ -37,7 +37,7 @@ def test_a_long_label_is_folded_between_words():
 
 def test_two_parts_of_a_page_with_one_name_are_refused():
     numbers = Table("", (Column("a"),), ((Cell("1"),),))
-    drawn = Chart("same", "", "", figure([], layout()), numbers)
+    drawn = chart("same", "", "", [], numbers)
     with pytest.raises(AssertionError, match="same"):
         html(Page("t", "a", (), (Section("same", "s", (drawn,)),)))
 

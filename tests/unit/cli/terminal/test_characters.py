@@ -8,7 +8,8 @@ import shutil
 
 import pytest
 
-from trainplan.cli.blocks.screen import Bars, Words, bar, grid
+from trainplan.cli.blocks.shown import page_text, section
+from trainplan.cli.blocks.tables import bar_column, number, table
 from trainplan.cli.terminal import output
 from trainplan.cli.terminal.characters import BLOCKS, SIGNS, encoding_of, plain, spelled
 from trainplan.cli.terminal.text import DOT, NARROWEST, WIDEST, WIDTH
@@ -101,15 +102,16 @@ def test_columns_of_the_environment_say_how_wide_a_terminal_is(monkeypatch):
     assert output.page_width() == 63
 
 
-TABLE = grid(
-    (Words("layout"), "step", "speed", Bars("")),
-    [("tensor 2", "1.25 s", "1,234", bar(1.0, 12)), ("tensor 4", "11.25 s", "123", bar(0.5, 12))],
-    "speed",
+TABLE = table(
+    "",
+    ("layout", number("step"), number("speed"), bar_column(12)),
+    [("tensor 2", "1.25 s", "1,234", 1.0), ("tensor 4", "11.25 s", "123", 0.5)],
+    spare=("speed",),
 )
 
 
 def shown(width):
-    return output.page_text(TABLE, width=width).splitlines()
+    return page_text(TABLE, width=width).splitlines()
 
 
 def test_a_table_that_fits_is_whole():
@@ -134,10 +136,9 @@ def test_a_column_that_goes_is_named_with_what_shows_it():
 
 
 def test_a_table_without_a_column_to_spare_becomes_paragraphs_with_every_number():
-    table = grid(
-        ("rank", "activations", "freed at the end", Bars("")), [("0", "4.2", "1.0", bar(1.0, 9))]
-    )
-    assert output.page_text(table, width=24).splitlines() == [
+    heads = map(number, ("rank", "activations", "freed at the end"))
+    held = table("", (*heads, bar_column(9)), [("0", "4.2", "1.0", 1.0)])
+    assert page_text(held, width=24).splitlines() == [
         "rank 0 ·",
         "  activations 4.2 ·",
         "  freed at the end 1.0",
@@ -146,9 +147,9 @@ def test_a_table_without_a_column_to_spare_becomes_paragraphs_with_every_number(
 
 def test_a_command_that_is_too_long_for_a_line_can_still_be_pasted():
     command = "plan export 'my plan.json' --launcher torchrun --output-dir launch"
-    part = output.section("Next", command, "plan verify x")
+    part = section("Next", command, "plan verify x")
     for width in range(40, 80):
-        title, *lines = output.page_text(part, width=width).splitlines()
+        title, *lines = page_text(part, width=width).splitlines()
         assert title == "Next"
         assert max(map(len, lines)) <= width
         assert lines[-1] == "  plan verify x"

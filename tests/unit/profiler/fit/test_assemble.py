@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from trainplan.cli.blocks.screen import drawn
 from trainplan.cli.render.profile import profile_page
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import CatalogError
@@ -184,7 +185,7 @@ def test_the_page_of_a_profile_without_a_device_has_its_note():
     found = profile_of(content(CPU_HOST, points=POINTS[6:]), ORIGIN)
     console = Console(width=200)
     with console.capture() as page:
-        console.print(*profile_page(found, Path("links.json")))
+        console.print(*map(drawn, profile_page(found, Path("links.json"))))
     assert "plan profile --only gemm --only stream" in page.get()
     assert "--cluster" not in page.get()
 
@@ -242,7 +243,7 @@ def test_a_step_from_the_drive_is_shown_beside_its_estimate():
     console = Console(width=250)
     found = profile_of(content(CPU_HOST, points=(*POINTS, step)), ORIGIN)
     with console.capture() as page:
-        console.print(*profile_page(found, Path("mine.json")))
+        console.print(*map(drawn, profile_page(found, Path("mine.json"))))
     assert (
         "8 layers of 1024, 128 tokens: 4.00 s measured, 3.60 s estimated (-10%), of which 3.00 s "
         "are drive read; 3 GB read, 2 GB written" in page.get()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from trainplan.cli.blocks.screen import drawn
 from trainplan.cli.render.profile import profile_page
 from trainplan.cli.report.profile import profile_page as report_page
 from trainplan.costmodel.catalog.models import preset
@@ -70,7 +71,7 @@ def test_pages_show_power_and_layers_that_wait_for_python():
     )
     measured = profile(power(1.6e-3, joules_per_call=1.104), power(1.6e-3, gpus=2), HOT, layer)
     console = Console(width=120, record=True, file=StringIO())
-    console.print(*profile_page(measured, Path("mine.json")))
+    console.print(*map(drawn, profile_page(measured, Path("mine.json"))))
     text = console.export_text()
     said = "forward of llama3-8b (torch-eager, dense, tp 8, 4096 tokens): 1.20 ms to queue, 0.80 ms"
     assert said in text
