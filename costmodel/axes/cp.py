@@ -7,10 +7,10 @@ import numpy as np
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.grid import degrees, has_ring, ring_heads
 from trainplan.costmodel.axes.indices import kernel_index
-from trainplan.costmodel.blocks.attention.context import heads_to_cut
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
+from trainplan.costmodel.shards import heads_to_cut
 
 
 @rule(

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.blocks.attention.context import heads_to_cut
 from trainplan.costmodel.catalog import host_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import EMPTY_ENDS
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.shards import heads_to_cut
 
 LARGEST_MICRO_BATCH = 64
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.grid import tiled_losses, tiled_mlps, tiled_mlps_under
-from trainplan.costmodel.blocks.tiles import mlp_tiles
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
+from trainplan.costmodel.shards import mlp_tiles
 
 TILED = "deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py"
 

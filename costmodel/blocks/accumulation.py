@@ -9,17 +9,13 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.feed_forward.rank_params import (
-    dense_mlp_params,
-    experts_params,
-    shared_experts_params,
-)
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.model.params import MIXER_COUNTS, latent_params, router_params, side_params
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.shards import dense_mlp_params, experts_params, shared_experts_params
 
 
 def product_bytes(job: Job, traits: RuntimeTraits) -> int:

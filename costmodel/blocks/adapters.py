@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.architecture import MLP_PROJECTIONS
-from trainplan.costmodel.blocks.attention.kept import reorders_output
-from trainplan.costmodel.blocks.feed_forward.routing import loads
+from trainplan.costmodel.blocks.activations import activation_tensors
+from trainplan.costmodel.blocks.attention.activations import reorders_output
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
-from trainplan.costmodel.blocks.saved import activation_tensors
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels import (
@@ -25,6 +24,7 @@ from trainplan.costmodel.kernels import (
     linear_seconds,
 )
 from trainplan.costmodel.model.adapters import Matrix, adapted_matrices, adapter_params
+from trainplan.costmodel.routing import loads
 
 OUTPUT_PASSES, OUTPUT_PASSES_BACKWARD, INPUT_PASSES_BACKWARD = 5, 2, 3
 """Elements moved per output of the matrix: the adapter's is scaled (read, written) and added (two

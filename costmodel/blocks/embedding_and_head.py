@@ -6,8 +6,7 @@ import numpy as np
 
 from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import MASK_BYTES
-from trainplan.costmodel.blocks.tiles import added_bytes
-from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import (
     Product,
@@ -18,6 +17,7 @@ from trainplan.costmodel.kernels import (
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
+from trainplan.costmodel.shards import added_bytes, padded_vocab, projected_share
 
 LOSS_PASSES = 5
 """Elements moved per logit by a fused vocabulary-parallel cross entropy, forward and backward.
@@ -31,18 +31,6 @@ UNFUSED_LOSS_PASSES = 12
 Source: derived from Megatron-LM `vocab_parallel_cross_entropy.py`: copy, maximum, difference,
 exponential, sum, quotient, and the gradient cast back.
 """
-VOCAB_MULTIPLE = 128
-"""Megatron pads the vocabulary to a multiple of this times tp. Source: Megatron-LM,
-`--make-vocab-size-divisible-by`, default 128."""
-
-
-def padded_vocab(vocab_size: int, tp: IntColumn) -> FloatColumn:
-    """Rows of the padded vocabulary.
-
-    Source: Megatron-LM `vocab_utils`, padded to a multiple of 128 tp.
-    """
-    multiple = VOCAB_MULTIPLE * tp
-    return np.ceil(vocab_size / multiple) * multiple
 
 
 def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
@@ -67,33 +55,10 @@ def embedding_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatCol
     )
 
 
-def embedding_kept_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
-    """Kept of one micro batch behind the token table: the input of a norm, and a dropout's mask.
-
-    Both are there however layers are recomputed, which begin behind them.
-    Source: bigscience-workshop/Megatron-DeepSpeed `megatron/model/language_model.py`, Embedding
-    (embedding_layernorm, then dropout); `megatron/model/gpt_model.py`, _is_checkpointable;
-    PyTorch derivatives.yaml, native_layer_norm (its input) and native_dropout (its mask).
-    """
-    model, training = job.model, job.training
-    element = training.storage_bytes * model.embedding_norm + MASK_BYTES * traits.kernels.dropout
-    cut = np.where(table.sequence_parallel == 1, table.tp, 1)
-    tokens = table.micro_batch_size * training.seq_length / table.cp / cut
-    return np.asarray(element * tokens * model.hidden_size)
-
-
 def _table_weights(shapes: Shapes) -> FloatColumn:
     """Weights of the vocabulary on one rank. Source: `padded_vocab`."""
     model, tp = shapes.job.model, shapes.table.tp
     return padded_vocab(model.vocab_size, tp) / tp * model.hidden_size
-
-
-def projected_share(job: Job, traits: RuntimeTraits) -> float:
-    """Share of the tokens that the output projection and the loss see.
-
-    Source: `Kernels.skips_ignored_tokens`.
-    """
-    return job.training.loss_tokens if traits.kernels.skips_ignored_tokens else 1.0
 
 
 def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
@@ -161,3 +126,18 @@ def mtp_projection_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, Flo
         pass_seconds(shapes.size, gemm=seconds.backward, elementwise=added),
         seconds.weight + added,
     )
+
+
+def embedding_kept_bytes(job: Job, traits: RuntimeTraits, table: LayoutTable) -> FloatColumn:
+    """Kept of one micro batch behind the token table: the input of a norm, and a dropout's mask.
+
+    Both are there however layers are recomputed, which begin behind them.
+    Source: bigscience-workshop/Megatron-DeepSpeed `megatron/model/language_model.py`, Embedding
+    (embedding_layernorm, then dropout); `megatron/model/gpt_model.py`, _is_checkpointable;
+    PyTorch derivatives.yaml, native_layer_norm (its input) and native_dropout (its mask).
+    """
+    model, training = job.model, job.training
+    element = training.storage_bytes * model.embedding_norm + MASK_BYTES * traits.kernels.dropout
+    cut = np.where(table.sequence_parallel == 1, table.tp, 1)
+    tokens = table.micro_batch_size * training.seq_length / table.cp / cut
+    return np.asarray(element * tokens * model.hidden_size)

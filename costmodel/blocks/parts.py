@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from trainplan.costmodel.blocks.accumulation import added_bytes, product_bytes, table_added_bytes
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.casts import CAST_BYTES
-from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.shards import CAST_BYTES
 
 
 @dataclass(frozen=True)

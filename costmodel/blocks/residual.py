@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.blocks.casts import CAST_BYTES
+from trainplan.costmodel.blocks.activations import layer_norms_extra_bytes
 from trainplan.costmodel.blocks.parts import Shapes
-from trainplan.costmodel.blocks.saved import layer_norms_extra_bytes
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import halves
+from trainplan.costmodel.shards import CAST_BYTES
 
 RESIDUAL_PASSES = 10
 """Elements moved per token and hidden unit by two norms and two residual additions, fused.
@@ -65,7 +65,7 @@ def residual_bytes(shapes: Shapes) -> FloatColumn:
     """Bytes per token kept of the residual stream: input and output of the norm of each half.
 
     Source: Korthikanti et al., arXiv:2205.05198, section 4.1; a product keeps its input as
-    it was cast (`CAST_BYTES`); what norms keep beyond that is in costmodel/blocks/saved.py; halves
+    it was cast (`CAST_BYTES`); what norms keep beyond that is in `blocks/activations.py`; halves
     that mix streams keep those too.
     """
     model = shapes.job.model

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.architecture import ATTENTIONS
-from trainplan.costmodel.blocks import Blocks, blocks, distinct_keys
-from trainplan.costmodel.blocks.attention.kept import core_bytes, reorders_output
+from trainplan.costmodel.blocks.attention.activations import core_bytes, reorders_output
 from trainplan.costmodel.blocks.attention.key_values import key_value_width
 from trainplan.costmodel.blocks.block import Block
-from trainplan.costmodel.blocks.candidates import Candidates, of_kinds
-from trainplan.costmodel.blocks.feed_forward.routing import loads
-from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.blocks.kinds import Blocks, blocks, distinct_keys
 from trainplan.costmodel.blocks.parts import Shapes, shapes
+from trainplan.costmodel.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, offloads, recomputes
 from trainplan.costmodel.model.params import expert_hidden, query_columns, value_columns
+from trainplan.costmodel.routing import loads
 
 
 @dataclass(frozen=True, slots=True)

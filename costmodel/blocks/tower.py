@@ -19,12 +19,12 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ProjectorSpec, TowerSpec
 from trainplan.costmodel.blocks.block import Block
-from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.parts import TERMS, PassSeconds, Shapes, pass_seconds, shapes
-from trainplan.costmodel.blocks.tower_layers import tower_layers, tower_ranks, tower_rows
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels import Product, elementwise_seconds, linear_seconds
+from trainplan.costmodel.shards import tower_layers, tower_ranks, tower_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,16 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16
+from trainplan.costmodel.blocks.activations import activation_tensors
 from trainplan.costmodel.blocks.adapters import adapters_part
-from trainplan.costmodel.blocks.attention.kept import reorders_output
-from trainplan.costmodel.blocks.feed_forward.routing import loads
+from trainplan.costmodel.blocks.attention.activations import reorders_output
 from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import gathered_rows
-from trainplan.costmodel.blocks.saved import activation_tensors
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.model.adapters import quantised_bytes, quantised_params
 from trainplan.costmodel.model.params import expert_hidden, value_columns
+from trainplan.costmodel.routing import loads
 
 WHOLE_HALVES = ("mlp", "moe")
 """Modules of recomputation that drop all that the second half of a layer keeps."""

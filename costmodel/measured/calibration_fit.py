@@ -16,7 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.documents import (
     Calibration,

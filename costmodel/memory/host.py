@@ -11,8 +11,8 @@ from typing import Self
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.rows import RowBlocks
+from trainplan.costmodel.blocks import RowBlocks
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, Rows
 from trainplan.costmodel.layouts import ON_DRIVE, ON_HOST, moves_states
 from trainplan.costmodel.machine import Machine

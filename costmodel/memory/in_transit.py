@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.rows import RowBlocks
+from trainplan.costmodel.blocks import RowBlocks
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.layouts import FULL, LayoutTable
 from trainplan.costmodel.pipeline import Ranks

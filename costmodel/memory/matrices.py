@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec, MoeSpec
-from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
@@ -32,6 +31,7 @@ from trainplan.costmodel.model.params import (
 )
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.optimizers.base import Ranks, Role
+from trainplan.costmodel.shards import padded_vocab
 
 
 def of_blocks(job: Job, table: LayoutTable, of: Callable[[Matrix], FloatColumn]) -> BlockParams:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.memory.matrices import largest_in_layers, of_blocks
 from trainplan.costmodel.memory.states import (

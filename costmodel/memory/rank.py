@@ -8,11 +8,8 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GIB
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.casts import cast_weight_bytes
-from trainplan.costmodel.blocks.embedding_and_head import embedding_kept_bytes
-from trainplan.costmodel.blocks.memo import remembered
-from trainplan.costmodel.blocks.rows import RowBlocks
+from trainplan.costmodel.blocks import RowBlocks, embedding_kept_bytes
+from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, Rows
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import NONE, num_microbatches
@@ -41,6 +38,7 @@ from trainplan.costmodel.memory.transients import (
 from trainplan.costmodel.memory.weight_buffers import weight_buffer_bytes
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.shards import cast_weight_bytes
 
 RESERVE_FACTOR = 1.05
 """Reserved by the caching allocator over allocated at the peak.

@@ -8,15 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.casts import cast_weight_bytes
-from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
-from trainplan.costmodel.blocks.feed_forward.rank_params import (
-    dense_mlp_params,
-    experts_params,
-    shared_experts_params,
-)
-from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, IntColumn, Rows
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns
@@ -36,6 +28,13 @@ from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.runtimes.adapters import plain_replicas
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.shards import (
+    cast_weight_bytes,
+    dense_mlp_params,
+    experts_params,
+    padded_vocab,
+    shared_experts_params,
+)
 
 MTP_NORMS = 3
 """Of a multi-token-prediction module, beside its layer's: of the embedding, of the hidden states,

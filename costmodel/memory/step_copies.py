@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows
 from trainplan.costmodel.memory.matrices import largest_in_layers
 from trainplan.costmodel.memory.states import (

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.saved import activation_tensors
-from trainplan.costmodel.blocks.tiles import mlp_share
+from trainplan.costmodel.blocks import activation_tensors
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import query_columns, value_columns
 from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+from trainplan.costmodel.shards import mlp_share
 
 NORM_BACKWARD_TENSORS = 8
 """16-bit tensors of the width of the hidden state in the backward pass of a norm of single

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.rows import RowBlocks
-from trainplan.costmodel.blocks.tower_layers import tower_layers, tower_rows
+from trainplan.costmodel.blocks import RowBlocks
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.layouts import FULL
 from trainplan.costmodel.memory.states import shard_ranks
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.memory.transients import layer_backward_bytes
+from trainplan.costmodel.shards import tower_layers, tower_rows
 
 
 def frozen_bytes(candidates: Candidates, params: TowerParams) -> FloatColumn:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.architecture import TowerSpec
-from trainplan.costmodel.blocks.tower_layers import tower_ranks
 from trainplan.costmodel.columns import FloatColumn, IntColumn, Rows
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.model.tower import (
@@ -16,6 +15,7 @@ from trainplan.costmodel.model.tower import (
     projector_params,
     tower_layer_params,
 )
+from trainplan.costmodel.shards import tower_ranks
 
 
 @dataclass(frozen=True, slots=True)

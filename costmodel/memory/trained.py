@@ -8,7 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import BYTES_BF16
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn, Rows
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.kernels import sum_columns

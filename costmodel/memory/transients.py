@@ -9,12 +9,8 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec, trains_embedding, trains_head
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.embedding_and_head import padded_vocab, projected_share
-from trainplan.costmodel.blocks.feed_forward.routing import loads
-from trainplan.costmodel.blocks.memo import remembered
-from trainplan.costmodel.blocks.saved import norm_extra_bytes
-from trainplan.costmodel.blocks.tiles import loss_share
+from trainplan.costmodel.blocks import norm_extra_bytes
+from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES
@@ -26,8 +22,10 @@ from trainplan.costmodel.memory.tiles import (
 )
 from trainplan.costmodel.model.mixer_params import projected_columns
 from trainplan.costmodel.model.params import expert_hidden, query_columns
+from trainplan.costmodel.routing import loads
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.shards import loss_share, padded_vocab, projected_share
 
 FORWARD_FIRST = np.array([SCHEDULES[name].forward_first for name in SCHEDULE_NAMES])
 """Schedules by number: does every forward pass come before the first backward pass?"""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable

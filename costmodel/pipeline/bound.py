@@ -12,10 +12,8 @@ from operator import attrgetter
 import numpy as np
 
 from trainplan.costmodel.architecture import trains_embedding
-from trainplan.costmodel.blocks.block import Block
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
-from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.blocks import Block
+from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, Rows
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layout import SCHEDULE_NAMES
@@ -23,6 +21,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline.ranks import Ranks
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, RankSeconds, Work
+from trainplan.costmodel.shards import padded_vocab
 
 
 @dataclass(frozen=True, slots=True)

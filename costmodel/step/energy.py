@@ -17,10 +17,15 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks import Blocks, block_counts, blocks, distinct_keys
-from trainplan.costmodel.blocks.block import Block
-from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.blocks.parts import PassSeconds
+from trainplan.costmodel.blocks import (
+    Block,
+    Blocks,
+    PassSeconds,
+    block_counts,
+    blocks,
+    distinct_keys,
+)
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job

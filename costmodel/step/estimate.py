@@ -14,10 +14,8 @@ from itertools import repeat
 
 import numpy as np
 
-from trainplan.costmodel.blocks import Blocks
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.memo import remembered
-from trainplan.costmodel.blocks.rows import Copies, RowBlocks, row_blocks
+from trainplan.costmodel.blocks import Blocks, Copies, RowBlocks, row_blocks
+from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import (
     collective_seconds,

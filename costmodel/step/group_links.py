@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.base import GB, MICROSECOND
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntRowStages, RowBoundaries
 from trainplan.costmodel.comm import group as links_of
 from trainplan.costmodel.comm import link_speed, message_seconds

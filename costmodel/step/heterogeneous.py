@@ -13,7 +13,7 @@ from functools import reduce
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,

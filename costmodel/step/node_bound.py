@@ -8,7 +8,7 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.blocks import Blocks, block_counts, blocks, distinct_keys
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.runtimes.base import RuntimeTraits

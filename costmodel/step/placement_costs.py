@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.blocks.attention.context import context_ways
-from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.candidates import Candidates, context_of
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import Pairs, Paths, Places, joined
 from trainplan.costmodel.hardware import LinkSpec
@@ -23,6 +22,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.costmodel.shards import context_ways
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.timelines import Makespans, simulate
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.base import TERA, Identical
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.lengths import real_tokens_per_step

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RowRanks, distinct
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import stage_codes

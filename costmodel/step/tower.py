@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.tower import TowerBlock
+from trainplan.costmodel.blocks import TowerBlock
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.layouts import FULL
 from trainplan.costmodel.memory.states import RankParams

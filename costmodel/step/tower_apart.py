@@ -16,9 +16,8 @@ import numpy as np
 
 from trainplan.costmodel.architecture import TowerSpec
 from trainplan.costmodel.axes.tp import tp_divides_tower
-from trainplan.costmodel.blocks.candidates import Candidates, context_of
-from trainplan.costmodel.blocks.rows import row_blocks
-from trainplan.costmodel.blocks.tower import TowerBlock
+from trainplan.costmodel.blocks import TowerBlock, row_blocks
+from trainplan.costmodel.candidates import Candidates, context_of
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import message_seconds
 from trainplan.costmodel.job import Job

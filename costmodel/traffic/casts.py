@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.casts import CAST_BYTES, needs_second_cast
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows
 from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.machine import Machine
@@ -16,6 +15,7 @@ from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.pipeline import Ranks
+from trainplan.costmodel.shards import CAST_BYTES, needs_second_cast
 
 
 def copied_bytes(candidates: Candidates, machine: Machine) -> float:

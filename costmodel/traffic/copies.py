@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.kernels import streaming_bytes_per_second
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
-from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.candidates import Candidates, remembered
 from trainplan.costmodel.columns import (
     BoolColumn,
     ClassRows,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.comm import Rate, only
 from trainplan.costmodel.machine import Machine

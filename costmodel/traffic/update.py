@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.job import OptimizerSpec

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of

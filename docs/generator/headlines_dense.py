@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, rules, step_time
 
 from trainplan.costmodel.base.units import MICROSECOND
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.hardware.cluster import parse_cluster

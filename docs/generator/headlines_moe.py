@@ -11,7 +11,7 @@ from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, 
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.base.units import GB
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.hardware.cluster import parse_cluster

@@ -13,7 +13,7 @@ from fit_parameters import ATTENTION_PRIOR, constants_at, sustained
 from fit_rows import FloatColumn, Row, speed_key
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine, hardware, machine_of
 from trainplan.costmodel.step import price

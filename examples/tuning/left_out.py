@@ -17,7 +17,7 @@ from fit import fit
 from fit_predict import residuals
 from fit_rows import Row, strict_rows
 
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured.varied import SCALARS, ScalarName, varied

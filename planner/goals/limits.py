@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import LARGEST_SIZE, Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for

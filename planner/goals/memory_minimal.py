@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for

@@ -11,13 +11,13 @@ from typing import overload
 import numpy as np
 
 from trainplan.costmodel.base import Identical, SpecError
-from trainplan.costmodel.blocks.candidates import Context, context_of
-from trainplan.costmodel.blocks.feed_forward.routing import check_routing
+from trainplan.costmodel.candidates import Context, context_of
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import COLUMNS, FIELDS, LayoutTable, Rule, num_microbatches
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
+from trainplan.costmodel.routing import check_routing
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.options import option_without_price

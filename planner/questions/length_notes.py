@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.costmodel.blocks.attention.packed import packed_rows
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.blocks import packed_rows
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.lengths import mean_length, padding_fraction, rows_of
 from trainplan.costmodel.machine import Machine

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.blocks.attention.key_values import key_value_columns
+from trainplan.costmodel.blocks import key_value_columns
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import Group, bus_factor, group, pipeline_neighbour
 from trainplan.costmodel.job import Job

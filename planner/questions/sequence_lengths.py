@@ -8,8 +8,8 @@ import numpy as np
 
 from trainplan.costmodel.axes.grid import divisors
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks.attention.packed import packed_rows, waits
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.blocks import packed_rows, waits
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job, LengthSpec, Packing, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable

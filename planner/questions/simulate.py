@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.copy_streams import Span, timeline
 from trainplan.costmodel.job import Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout, Schedule
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches

@@ -13,7 +13,7 @@ from itertools import permutations
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Context
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, IntMatrix, objects
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.planner.space.offload import fractions_of_splits, in_parts

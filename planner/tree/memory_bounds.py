@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates, Context
+from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import OFFLOAD_MODULES, PARAMETER_TIERS

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.blocks.candidates import Context, context_of
+from trainplan.costmodel.candidates import Context, context_of
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.host import processes_per_core

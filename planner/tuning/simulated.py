@@ -15,7 +15,7 @@ from typing import Annotated, Literal, Self, get_args
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.blocks.casts import CAST_BYTES
 from trainplan.costmodel.job import LOW_PRECISION, Precision
 from trainplan.costmodel.profiles import Point, ProductPoint
+from trainplan.costmodel.shards import CAST_BYTES
 from trainplan.profiler.bench.inputs.scaled import SPLIT, Way, refusal, scaled, ways
 from trainplan.profiler.bench.inputs.shapes import Pass, Shape, passes, shapes
 from trainplan.profiler.bench.inputs.tensors import (

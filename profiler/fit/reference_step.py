@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.job import Job, Precision, TrainingSpec
 from trainplan.costmodel.layout import Layout

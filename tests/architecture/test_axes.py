@@ -12,7 +12,7 @@ from trainplan.cli.render.parts.differences import SAME, change_text
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.axes import AXES, Apart, Held, Least, Tried
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.codecs import Count, Flag, Modules, Names, Share
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 from trainplan.costmodel.layouts.table import FIELDS, LayoutTable

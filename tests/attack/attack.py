@@ -23,7 +23,7 @@ from tests.attack.declared import ANSWERS
 from tests.attack.layouts import Changes, compositions, with_other_settings
 from tests.attack.target import Target
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.hardware.cluster import ClusterSpec, FabricTier
 from trainplan.costmodel.hardware.host import HostSpec

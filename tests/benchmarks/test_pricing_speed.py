@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from trainplan import planner
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.tiny_models import DENSE, EXPERTS, changed
 from trainplan.costmodel.architecture.layers import MlaSpec
-from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.layout.layout import Layout

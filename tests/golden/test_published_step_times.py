@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

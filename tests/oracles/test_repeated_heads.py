@@ -8,8 +8,8 @@ from tests.oracles.kernels import flash_attention
 from tests.oracles.live_bytes import saved_bytes
 from tests.oracles.shapes import SMALL, Case, changed
 from tests.oracles.test_selected import handed_bytes, layer_of
-from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

@@ -4,7 +4,7 @@ import pytest
 
 from tests.oracles.live_bytes import LiveBytes
 from tests.oracles.shapes import SMALL
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

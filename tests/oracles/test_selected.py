@@ -8,8 +8,8 @@ import pytest
 from tests.oracles.live_bytes import LiveBytes
 from tests.oracles.shapes import DENSE, SMALL, Case, changed
 from tests.oracles.step import bf16_decoder
-from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

@@ -10,8 +10,8 @@ from tests.oracles.live_bytes import saved_bytes
 from tests.oracles.shapes import DENSE, MOE
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.trained import GROUPS, Trained
-from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.candidates.context import Candidates
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._subclasses import FakeTensorMode  # noqa: E402

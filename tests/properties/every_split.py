@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.fractions import every_fraction, with_every_fraction
 from trainplan.costmodel.architecture.layers import listed_kinds
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, stage_specs

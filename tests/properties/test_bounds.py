@@ -8,7 +8,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.grids import examples
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.pipeline.bound import (

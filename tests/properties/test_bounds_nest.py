@@ -5,7 +5,7 @@ import pytest
 
 from tests.fractions import every_fraction
 from tests.grids import number
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.step import price

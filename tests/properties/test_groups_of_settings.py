@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import SMALL_MOE, random_rows
 from tests.grids import examples
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.measured import machine_for

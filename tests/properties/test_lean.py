@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.fractions import every_fraction, with_every_fraction
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price

@@ -11,7 +11,7 @@ from tests.properties.test_bounds_nest import (
     test_node_skeleton_layout_and_simulation_bound_each_other as bounds_nest,
 )
 from tests.properties.test_search_is_exact import assert_best_of_all, every_legal_layout
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.job.job import TrainingSpec
 from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
 from trainplan.costmodel.machine import machine_of

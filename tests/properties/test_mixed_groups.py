@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import MODELS
 from tests.grids import examples
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs

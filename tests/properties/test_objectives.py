@@ -6,7 +6,7 @@ import pytest
 from tests.grids import number
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price

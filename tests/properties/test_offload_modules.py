@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.grids import examples
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layout.layout import OFFLOAD_MODULES
 from trainplan.costmodel.layouts.table import FULL, LayoutTable, module_bits
 from trainplan.costmodel.machine import machine_of

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.grids import number
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.grids import examples
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.blocks import blocks, distinct_keys
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layout.codecs import Flag, Modules, Share
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, module_bits
 from trainplan.costmodel.machine import machine_of

@@ -5,7 +5,7 @@ import pytest
 from tests.properties.test_search_is_exact import all_priced, assert_best_of_all
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.trained import Trained
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.planner.questions.search import SearchOptions, search

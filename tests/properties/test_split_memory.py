@@ -6,7 +6,7 @@ import pytest
 from tests.properties.every_split import on_the_clock, with_memory
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.grids import examples, number
 from tests.properties.every_split import memory_of, on_the_clock, random_splits, with_memory
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.grids import examples
 from tests.properties.every_split import MOST, EverySplit, branch, memory_of, within
 from tests.properties.test_mixed_groups import asked_with, in_groups
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.heterogeneous import heterogeneous_seconds, price_heterogeneous

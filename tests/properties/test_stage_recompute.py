@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.grids import examples
 from tests.properties.every_split import branch, memory_of, random_job, random_layouts, within
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR

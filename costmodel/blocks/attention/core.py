@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.architecture import LowRankSpec, ModelSpec
+from trainplan.costmodel.blocks.attention.activations import dropped_core_bytes, saved_bytes
 from trainplan.costmodel.blocks.attention.context import context_exchange, context_sums, core_pieces
-from trainplan.costmodel.blocks.attention.kept import dropped_core_bytes, saved_bytes
 from trainplan.costmodel.blocks.attention.kernels import kernel_speed
 from trainplan.costmodel.blocks.attention.key_values import (
     attention_exchange,

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.blocks.candidates import Candidates, Context
+from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.job import TrainingSpec
 from trainplan.costmodel.layouts import num_microbatches

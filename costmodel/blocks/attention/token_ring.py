@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.blocks.attention.kept import LSE_BYTES
+from trainplan.costmodel.blocks.attention.activations import LSE_BYTES
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import query_columns, value_columns
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.blocks.activations import activation_tensors
 from trainplan.costmodel.blocks.parts import (
     TERMS,
     Module,
@@ -12,8 +13,6 @@ from trainplan.costmodel.blocks.parts import (
     Shapes,
     pass_seconds,
 )
-from trainplan.costmodel.blocks.saved import activation_tensors
-from trainplan.costmodel.blocks.tiles import added_bytes, mlp_tiles
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import (
     ForwardBackward,
@@ -23,6 +22,7 @@ from trainplan.costmodel.kernels import (
     linear_seconds,
     product_seconds,
 )
+from trainplan.costmodel.shards import added_bytes, mlp_tiles
 
 
 def activation_bytes(shapes: Shapes, width: int) -> FloatColumn:

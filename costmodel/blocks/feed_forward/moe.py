@@ -8,16 +8,18 @@ import numpy as np
 
 from trainplan.costmodel.architecture import MoeSpec
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.feed_forward.destinations import destinations_in_groups
+from trainplan.costmodel.blocks.activations import (
+    activation_tensors,
+    router_bytes_kept,
+    with_output_gate,
+)
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
-from trainplan.costmodel.blocks.feed_forward.routing import Loads, loads
 from trainplan.costmodel.blocks.operations import (
     clamp_operations,
     expert_bias_operations,
     separates_experts,
 )
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes, pass_seconds
-from trainplan.costmodel.blocks.saved import activation_tensors, router_bytes_kept, with_output_gate
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import bus_factor, collective_seconds, fit_column, group
 from trainplan.costmodel.kernels import (
@@ -32,6 +34,7 @@ from trainplan.costmodel.kernels import (
 )
 from trainplan.costmodel.machine import OPERATIONS, GemmRate
 from trainplan.costmodel.model.params import expert_hidden
+from trainplan.costmodel.routing import Loads, destinations_in_groups, loads
 
 ROUTER_KERNELS = 8
 """Small kernels of router and top-k. Source: trace of a Megatron Core MoE layer."""

@@ -13,7 +13,7 @@ from trainplan.costmodel.axes.grid import (
     tiled_losses,
     tiled_mlps_under,
 )
-from trainplan.costmodel.blocks.candidates import Context, context_of
+from trainplan.costmodel.candidates import Context, context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts import LayoutTable

@@ -9,8 +9,8 @@ from itertools import combinations as chosen_of
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
-from trainplan.costmodel.blocks.candidates import Context
-from trainplan.costmodel.blocks.saved import norm_extra_bytes
+from trainplan.costmodel.blocks import norm_extra_bytes
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers

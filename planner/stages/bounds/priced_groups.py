@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import (
     FloatColumn,
     IntColumn,

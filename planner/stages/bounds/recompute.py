@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Context
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix, objects
 from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
 from trainplan.costmodel.layouts import LayoutTable, layers_per_stage

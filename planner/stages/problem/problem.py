@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import Candidates, Context
+from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, IntRankChunks, RankRows
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline import ENDS, adds_to_a_copy, table_sum_seconds

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.blocks.embedding_and_head import VOCAB_MULTIPLE
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.shards import VOCAB_MULTIPLE
 from trainplan.profiler.bench.inputs.spread import most_telling
 from trainplan.profiler.task import Request
 

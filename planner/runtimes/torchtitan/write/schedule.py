@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches

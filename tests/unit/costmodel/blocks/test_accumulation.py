@@ -5,7 +5,7 @@ import pytest
 
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.accumulation import added_bytes, layer_weights
-from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.candidates.context import Candidates, context_of
 from trainplan.costmodel.kernels.memory_bound import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

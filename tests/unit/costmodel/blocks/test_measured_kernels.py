@@ -7,9 +7,9 @@ from trainplan.costmodel.architecture.mixers import LinearAttentionSpec, SsmSpec
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.attention.core import SELECTED_MORE, SELECTED_SPEED
-from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.mixers.carried import CONVOLUTION_RATE, chunk_rate
 from trainplan.costmodel.blocks.mixers.mamba import mamba_sizes
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec

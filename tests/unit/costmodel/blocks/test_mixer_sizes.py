@@ -7,13 +7,13 @@ from tests.conftest import SMALL_DENSE, SMALL_MOE
 from tests.unit.costmodel.blocks.test_mixers import candidates, model
 from trainplan.costmodel.architecture.mixers import LinearAttentionSpec, SsmSpec
 from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.blocks.candidates import of_kinds
 from trainplan.costmodel.blocks.host import dense_launches, layer_launches, moe_launches
 from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED, heads_exchange
 from trainplan.costmodel.blocks.mixers.linear_attention import linear_attention_sizes
 from trainplan.costmodel.blocks.mixers.mamba import mamba_sizes
 from trainplan.costmodel.blocks.mixers.sparse import SCORE_PASSES, sparse_attention_part
 from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.candidates.context import of_kinds
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels.memory_bound import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout

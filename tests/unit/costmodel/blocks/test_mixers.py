@@ -16,10 +16,10 @@ from trainplan.costmodel.architecture.mixers import (
 )
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.mixers import MIXER_PARTS
 from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED, core_seconds
 from trainplan.costmodel.blocks.parts import PassSeconds
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

@@ -5,8 +5,8 @@ import pytest
 
 from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog.models import preset, preset_config
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec

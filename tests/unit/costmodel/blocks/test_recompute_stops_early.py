@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from trainplan.costmodel.blocks.candidates import Candidates
 from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.hardware.cluster import parse_cluster

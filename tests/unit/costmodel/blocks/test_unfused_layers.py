@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.attention import unfused_attention_seconds
 from trainplan.costmodel.kernels.memory_bound import elementwise_seconds, streaming_bytes_per_second

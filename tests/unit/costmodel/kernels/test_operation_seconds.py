@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks.attention.core import attention_part
-from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.blocks.embedding_and_head import padded_vocab
 from trainplan.costmodel.blocks.feed_forward.moe import moe_part
 from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.kernels.attention import fused_attention_seconds, unfused_attention_seconds
 from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
@@ -17,6 +16,7 @@ from trainplan.costmodel.kernels.products import Product, linear_seconds, produc
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.shards.vocabulary import padded_vocab
 
 H100 = machine_of(parse_cluster("1x8:h100-sxm"), "bf16")
 ONE = np.ones(1)

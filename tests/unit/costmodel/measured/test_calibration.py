@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.documents.calibration import Calibration, Scalars
 from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec
 from trainplan.costmodel.layout.layout import Layout

@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import cluster_of, profile_of
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.kernels.memory_bound import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout

@@ -8,7 +8,7 @@ import pytest
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import TrainingSpec

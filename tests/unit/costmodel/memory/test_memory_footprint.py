@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.blocks.candidates import Candidates, context_of
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.residual import residual_bytes
+from trainplan.costmodel.candidates.context import Candidates, context_of
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout

@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable

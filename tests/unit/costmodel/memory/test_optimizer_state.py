@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import legal, random_rows
 from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable

@@ -5,7 +5,7 @@ import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.trained import Trained
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

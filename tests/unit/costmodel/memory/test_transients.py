@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.blocks.attention.kept import core_bytes, saved_bytes
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.blocks.attention.activations import core_bytes, saved_bytes
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.blocks.rows import row_blocks
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

@@ -5,7 +5,6 @@ from pydantic import ValidationError
 
 from tests.conftest import TOWER
 from trainplan.costmodel.architecture.tower import LinearSpec, ProjectorSpec, TowerSpec
-from trainplan.costmodel.blocks.tower_layers import layer_model, tower_layers
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.model.params import attention_core_flop, layer_params, num_parameters
 from trainplan.costmodel.model.spans import attention_span
@@ -15,6 +14,7 @@ from trainplan.costmodel.model.tower import (
     tower_layer_params,
     tower_params,
 )
+from trainplan.costmodel.shards.tower import layer_model, tower_layers
 
 TINY = TowerSpec(
     num_hidden_layers=3,

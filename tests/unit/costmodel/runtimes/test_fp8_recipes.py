@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.blocks.candidates import context_of
 from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.job.job import RuntimeOptions

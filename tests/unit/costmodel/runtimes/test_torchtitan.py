@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.candidates.context import Candidates, context_of
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import RuntimeOptions

@@ -13,7 +13,7 @@ from tests.grids import examples
 from tests.makespans import makespan_seconds
 from trainplan.cli.render.plan import others_part
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

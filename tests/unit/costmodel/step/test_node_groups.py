@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.layout.codecs import stages_text
 from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs

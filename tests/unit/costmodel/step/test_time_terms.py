@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.architecture.layers import MlaSpec
-from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.blocks.feed_forward.destinations import distinct_destinations
 from trainplan.costmodel.blocks.parts import clock_factor, pass_seconds
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
@@ -16,6 +15,7 @@ from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.routing.destinations import distinct_destinations
 from trainplan.costmodel.step import explicit, price
 
 UNTIED = {"tie_word_embeddings": False}

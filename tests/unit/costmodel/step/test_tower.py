@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import TOWER
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.memory_bound import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.blocks.candidates import Context
+from trainplan.costmodel.candidates.context import Context
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.layouts.table import LayoutTable

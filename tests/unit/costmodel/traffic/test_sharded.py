@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.costmodel.blocks.candidates import Candidates, context_of
+from trainplan.costmodel.candidates.context import Candidates, context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import collective_rate
 from trainplan.costmodel.job.job import RuntimeOptions

@@ -8,7 +8,7 @@ import pytest
 from tests.budgets import Steps
 from tests.unit.planner.evidence.test_evidence import run
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import NOTHING, machine_for
 from trainplan.costmodel.step import explicit

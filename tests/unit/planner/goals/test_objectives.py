@@ -9,7 +9,7 @@ import pytest
 from tests.budgets import Steps
 from trainplan.cli.render.parts.objective import amount
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout

@@ -13,7 +13,7 @@ from trainplan.cli.render.explain import explain_page
 from trainplan.cli.terminal.output import show
 from trainplan.cli.words import seconds_like
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of

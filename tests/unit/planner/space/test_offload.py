@@ -8,7 +8,7 @@ import pytest
 from tests.fractions import QUARTER, steps_of, with_every_fraction
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.words import layout_line
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import RUNTIMES

@@ -5,7 +5,7 @@ import pytest
 
 from tests.budgets import Steps
 from tests.e2e.command import plan as run_plan
-from trainplan.costmodel.blocks.candidates import context_of
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.costmodel.layouts.table import LayoutTable

@@ -8,7 +8,7 @@ import pytest
 from tests.tiny_models import DENSE, EXPERTS, changed
 from trainplan.costmodel.architecture.layers import MlaSpec
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.candidates import Context
+from trainplan.costmodel.candidates.context import Context
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

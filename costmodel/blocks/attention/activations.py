@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.blocks.attention.key_values import kept_key_value_width
-from trainplan.costmodel.blocks.parts import Shapes
-from trainplan.costmodel.blocks.residual import MASK_BYTES, mask_bytes, residual_bytes
-from trainplan.costmodel.blocks.saved import (
+from trainplan.costmodel.blocks.activations import (
     query_key_norm_bytes,
     rotates_heads,
     rotation_bytes_kept,
     rotation_tables,
 )
+from trainplan.costmodel.blocks.attention.key_values import kept_key_value_width
+from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.blocks.residual import MASK_BYTES, mask_bytes, residual_bytes
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.model.params import (
     core_dims,
@@ -31,7 +31,7 @@ def saved_bytes(shapes: Shapes) -> FloatColumn:
 
     Per token: layer input, both norm outputs and the residual between (8 h, cut by sequence
     parallelism); queries, keys, values, core output and log-sum-exp (cut by tp); with MLA also the
-    latents; what norms keep beyond that (costmodel/blocks/saved.py). In fp8 a product keeps its
+    latents; what norms keep beyond that (`blocks/activations.py`). In fp8 a product keeps its
     input in 1 byte.
     Source: Korthikanti et al., arXiv:2205.05198, section 4.1, for flash attention, grouped queries
     and no dropout; `Footprint` for what runtimes add.

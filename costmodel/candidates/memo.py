@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.columns import Column
 from trainplan.costmodel.layouts import FIELDS, LayoutTable
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import SMALL_MOE
-from trainplan.costmodel.blocks.feed_forward.destinations import (
+from trainplan.costmodel.routing.destinations import (
     destinations_in_groups,
     distinct_destinations,
 )

@@ -21,16 +21,16 @@ import numpy as np
 
 from trainplan.costmodel.architecture import MoeSpec
 from trainplan.costmodel.base import Identical, SpecError
-from trainplan.costmodel.blocks.feed_forward.routing.choices import (
+from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.job import Job, RoutingSpec, RuntimeOptions
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.routing.choices import (
     Counts,
     changed_rows,
     choice_probabilities,
     counts_of,
 )
-from trainplan.costmodel.blocks.feed_forward.routing.expected_maximum import expected_maximum
-from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.job import Job, RoutingSpec, RuntimeOptions
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.routing.expected_maximum import expected_maximum
 
 ALIGNED_ROWS = {"fp8": 16, "mxfp8": 32, "nvfp4": 128}
 """Rows of an expert that quantized products take at once.
@@ -276,15 +276,3 @@ def _fullest(router: _Router, counts: Counts, groups: int, sources: int) -> floa
         summed(counts.means), together * summed(counts.variances), summed(counts.thirds)
     )
     return largest * groups / sources
-
-
-__all__ = [
-    "BALANCED",
-    "Load",
-    "Loads",
-    "changes_rows",
-    "check_routing",
-    "load",
-    "loads",
-    "local_tokens",
-]

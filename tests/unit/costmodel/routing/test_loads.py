@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.blocks.feed_forward.destinations import distinct_destinations
-from trainplan.costmodel.blocks.feed_forward.routing import check_routing, load
-from trainplan.costmodel.blocks.feed_forward.routing.choices import choice_probabilities
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
@@ -22,6 +19,9 @@ from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.routing.choices import choice_probabilities
+from trainplan.costmodel.routing.destinations import distinct_destinations
+from trainplan.costmodel.routing.loads import check_routing, load
 from trainplan.costmodel.step import price
 
 MODEL = preset("qwen3-30b-a3b").model_copy(update={"num_hidden_layers": 4})

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from trainplan.costmodel.blocks import memo
-from trainplan.costmodel.blocks.candidates import context_of
-from trainplan.costmodel.blocks.memo import remembered
+from trainplan.costmodel.candidates import memo
+from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.candidates.memo import remembered
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from trainplan.costmodel.blocks.feed_forward.routing.expected_maximum import (
+from trainplan.costmodel.routing.expected_maximum import (
     expected_maximum,
     normal_below,
 )

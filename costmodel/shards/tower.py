@@ -9,7 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec, TowerSpec
 from trainplan.costmodel.base import Identical
-from trainplan.costmodel.blocks.candidates import Candidates
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable

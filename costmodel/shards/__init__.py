@@ -1,0 +1,35 @@
+"""What of a block one rank has: parameters, vocabulary, tiles, casts, layers of a tower.
+
+`mlp_params`, `vocabulary`, `casts` and `tower` are cut by tensor and expert ranks, `tiles` along
+tokens, `context_parallel` along the sequence.
+
+added_bytes: bytes moved to add the weight gradients of all tiles but the first.
+CAST_BYTES: bytes of one number in the precision of a product, with its scale.
+cast_weight_bytes: bytes of what products read of one weight, kept between micro batches.
+context_ways: rows that exchange heads for sequence, and rows that gather keys and values.
+dense_mlp_params: parameters of a dense MLP on one tensor rank.
+experts_params: parameters of the routed experts of a layer on one rank.
+heads_to_cut: key-value heads that an exchange of heads deals out.
+loss_share: share of the logits that exist at once.
+mlp_share: share of its tokens that an MLP holds inside at once.
+mlp_tiles: tiles of an MLP.
+needs_second_cast: whether the backward pass reads another cast of a weight.
+padded_vocab: rows of the padded vocabulary.
+projected_share: share of the tokens that the output projection and the loss see.
+shared_experts_params: parameters of the shared experts of a layer on one tensor rank.
+tower_layers: layers of a tower as models of one kind of layer, and how many there are of each.
+tower_ranks: tensor ranks that the matrices of a tower are cut over.
+tower_rows: the layouts as some layers of a tower meet them.
+VOCAB_MULTIPLE: the vocabulary is padded to a multiple of this times tp.
+"""
+
+from trainplan.costmodel.shards.casts import CAST_BYTES, cast_weight_bytes, needs_second_cast
+from trainplan.costmodel.shards.context_parallel import context_ways, heads_to_cut
+from trainplan.costmodel.shards.mlp_params import (
+    dense_mlp_params,
+    experts_params,
+    shared_experts_params,
+)
+from trainplan.costmodel.shards.tiles import added_bytes, loss_share, mlp_share, mlp_tiles
+from trainplan.costmodel.shards.tower import tower_layers, tower_ranks, tower_rows
+from trainplan.costmodel.shards.vocabulary import VOCAB_MULTIPLE, padded_vocab, projected_share
