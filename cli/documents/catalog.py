@@ -13,17 +13,15 @@ from trainplan.planner.plan.document import Document, WrittenModel, written
 GpuEntry = written(
     "GpuEntry",
     GpuSpec,
-    "GpuSpec",
     "Every number of a GPU with its source.",
     name=str,
     fitted=FittedConstants,
     stand_in=str | None,
 )
-HostEntry = written("HostEntry", SourcedHost, "SourcedHost", "A host of a usual node.", name=str)
+HostEntry = written("HostEntry", SourcedHost, "A host of a usual node.", name=str)
 ModelEntry = written(
     "ModelEntry",
     WrittenModel,
-    "model",
     "A preset, with its names on Hugging Face.",
     source=str | None,
     repositories=tuple[str, ...],
@@ -31,7 +29,6 @@ ModelEntry = written(
 ReadModel = written(
     "ReadModel",
     WrittenModel,
-    "model",
     "A model and how it was read: `read`, `assumed` and `ignored` fields of its file.",
     source=str | None,
     read=dict[str, Any],

@@ -94,23 +94,42 @@ class Optimum(Priced):
 class CheckDocument(Document):
     """A launch that was read and judged."""
 
-    KEYS = "check"
     SCHEMA = "trainplan/check/v1"
     schema: Literal["trainplan/check/v1"]
+    """Name and version of this form, `trainplan/check/v1`."""
     text: str
+    """The verdict, in a sentence."""
     runtime: str
+    """Id of the runtime whose launch it is; `runtime_version` is the release whose rules were
+    applied."""
     runtime_version: str
     legal: bool
+    """Would the runtime start it, as far as was read?"""
     problems: tuple[ProblemEntry, ...]
+    """Each with `cause` (a name that stays), `verdict` (`illegal`, `ignored`, `unread`,
+    `unmodelled`), `says`, `file` and `line`."""
     job: OfJob | None
+    """As in a plan; null where too little could be read."""
     layout: Layout | None
+    """Every axis; null likewise."""
     fits: bool | None
+    """In memory; null where it is not priced."""
     estimate: Estimate | None
+    """As in a plan; null where the layout breaks a rule."""
     fields: tuple[FieldEntry, ...]
+    """Each field that was read: `name`, `value`, `origin` (`stated`, `default`, `derived`,
+    `assumed`), `written` (the runtime's words), `file`, `line`."""
     lints: tuple[Lint, ...]
+    """Slips: `name`, `says`, `saved_s` and `freed_bytes` of their one edit (null: it is not
+    priced), `changes` of fields, `settings` in the runtime's words."""
     edits: tuple[Edit, ...]
+    """The fewest that bring most of the gain, then the whole: `units` that change, `step_time_s`,
+    `saved_s` (null: the launch cannot run), `changes`, `settings`, `layout`, `options`."""
     optimum: Optimum | None
+    """What `plan search` finds for the job, with `optimal` and `gap_fraction`; null where nothing
+    was found."""
     untried: str | None
+    """Why nothing better was looked for; empty otherwise."""
     provenance: Notes
 
     @classmethod

@@ -40,24 +40,41 @@ class Overflow(Document):
 class WhyNotDocument(OfJob):
     """Why a layout is not the answer."""
 
-    KEYS = "why_not"
     SCHEMA = "trainplan/why-not/v1"
     schema: Literal["trainplan/why-not/v1"]
+    """`trainplan/why-not/v1`."""
     verdict: Verdict
+    """`refused`, `too large`, `slower`, `near tie`, `same` or `faster`."""
     text: str
+    """The verdict in a sentence."""
     layout: Layout
+    """As it was asked; `model`, `training`, `cluster` and `runtime` are as in a plan."""
     estimate: Estimate | None
+    """Of that layout; null where a rule refuses it."""
     best: Priced
+    """`layout` and `estimate` of the plan."""
     broken_rules: tuple[BrokenRule, ...]
+    """`rule`, what it `says` and its `source`."""
     usable_bytes: float
+    """Device memory that the plan's margin leaves."""
     fits_without_margin: bool
+    """It would fit with a margin of 0."""
     overflows: tuple[Overflow, ...]
+    """`pipeline_rank`, its `total_bytes` and the `over_bytes` it has too many, fullest first."""
     lost_s: float | None
+    """Seconds a step takes longer than the plan's; null where a rule refuses the layout."""
     terms: tuple[TermDifference, ...]
+    """`term`, `before_s` of the plan, `after_s` of the layout and `difference_s`, largest first;
+    the differences sum to `lost_s`."""
     probability_faster: float | None
+    """That it is faster than the plan after all; null where it cannot run."""
     reasons: tuple[str, ...]
+    """Of a faster layout: what may have kept it out of the plan."""
     listed_rank: int | None
+    """Its place in the plan's table; null where it is not listed."""
     remedies: tuple[Remedy, ...]
+    """Layouts that run: `changes` (`field`, `before`, `after`), `step_time_s`,
+    `peak_reserved_bytes`, `layout`; fastest first."""
 
     @classmethod
     def of(cls, found: WhyNot) -> Self:
@@ -123,8 +140,6 @@ def _too_large(found: WhyNot) -> str:
 class Side(OfJob, Priced):
     """One of two plans."""
 
-    KEYS = "plan"
-
     @classmethod
     def of(cls, side: compare.Side) -> Self:
         """Of a priced layout."""
@@ -135,17 +150,26 @@ class Side(OfJob, Priced):
 class CompareDocument(Document):
     """Two plans, term by term."""
 
-    KEYS = "compare"
     SCHEMA = "trainplan/compare/v1"
     schema: Literal["trainplan/compare/v1"]
+    """`trainplan/compare/v1`."""
     verdict: str
+    """Which plan is faster, in a sentence."""
     throughput_ratio: float
+    """Tokens per second of the second over those of the first."""
     probability_second_faster: float | None
+    """Null for two jobs."""
     job: tuple[FieldDifference, ...]
+    """Fields that differ: `field`, `before`, `after`, the values as text."""
     layout: tuple[FieldDifference, ...]
+    """Likewise."""
     terms: tuple[TermDifference, ...]
+    """As in `plan why-not`."""
     first: Side
+    """`model`, `training`, `cluster`, `runtime`, `options`, `layout` and `estimate` of the first
+    plan."""
     second: Side
+    """Of the second."""
 
     @classmethod
     def of(cls, found: compare.Comparison) -> Self:

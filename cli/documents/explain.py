@@ -103,13 +103,18 @@ class RecomputeRule(Document):
 class Rival(Document):
     """A layout that may be faster after all."""
 
-    KEYS = "rival"
     layout: WrittenLayout  # type: ignore[valid-type]
+    """Of the plan's table."""
     step_time_s: float
+    """Estimate."""
     step_time_p90_s: float
+    """90 % of runs take less."""
     rank_by_p90: int
+    """Place among all by that time."""
     probability_faster: float
+    """That it is faster than the choice."""
     near_tie: bool
+    """Closer to the choice than the model can tell apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,21 +129,51 @@ class Robustness(Document):
 class ExplainDocument(OfJob, Priced):
     """What limits a plan, and what more would buy."""
 
-    KEYS = "explain"
     SCHEMA = "trainplan/explain/v1"
     schema: Literal["trainplan/explain/v1"]
+    """`trainplan/explain/v1`."""
     verdict: str
+    """What limits the plan, in a sentence."""
     layout: WrittenLayout  # type: ignore[valid-type]
+    """The plan's; `model`, `training`, `cluster`, `runtime` and `estimate` are as in a plan."""
     estimate: Estimate
     resources: tuple[Share, ...]
+    """`resource` (compute, host, network, pipeline, offload, overhead), `time_s` of the step that
+    waits for it and its `fraction`, largest first; they sum to the step."""
     memory_limit: MemoryLimit
+    """`pipeline_rank` that is fullest, `margin_fraction`, `usable_bytes` that the margin leaves,
+    `headroom_bytes` below them, and `binds`: would 2 GiB or 10 % more make the best plan faster?
+    Null: not searched, or a search was cut short."""
     largest_model: LargestModel | None
     imbalance: Imbalance | None
+    """What unequal experts cost: `routing`, `ranks` that experts are spread over, `fullest_rank`
+    (rows of the fullest over those of balanced tokens), `dropped_fraction`, `padded_fraction`,
+    `seconds` more than with balanced tokens and `cost_fraction`. Null: experts are balanced, and
+    nothing is dropped or padded."""
     lengths: SequenceLengths | None
+    """What unequal lengths of sequences cost: `padding_fraction` of a row; `attention_wait`,
+    attention seconds of the ranks that all wait for over those of a mean row;
+    `balanced_step_time_s`, the same tokens in rows alike in work (null: they are); `degrees`,
+    context ranks that sequences need, each with the `longest`, `sequences_fraction` and
+    `tokens_fraction`; `dynamic`, each sequence on the ranks it needs: `tokens_per_rank`,
+    `step_time_s` (null: a degree breaks a rule) and why the runtime has `refused` it (empty: it
+    runs), null with cp = 1. Null: all sequences have one length."""
     notes: tuple[str, ...]
+    """Widths of the model that its kernels do not take as they are: which, what they cost of the
+    step, what helps."""
     recompute_rule: RecomputeRule | None
+    """What the runtime's rule costs that every stage recomputes as many layers: `same_split`, with
+    the split of the layers kept, over all degrees; `any_split`, a layout that is faster still with
+    its layers split anew, or null. Each has the `layout` without the rule (null: none is faster
+    than the plan), its `step_time_s` (else the plan's), `cost_fraction` (by how much the plan takes
+    longer), `lower_bound_s` and `most_cost_fraction` (what is proved of all others; null: nothing)
+    and `proved`. Null: stages may differ in this runtime, several node groups, or no time was
+    left."""
     shadow_prices: tuple[ShadowPrice, ...]
+    """What each change of the job would buy."""
     robustness: Robustness
+    """`near_ties`: how many of the `rivals` the model cannot tell from the choice, which is the
+    first of them."""
 
     @classmethod
     def of(cls, found: Explanation) -> Self:

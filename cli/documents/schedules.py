@@ -15,21 +15,38 @@ from trainplan.planner.schedules.scored import Scored
 class ScheduleDocument(Document):
     """A pipeline schedule; times are in the unit of the durations."""
 
-    KEYS = "schedule"
     makespan: float
+    """From the start of the first op to the end of the last."""
     max_stage_span: float
+    """The longest time of any rank from its first op to its last: how far apart steps are where
+    ranks do not wait for one another at their end."""
     bubble_fraction: float
+    """Share of the makespan that the mean rank idles."""
     lower_bound: float
+    """No order of the same passes on the same ranks, with the same memory, has a smaller
+    makespan."""
     gap_fraction: float
+    """makespan / lower_bound - 1: the most a better order could save."""
     optimal: bool
+    """The makespan is the lower bound, up to rounding: no order of the same passes, split or whole,
+    on the same ranks with the same memory is faster."""
     peak_activations: tuple[float, ...]
+    """Most activations each rank holds, of one micro batch through one virtual stage each, freed at
+    the end of the weight gradient."""
     peak_activations_released_at_input_grad: tuple[float, ...]
+    """As `peak_activations`, freed at the end of the input gradient."""
     kind: str
+    """Name of the schedule; `synthesised` or `csv` where it is none of the registry."""
     pp: int
+    """Pipeline ranks."""
     vpp: int
+    """Virtual stages of a rank."""
     num_microbatches: int
+    """Micro batches of a step."""
     placement: str
+    """`loop`: stage modulo pp; `v`: there and back again; `other`: neither."""
     runs_on: tuple[str, ...]
+    """Runtimes that execute it; `torch CSV` is torch's pipeline runtime with a file of `--csv`."""
     peak_activation_bytes: tuple[float, ...] = ()
     """Of every rank, where bytes of the activations are stated."""
 
@@ -78,13 +95,18 @@ class RankingDocument(Document):
 class SimulatedRank(Document):
     """One pipeline rank."""
 
-    KEYS = "simulated_rank"
     rank: int
+    """Pipeline rank."""
     busy_s: float
+    """Seconds in which it computes."""
     first_start_s: float
+    """Start of its first pass."""
     last_end_s: float
+    """End of its last pass."""
     dp_traffic_s: float
+    """Its gradient and parameter traffic behind that."""
     peak_activations: float
+    """Most activations it holds, of one micro batch through one virtual stage each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,22 +123,39 @@ class LaneSpan(Document):
 class SimulateDocument(Document):
     """The pipeline of a plan on a clock."""
 
-    KEYS = "simulate"
     schedule: str
+    """Name of the schedule."""
     pp: int
+    """Pipeline ranks."""
     vpp: int
+    """Virtual stages of a rank."""
     num_microbatches: int
+    """Micro batches of a step and replica."""
     makespan_s: float
+    """Seconds from the first pass to the end of the last."""
     bubble_fraction: float
+    """Share of the makespan that the mean rank idles."""
     lower_bound_s: float
+    """No order of the same passes on the same ranks, with the same memory, has a smaller
+    makespan."""
     gap_fraction: float
+    """makespan_s / lower_bound_s - 1."""
     optimal: bool
+    """The makespan is the lower bound, up to rounding: no order of the same passes on the same
+    ranks with the same memory is faster."""
     pipeline_ranks: tuple[SimulatedRank, ...]
+    """One entry for each pipeline rank."""
     dp_comm_s: float
+    """What gradient and parameter traffic adds behind the passes."""
     optimizer_s: float
+    """Optimizer step, with what is offloaded."""
     overhead_s: float
+    """What no term explains."""
     step_time_s: float
+    """The step as `plan estimate` prices it: the sum of the four."""
     lanes: tuple[LaneSpan, ...]
+    """What every lane of the slowest rank does, where something is off the GPU: lane, name, start
+    and end of each item; empty: nothing is."""
 
     @classmethod
     def of(cls, simulation: Simulation) -> Self:

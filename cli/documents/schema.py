@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal, cast
 
 from pydantic import TypeAdapter
@@ -18,7 +16,6 @@ from pydantic_core import core_schema
 from trainplan.planner.plan.document import BASES, Document
 
 Mode = Literal["validation", "serialization"]
-KEYS = "keys.json"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -75,31 +72,13 @@ def _open(value: object) -> object:
 def meanings(owner: type) -> Mapping[str, str]:
     """What the fields of a class mean, those of its bases included."""
     if owner in BASES:
-        base, prefix = BASES[owner]
-        return {**meanings(base), **_under(prefix)}
-    found: dict[str, str] = {}
+        return meanings(BASES[owner])
+    texts: dict[str, str] = {}
     for base in reversed(owner.__mro__):
         if base.__module__.partition(".")[0] == __name__.partition(".")[0]:
-            found |= _under(str(vars(base).get("KEYS") or base.__name__))
-            found |= {name: text for name, text in documented(base) if text}
-    return found
-
-
-def _under(prefix: str) -> dict[str, str]:
-    return {
-        key.rpartition(".")[2]: text
-        for key, text in keys().items()
-        if key.rpartition(".")[0] == prefix
-    }
-
-
-@cache
-def keys() -> Mapping[str, str]:
-    """Meanings of keys that no docstring beside a field explains, as `Class.field`."""
-    found: Mapping[str, str] = json.loads(
-        files("trainplan.cli.documents").joinpath(KEYS).read_text("utf-8")
-    )
-    return found
+            texts |= {name: text for name, text in documented(base) if text}
+            texts |= vars(base).get("TEXTS", {})
+    return texts
 
 
 def documented(owner: type) -> Iterator[tuple[str, str]]:
@@ -108,6 +87,8 @@ def documented(owner: type) -> Iterator[tuple[str, str]]:
     assert isinstance(body, ast.ClassDef)
     for field, after in zip(body.body, [*body.body[1:], None], strict=True):
         if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if "ClassVar" in ast.unparse(field.annotation):
             continue
         text = ""
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):

@@ -51,7 +51,9 @@ class InfeasibleDocument(OfJob):
 
     SCHEMA = "trainplan/infeasible/v1"
     schema: Literal["trainplan/infeasible/v1"]
+    """Name and version of this form."""
     refused: dict[str, int]
+    """Layouts refused, by the first rule they break."""
     space_size: int
     """Layouts of the space."""
     least_memory_bytes: float | None
@@ -85,11 +87,14 @@ class EstimateDocument(OfJob, Priced):
     """What one layout costs."""
 
     evidence: Evidence | None
+    """How far the answer is from what was ever measured; `plan estimate --json` has it, too."""
     spent: Spent
     """What a step and the run take: energy, carbon dioxide, money."""
     remedies: tuple[Remedy, ...]
     """Of a layout that does not fit: layouts that do."""
     provenance: Notes
+    """`runtime_version`, `memory_margin`, `choices` (`--fix`, `--exclude` and `--trusted`),
+    `sources` of the machine's numbers, and `notes`."""
 
     @classmethod
     def of(

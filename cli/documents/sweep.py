@@ -19,17 +19,27 @@ from trainplan.planner.questions.sweep import Setting
 class SweepPoint(Document):
     """The best plan of one job."""
 
-    KEYS = "sweep_point"
     settings: tuple[Setting, ...]
+    """`knob` and `value`, the first knob first."""
     num_gpus: int
+    """GPUs of the job."""
     status: Status
+    """As of a shadow price."""
     reason: str
+    """Why the point is impossible; else empty."""
     tokens_per_s: float | None
+    """Of the whole job; null without a plan."""
     efficiency: float | None
+    """Tokens per second and GPU over those of the first point with a plan."""
     marginal_efficiency: float | None
+    """What a GPU added since the point before gives over a GPU of the best point before; null where
+    none was added."""
     knee: bool
+    """The last point before that falls under 80 %."""
     layout: Layout | None
+    """The best layout; null without a plan."""
     estimate: Estimate | None
+    """Its estimate."""
 
     @classmethod
     def of(cls, point: sweeps.Point) -> Self:
@@ -57,13 +67,19 @@ class Curve(Document):
 class SweepDocument(OfJob):
     """The best plan at every value of some parameters."""
 
-    KEYS = "sweep"
     SCHEMA = "trainplan/sweep/v1"
     schema: Literal["trainplan/sweep/v1"]
+    """`trainplan/sweep/v1`."""
     verdict: str
+    """The fastest point and the knee, in a sentence."""
     weak: bool
+    """The batch grew with the GPUs."""
     varied: tuple[Varied, ...]
+    """`knob` and `values` of every `--vary`; `model`, `training`, `cluster` and `runtime` are the
+    plan's."""
     curves: tuple[Curve, ...]
+    """One for each combination of the knobs after the first, `held` at a `knob` and a `value`, with
+    its `points`."""
 
     @classmethod
     def of(cls, job: Job, swept: sweeps.Sweep) -> Self:

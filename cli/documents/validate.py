@@ -25,25 +25,44 @@ NO_RANKING = SimpleNamespace(groups=(), mean_spearman=None, mean_regret_fraction
 class ValidatedRow(Document):
     """One record."""
 
-    KEYS = "validate_rows"
     id: str
+    """Of the record; file and line where it has none."""
     source_group: str
+    """Who measured; `user` where the record does not say."""
     strict: bool
+    """The record is complete: only such step times are scored unless `--all` is given."""
     predicted_step_time_s: float | None
+    """Null where the GPU is not stated."""
     predicted_step_time_low_s: float | None
+    """Lower end of the interval."""
     predicted_step_time_high_s: float | None
+    """Upper end of the interval."""
     measured_step_time_s: float | None
+    """As stated, or what the stated tokens per second imply."""
     step_time_error_fraction: float | None
+    """Of the step time."""
     terms: Terms | None
+    """Exposed seconds by term, as `estimate.terms`."""
     predicted_peak_memory_gib: float | None
+    """Of the kind and on the rank that the record names."""
     measured_peak_memory_gib: float | None
+    """As stated."""
     peak_memory_kind: str | None
+    """`allocated`, `reserved` or `device`."""
     peak_memory_error_fraction: float | None
+    """Of the peak."""
     predicted_fits: bool | None
+    """Does it fit `device_memory_gib` of the record, or the memory of its GPU, less the margin?"""
     measured_fits: bool | None
+    """The label."""
     skip_reason: str | None
+    """Null: priced, for memory alone where the GPU is not stated. Else `incomplete`, `gpu_unknown`,
+    `runtime_unknown`, `schedule_unknown`, `recompute_unknown`, `stages_differ`,
+    `layout_impossible`, `other_task`, `invalid_record` or `model_error`."""
     skip_detail: str | None
+    """The same in words."""
     scored: bool
+    """Its step time counts in the scores."""
 
     @classmethod
     def of(cls, one: Prediction, *, scored: bool) -> Self:
@@ -78,14 +97,15 @@ class Grouped(Document):
     """What a group of rows is."""
 
     quantity: Literal["step_time", "peak_memory"]
+    """`step_time` or `peak_memory`."""
     by: str
+    """`source`, `gpu`, `runtime`, `precision`, `feature`; for memory `kind` or `source and
+    kind`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ValidatedGroup(Grouped, Errors):
     """Error of a group of rows."""
-
-    KEYS = "validate_groups"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,14 +189,29 @@ class FitVerdicts(Document):
 class Overall(Document):
     """All rows together."""
 
-    KEYS = "validate_overall"
     step_time: StepTimeErrors
+    """`mean_of_source_medians_fraction` is the headline: `num_sources` sources, those with fewer
+    than 8 rows as one; `num_priced` of `num_asked` rows. `bias_fraction`, `median_fraction` and
+    `mean_fraction` count every row alike."""
     ranking: RankingErrors
+    """`groups`, `mean_spearman` and `mean_regret_fraction` over jobs with at least 3 measured
+    layouts; `sizes`: means by their number."""
     multi_node_layout_study: LayoutStudy | None
+    """The same over the `n` multi-node runs of the source `vtrain`, and `mean_fraction`, their mean
+    error; null where there are none."""
     fits: FitVerdicts
+    """Of `labels` labels the model `answered` some: `true_fits`, `false_fits` (passed, does not
+    fit), `false_refusals` (refused, fits), `true_refusals`; `false_fit_fraction` of the runs that
+    do not fit, `false_refusal_fraction` of those that fit; `false_fit_ids`, `false_refusal_ids`."""
     coverage: tuple[Coverage, ...]
+    """Shares of measured steps inside, below and above their interval: all, then by regime; regimes
+    of fewer than 8 runs as one."""
     after_one_step: OneSteps | None
+    """With `--calibrate`: `sources`, and `before_fraction` and `after_fraction`, their means, after
+    a step of the same model family; the same under `same_model` (of the same model and sequence
+    length alone) and `other_family`."""
     skipped: dict[str, int]
+    """Records not priced, by reason."""
 
     @classmethod
     def of(cls, scores: Scores, *, calibrate: bool) -> Self:
@@ -201,12 +236,16 @@ class Overall(Document):
 class ValidateDocument(Document):
     """Predictions against measured runs; errors are predicted / measured - 1."""
 
-    KEYS = "validate"
     SCHEMA = "trainplan/validate/v1"
     schema: Literal["trainplan/validate/v1"]
+    """`trainplan/validate/v1`."""
     rows: tuple[ValidatedRow, ...]
+    """Every record of the files, priced or not."""
     groups: tuple[ValidatedGroup, ...]
+    """Errors by source, GPU, runtime, precision and feature; of memory by kind and source."""
     overall: Overall
+    """Errors, order of layouts, verdicts about memory, coverage of the intervals, what was
+    skipped."""
 
     @classmethod
     def of(cls, predictions: Sequence[Prediction], scores: Scores, *, calibrate: bool) -> Self:

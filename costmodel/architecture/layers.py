@@ -52,15 +52,20 @@ class MlaSpec(Spec):
     q_lora_rank: Size | None = None
     """Rank of the query compression; null: queries are not compressed."""
     kv_lora_rank: Size
+    """Rank of the key-value compression."""
     qk_nope_head_dim: Size
+    """Width of a head without positions."""
     qk_rope_head_dim: Size
+    """Width of the rotated part of a head."""
     v_head_dim: Size
+    """Width of a value head."""
 
 
 class LowRankSpec(Spec):
     """Queries, and maybe the output, through a low rank, beside plain keys (Step-3)."""
 
     query_rank: Size
+    """Rank of the queries."""
     output_rank: Size | None = None
     """Of all groups together; null: the output is projected at once."""
     output_groups: Size = 1
@@ -73,20 +78,35 @@ class LayerKind(Spec):
     name: str = Field(min_length=1, max_length=100)
     """As `layers` of the model calls it."""
     mixer: Mixer | None = None
+    """Null: the model's, as the fields below."""
     feed_forward: FeedForward | None = None
+    """`mlp`, `moe` or `none`."""
     num_attention_heads: Size | None = None
+    """Query heads."""
     num_key_value_heads: Size | None = None
+    """Key-value heads."""
     head_dim: Size | None = None
+    """Width of a head."""
     value_head_dim: Size | None = None
+    """Width of a value head."""
     intermediate_size: Size | None = None
+    """Width of the dense MLP."""
     attention_sinks: bool | None = None
+    """One learned sink logit per head."""
     mla: MlaSpec | None = None
+    """Latent attention of other ranks."""
     key_value_projections: KeyValues | None = None
+    """`both`, `keys` or `none`."""
     side_products: tuple[Product, ...] | None = None
+    """Small products beside both halves."""
     layer_weights: Count | None = None
+    """Numbers learned in none of its products, biases and norms."""
     shares_index: bool | None = None
+    """Takes the keys an earlier layer picked."""
     wide_products: bool | None = None
+    """Its products multiply in 16 bits whatever the training does."""
     key_compression: Size | None = None
+    """Tokens that a compressed key stands for."""
 
     def changes(self) -> dict[str, object]:
         """Fields of the model that differ in such a layer."""

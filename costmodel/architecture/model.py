@@ -49,14 +49,23 @@ class RopeScaling(Spec):
     """Position scaling, kept for the exporters; it costs no time and no parameters."""
 
     rope_type: str
+    """As in `config.json`."""
     factor: PositiveFloat
+    """As in `config.json`."""
     original_max_position_embeddings: Size | None = None
+    """As in `config.json`."""
     low_freq_factor: PositiveFloat | None = None
+    """As in `config.json`."""
     high_freq_factor: PositiveFloat | None = None
+    """As in `config.json`."""
     beta_fast: PositiveFloat | None = None
+    """As in `config.json`."""
     beta_slow: PositiveFloat | None = None
+    """As in `config.json`."""
     mscale: PositiveFloat | None = None
+    """As in `config.json`."""
     mscale_all_dim: PositiveFloat | None = None
+    """As in `config.json`."""
     truncate: bool | None = None
     """YaRN: are the bounds of the ramp rounded to whole dimensions? Null: yes."""
 
@@ -65,32 +74,43 @@ class ModelSpec(Spec):
     """A decoder-only transformer."""
 
     name: str = "custom"
+    """Preset or folder it was read from."""
     model_type: str | None = None
     """Hugging Face `model_type` it was read from."""
     read_by_fields: bool = False
     """No file of its own says how the `model_type` is built: it was read as a Llama is."""
 
     num_hidden_layers: PositiveInt = Field(le=1_024)
+    """Decoder layers."""
     hidden_size: PositiveInt = Field(le=10_000_000)
+    """Width of the residual stream."""
     intermediate_size: Size
     """Width of the dense MLP (of the dense layers, in a mixture of experts)."""
     num_attention_heads: Size
+    """Query heads."""
     num_key_value_heads: Size
+    """Key-value heads."""
     head_dim: Size
+    """Width of a head."""
     vocab_size: Size
+    """Rows of the token table, before the runtime pads it."""
     max_position_embeddings: Size
     """Longest sequence; rows of the table when positions are learned."""
 
     value_head_dim: Size | None = None
     """Width of a value head where it differs from `head_dim` (MiMo-V2)."""
     position_embedding: Literal["rope", "learned", "alibi", "none"] = "rope"
+    """`rope`, `learned`, `alibi` or `none`."""
     position_embedding_offset: Count = 0
     """Unused extra rows of a learned table (OPT: 2)."""
     unrotated_layers: Count = 0
     """Layers without positions in a model that rotates the others (SmolLM3, Command A): no cost."""
     rope_theta: PositiveFloat = 10_000.0
+    """As in `config.json`."""
     partial_rotary_factor: PositiveFloat = Field(default=1.0, le=1.0)
+    """Share of a head that is rotated."""
     rope_scaling: RopeScaling | None = None
+    """Null: none."""
     embedding_size: Size | None = None
     """Width of the token embedding where it differs from `hidden_size` (OPT-350M)."""
     embedding_norm: bool = False
@@ -99,22 +119,31 @@ class ModelSpec(Spec):
     """Numbers the first stage learns beside the tables and norms above."""
 
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
+    """`rmsnorm` or `layernorm`."""
     norm_eps: PositiveFloat = 1e-5
+    """For the exporters."""
     norm_position: Literal["pre", "post", "both"] = "pre"
     """Before attention and MLP, after them (OLMo 2), or both (Gemma 2, GLM-4)."""
     norm_weights: NormWeights = "all"
     """What every norm over `hidden_size` learns: without bias Cohere, nothing OLMo 1."""
     final_norm: bool = True
+    """A norm before the head."""
     parallel_residual: bool = False
+    """Attention and MLP read the same input."""
     shared_norm: bool = False
     """One norm in front of attention and MLP in parallel (Falcon, Cohere), not one each."""
     activation: Activation = "silu"
+    """`silu`, `gelu`, `gelu_tanh`, `relu`, `relu2` or `xielu`."""
     gated_mlp: bool = True
+    """Two up-projections instead of one."""
     swiglu_limit: PositiveFloat | None = None
     """Both inputs of the gated unit of an expert are clamped to it (gpt-oss); null: no clamp."""
     qkv_bias: bool = False
+    """Biases on queries, keys and values."""
     attention_output_bias: bool = False
+    """Bias on the output projection."""
     mlp_bias: bool = False
+    """Biases of the MLP."""
     head_bias: bool = False
     """A bias on the logits (Phi-2)."""
     side_products: tuple[Product, ...] = ()
@@ -128,13 +157,17 @@ class ModelSpec(Spec):
     """Norm on queries and keys: one weight per head dimension, such weights for each head
     (Cohere), or over all heads (OLMo 2)."""
     key_value_projections: KeyValues = "both"
+    """Projections that attention has of its own: to keys and values (`both`), to keys that are the
+    values too, to `none`."""
     attention_sinks: bool = False
     """One learned sink logit per head (gpt-oss)."""
     attention_output_gate: Literal["none", "head", "elementwise"] = "none"
     """A sigmoid gate on the output of the core, projected from the layer's input: one number per
     head (Step-3.5), or one per element (Qwen3-Next)."""
     attn_logit_softcapping: PositiveFloat | None = None
+    """As in `config.json`."""
     final_logit_softcapping: PositiveFloat | None = None
+    """As in `config.json`."""
     scale_embeddings: bool = False
     """Token embeddings are multiplied by sqrt(hidden_size) (Gemma)."""
     scaled_branches: bool = False
@@ -149,19 +182,28 @@ class ModelSpec(Spec):
     feed_forward: FeedForward | None = None
     """Of every layer that `layers` gives no other; null: experts where `moe` puts them."""
     layer_kinds: tuple[LayerKind, ...] = ()
+    """Kinds of layer, each where it differs from the model."""
     layers: tuple[str, ...] | None = None
     """Kind of every layer in order, by its name in `layer_kinds`; null: all as said here."""
     tie_word_embeddings: bool = False
+    """Head and token table are one."""
 
     mla: MlaSpec | None = None
+    """Null: plain attention."""
     low_rank: LowRankSpec | None = None
+    """Null: queries and output are projected at once."""
     moe: MoeSpec | None = None
+    """Null: a dense model."""
     ssm: SsmSpec | None = None
+    """Null: no state-space layers."""
     linear_attention: LinearAttentionSpec | None = None
+    """Null: no linear attention."""
     indexer: IndexerSpec | None = None
+    """Null: no sparse attention."""
     shares_index: bool = False
     """Sparse attention takes the keys that a layer before it picked (GLM-5)."""
     convolution: ConvolutionSpec | None = None
+    """Null: no short convolutions."""
     key_compression: Size | None = None
     """Tokens that a compressed key stands for; a token is compared with those (of sparse attention
     with the picked ones) beside the keys of its `sliding_window` (DeepSeek-V4)."""

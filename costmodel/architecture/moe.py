@@ -15,6 +15,7 @@ class MoeSpec(Spec):
     """Mixture of experts: which layers, how many experts, how wide."""
 
     num_experts: Size
+    """Routed experts of a layer."""
     num_experts_per_tok: Size
     """Experts the router chooses for a token."""
     mean_experts_per_tok: PositiveFloat | None = None
@@ -36,11 +37,15 @@ class MoeSpec(Spec):
     expert_bias: bool = False
     """The products of experts have biases (gpt-oss); the router's is `router_bias`."""
     router_score_function: Literal["softmax", "sigmoid"] = "softmax"
+    """`softmax` or `sigmoid`."""
     norm_topk_prob: bool = True
+    """Are the chosen scores normalised?"""
     n_group: Size | None = None
     """Device-limited routing: number of expert groups; null: no groups."""
     topk_group: Size | None = None
+    """Groups a token may visit."""
     routed_scaling_factor: PositiveFloat | None = None
+    """Factor on the routed output."""
     num_zero_experts: Count = 0
     """Further choices of the router that return their input, without weights (LongCat)."""
     latent_size: Size | None = None

@@ -16,8 +16,11 @@ class LinearSpec(Spec):
     """One matrix of weights."""
 
     in_features: Size
+    """Inputs."""
     out_features: Size
+    """Outputs."""
     bias: bool = True
+    """It has a bias."""
     rows: PositiveInt = Field(default=1, le=1_000)
     """Times it is applied for each patch (in an embedding) or token handed over (in a
     projector)."""
@@ -32,9 +35,11 @@ class ProjectorSpec(Spec):
     """Matrices behind each other, an activation between two of them, maybe behind a norm."""
 
     linears: tuple[LinearSpec, ...] = Field(min_length=1, max_length=16)
+    """Its matrices in order."""
     norm_size: Count = 0
     """Width that is normed first; 0: none."""
     norm: Literal["rmsnorm", "layernorm"] = "layernorm"
+    """Kind of that norm."""
 
     @model_validator(mode="after")
     def _chained(self) -> Self:
@@ -60,31 +65,46 @@ class TowerSpec(Spec):
     """
 
     modality: Literal["vision", "audio"] = "vision"
+    """What it sees or hears."""
     num_hidden_layers: PositiveInt = Field(le=1_024)
+    """Layers of the encoder."""
     hidden_size: Size
+    """Width of the encoder."""
     intermediate_size: Size
+    """Width of its MLPs."""
     num_attention_heads: Size
+    """Heads of its attention, of queries and of keys."""
     head_dim: Size | None = None
     """Null: hidden_size / num_attention_heads."""
     gated_mlp: bool = False
+    """Its MLPs have a gate."""
     activation: Activation = "gelu"
+    """Of its MLPs."""
     norm: Literal["rmsnorm", "layernorm"] = "layernorm"
+    """Kind of its norms."""
     qkv_bias: bool = True
+    """Biases of queries, keys and values."""
     key_bias: bool = True
     """False: with `qkv_bias`, keys have none all the same (Whisper)."""
     attention_output_bias: bool = True
+    """Bias of the output of attention."""
     mlp_bias: bool = True
+    """Biases of the MLP."""
     qk_norm: Literal["none", "head", "full"] = "none"
+    """Norms of queries and keys, as of the decoder."""
     layer_scale: bool = False
     """A learned factor for each column behind both halves of a layer (InternViT)."""
     position_embedding: Literal["rope", "learned", "none"] = "learned"
+    """Kind of positions."""
 
     patch_size: Size | None = None
     """Side of a patch in pixels; null: `embedding` says how patches are made."""
     temporal_patch_size: Size = 1
     """Frames of a video in a patch."""
     num_channels: Size = 3
+    """Channels of a pixel."""
     patch_bias: bool = True
+    """Bias of what makes a patch."""
     embedding: tuple[LinearSpec, ...] = ()
     """Matrices that make a patch, convolutions of sound, where `patch_size` does not say."""
     position_rows: Count = 0
@@ -107,7 +127,9 @@ class TowerSpec(Spec):
     """Each runs once for every token handed over."""
 
     samples_per_sequence: PositiveInt = Field(default=1, le=1_000_000)
+    """Samples in each sequence of the decoder."""
     patches_per_sample: PositiveInt = Field(le=10_000_000)
+    """Patches of one sample."""
     patches_assumed: bool = False
     """The configuration does not say how many patches a sample has."""
     frozen: Literal["none", "encoder", "all"] = "none"

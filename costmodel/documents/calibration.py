@@ -22,9 +22,11 @@ class FittedScalar(Spec):
     """One scalar and how well the runs know it."""
 
     value: NonNegativeFloat
+    """What is applied."""
     low: NonNegativeFloat
     """The scalar lies between `low` and `high` with a probability of 80 %."""
     high: NonNegativeFloat
+    """Upper end of that range."""
     identified: bool
     """The runs tell it apart from the others; if not, it is left at the value that changes
     nothing."""
@@ -66,9 +68,11 @@ class CalibrationRun(Spec):
     """A run the scalars were fitted on, priced without and with them."""
 
     id: str
+    """Of the run, or the name of its log."""
     source: str
     """Where the step time comes from."""
     measured_step_time_s: PositiveFloat
+    """As measured."""
     before_step_time_s: PositiveFloat
     """Predicted from the catalog, or from the profile the calibration is of."""
     after_step_time_s: PositiveFloat
@@ -80,8 +84,11 @@ class Calibration(Spec):
 
     SCHEMA: ClassVar = "trainplan/calibration/v1"
     gpu: str
+    """Catalog name of the GPU the runs ran on."""
     precision: Precision
+    """Number format of their matrix products."""
     runtime: str
+    """Runtime that ran them."""
     models: tuple[str, ...] = Field(min_length=1)
     """Models that ran."""
     profile_digest: str | None = None
@@ -106,6 +113,7 @@ class Calibration(Spec):
     refused: bool = False
     """Left-out layouts were predicted worse than without scalars, so they change nothing."""
     runs: tuple[CalibrationRun, ...] = Field(min_length=1)
+    """Every run, with its predictions."""
 
     @property
     def corrected(self) -> str:

@@ -28,12 +28,15 @@ class Outcome(Spec):
     """How a trial ended; times are there only when it is `measured`."""
 
     ending: Ending
+    """`measured`, `out_of_memory`, `crash`, `hang`, `not_a_number` or `lost_node`."""
     reason: str = ""
     """One line for people; empty when it was measured."""
     step_time_s: PositiveFloat | None = None
     """Median of the steps after the warm-up."""
     lowest_s: PositiveFloat | None = None
+    """Shortest step of those timed."""
     highest_s: PositiveFloat | None = None
+    """Longest step of those timed."""
     steps: NonNegativeInt = 0
     """Steps that were timed."""
     peak_reserved_bytes: NonNegativeFloat | None = None

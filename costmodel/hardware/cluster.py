@@ -31,6 +31,7 @@ class NicSpec(Spec):
     """Network adapters of one node; each is one rail."""
 
     per_node: PositiveInt = Field(le=MOST_GPUS_PER_NODE)
+    """Adapters of a node."""
     gb_per_s: PositiveFloat
     """Datasheet GB/s of one adapter in one direction (400 Gb/s = 50)."""
 
@@ -50,16 +51,21 @@ class NodeGroup(Spec):
     """Equal nodes. Everything left out comes from the GPU's catalog entry."""
 
     gpu: str
+    """Name in the [catalog](gpus.md)."""
     device: GpuSpec | None = None
     """Numbers of a device the catalog does not have, as a profile measured them."""
     num_nodes: PositiveInt = Field(le=MOST_NODES)
+    """Nodes."""
     gpus_per_node: PositiveInt = Field(le=MOST_GPUS_PER_NODE)
+    """GPUs of one node."""
     nvlink_domain: PositiveInt | None = Field(default=None, le=MOST_GPUS)
     """GPUs that share one NVLink (or xGMI) domain; may exceed a node (GB200 NVL72: 72)."""
     nic: NicSpec | None = None
+    """Null: the usual node's."""
     memory_gib: PositiveFloat | None = None
     """Usable memory of one GPU, where it differs from the catalog."""
     price_per_gpu_hour: NonNegativeFloat | None = None
+    """Null: no money in the report."""
     host: HostSpec | None = None
     """Memory, processors and drives of one node; null: not known."""
 
@@ -89,9 +95,13 @@ class ClusterSpec(Spec):
     """A cluster of one or more groups of equal nodes."""
 
     name: str = "custom"
+    """Shown in reports and scripts."""
     groups: tuple[NodeGroup, ...] = Field(min_length=1)
+    """At least one."""
     fabric: tuple[FabricTier, ...] = ()
+    """Levels of the scale-out network, inner to outer; empty: no bottleneck above the NICs."""
     currency: str = "USD"
+    """Of `price_per_gpu_hour`."""
     pue: float | None = Field(default=None, ge=1.0, le=10.0)
     """Energy of the whole site over that of its machines; null: not stated."""
     kg_co2_per_kwh: float | None = Field(default=None, ge=0.0, le=10.0)

@@ -16,9 +16,11 @@ class DriveSpec(Spec):
     """Drives of one node that a training may write to; figures are of each drive."""
 
     count: PositiveInt = Field(default=1, le=1 << 10)
+    """Drives."""
     tb: PositiveFloat
     """Space in TB of 10^12 bytes."""
     read_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
+    """Sequential GB/s that each sustains; both ways or neither."""
     write_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
     """Sequential GB/s that it sustains; null: not known, and nothing is kept there."""
     tb_written: PositiveFloat | None = None

@@ -125,6 +125,7 @@ class TrainingSpec(Spec):
     global_batch_size: PositiveInt = Field(le=LARGEST_SIZE)
     """Sequences per optimizer step, over all replicas; with `packing`, rows."""
     precision: Precision = "bf16"
+    """`bf16`, `fp16`, `fp8`, `mxfp8` or `nvfp4`."""
     loss_tokens: PositiveFloat = Field(default=1.0, le=1.0)
     """Share of the tokens that count in the loss; the rest has labels that are ignored."""
     tokens: PositiveInt | None = None

@@ -30,6 +30,7 @@ class LengthSpec(Spec):
     counts: tuple[tuple[PositiveInt, NonNegativeFloat], ...] = ()
     """Tokens of a sequence, and how many such sequences there are."""
     lognormal: Lognormal | None = None
+    """Null: `counts` say."""
 
     @model_validator(mode="after")
     def _has_mass(self) -> Self:

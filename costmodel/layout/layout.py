@@ -157,8 +157,12 @@ class Layout(Spec):
     sequence_parallel: bool = False
     """Norms and residual stream are cut along the sequence over the `tp` ranks."""
     micro_batch_size: PositiveInt = 1
+    """Sequences per micro batch on one replica."""
     schedule: Schedule = "1f1b"
+    """`1f1b`, `interleaved`, or another that the runtime executes: `gpipe`, `breadth-first`,
+    `zb-h1`, `zb-h2`, `zb-1p`, `zb-2p`, `zb-v`, `v-half`, `v-min`, `dualpipe-v`."""
     recompute: Recompute = "none"
+    """`none`, `selective` (some modules) or `full` (whole layers)."""
     recompute_modules: tuple[str, ...] = ()
     """What `recompute="selective"` recomputes."""
     recompute_method: Literal["uniform", "block"] | None = None
@@ -166,6 +170,7 @@ class Layout(Spec):
     recompute_num_layers: PositiveInt | None = None
     """Layers per group (uniform), or recomputed layers per virtual stage (block)."""
     offload: OffloadSpec = OffloadSpec()
+    """What is kept off the GPU."""
     offload_modules: tuple[str, ...] = ()
     """Parts of every layer whose activations are copied to host memory and back."""
     tiled_loss: bool = False

@@ -16,26 +16,35 @@ class Terms:
     """Exposed seconds of one step on the busiest pipeline rank; they sum to the step time."""
 
     gemm: float
+    """Matrix products of the layers and the head."""
     attention: float
+    """Attention cores."""
     elementwise: float
+    """Norms, activations, rotary positions, permutations, loss."""
     host: float
     """The GPU waits for kernel launches."""
     tp_comm: float
+    """Tensor-parallel collectives."""
     cp_comm: float
+    """Exposed part of the context-parallel exchange."""
     ep_comm: float
+    """Expert all-to-alls, with the gathers over etp."""
     fsdp_comm: float
     """Gathers and reductions of sharded weights and gradients, per micro batch."""
     recompute: float
+    """Forward work repeated in the backward pass."""
     bubble: float
     """The busiest rank waits for others, messages taken as instant."""
     p2p: float
     """What messages between stages add to that."""
     dp_comm: float
+    """Exposed gradient reduction and parameter gather at the step's end."""
     optimizer: float
     """Zeroing, clipping, Adam, and casts of new weights to what products read."""
     offload: float
     """What optimizer state and activations in host memory add."""
     overhead: float
+    """What no term explains: data loading, logging, stragglers."""
 
 
 VALUES: Callable[[Terms], tuple[float, ...]] = attrgetter(*(field.name for field in fields(Terms)))
@@ -47,11 +56,17 @@ class RankMemory:
     """Peak bytes of one pipeline rank."""
 
     rank: int
+    """Pipeline rank, from 0."""
     weights_bytes: float
+    """Weights."""
     gradients_bytes: float
+    """Accumulated gradients."""
     optimizer_bytes: float
+    """fp32 weights and both Adam moments on the GPU."""
     activations_bytes: float
+    """Activations of all micro batches in flight."""
     transients_bytes: float
+    """Logits or gradients of one layer, weight-shaped buffers."""
     overheads_bytes: float
     """Context, communicators and what the allocator reserves beyond the peak."""
     cached_bytes: float = 0.0
@@ -84,9 +99,11 @@ class NodeMemory:
     """What one node keeps off its GPUs, all of its ranks together."""
 
     host_bytes: float
+    """Host memory of a node."""
     host_capacity_bytes: float | None
     """Null: not known, so not checked."""
     drive_bytes: float
+    """Space on the drives of a node."""
     drive_capacity_bytes: float | None
     """Null: no drive is known."""
     drive_written_bytes: float = 0.0
@@ -118,10 +135,13 @@ class Memory:
     peak_reserved_bytes: float
     """Fullest rank, device memory the process takes: reserved, context and communicators."""
     capacity_bytes: float
+    """Usable memory of one GPU."""
     fits: bool
     """GPUs, host and drives."""
     pipeline_ranks: tuple[RankMemory, ...]
+    """Every pipeline rank."""
     host: NodeMemory = NOTHING_AWAY
+    """What one node keeps off its GPUs."""
 
     @property
     def headroom_bytes(self) -> float:
@@ -148,14 +168,21 @@ class Estimate:
     """All a layout is expected to cost."""
 
     step_time_s: float
+    """Seconds of one optimizer step, schedule simulated."""
     lower_bound_s: float
     """The closed-form bound the search pruned with."""
     tokens_per_s_per_gpu: float
+    """Tokens of a step over step time and GPUs."""
     tflops_per_gpu: float
+    """Model TFLOP/s of one GPU: no recomputation counted, causal attention at half."""
     mfu: float
+    """The same over the dense datasheet peak of the precision in use."""
     terms: Terms
+    """Where the time goes."""
     memory: Memory
+    """Peak memory."""
     uncertainty: Interval
+    """Range of the step time."""
     lanes: tuple[LaneUse, ...] = field(default_factory=tuple)
     """Most binding first; empty where nothing is off the GPU, or moved in series."""
 

@@ -52,10 +52,13 @@ class Interval:
     """Range that holds the measured step time with probability `level`."""
 
     level: float
+    """Share of measured steps that should lie inside."""
     regime: str
     """Runs whose errors gave the ends: GPU, precision, runtime and kind; or what no run is of."""
     step_time_low_s: float
+    """Lower end."""
     step_time_high_s: float
+    """Upper end."""
 
 
 def kind_of_run(job: Job, graph: Graph, zero_stage: int, host_share: float) -> Kind:

@@ -32,7 +32,9 @@ class Coverage:
     """Where the measured steps of a group of rows lie."""
 
     name: str
+    """`all`, or the regime."""
     n: int
+    """Rows."""
     inside_fraction: float
     """Share inside their interval; the others are faster or slower."""
     below_fraction: float

@@ -23,9 +23,11 @@ class Calibrated:
     """Median absolute error of one source before and after."""
 
     source: str
+    """Name."""
     n: int
     """Runs with a partner."""
     before_fraction: float
+    """Median error without."""
     after_fraction: float
     """Each run counts once: with the median over its partners."""
 

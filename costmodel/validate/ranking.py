@@ -28,10 +28,15 @@ class RankingGroup:
     """Layouts of one job, measured by one source or several."""
 
     model: str
+    """Name of the model."""
     gpu: str
+    """Catalog name."""
     num_gpus: int
+    """How many."""
     runtime: str
+    """Runtime."""
     num_layouts: int
+    """Distinct layouts."""
     spearman: float
     """Rank correlation of predicted and measured step times: 1 is the right order."""
     regret_fraction: float

@@ -26,7 +26,9 @@ class Errors:
     """Errors, predicted / measured - 1, of a group of rows."""
 
     name: str
+    """Of the group."""
     n: int
+    """Rows."""
     bias_fraction: float
     """Median of the signed errors: below zero the model is too fast, or too small."""
     median_fraction: float

@@ -21,9 +21,12 @@ from model_type_pages import model_types_page
 from names import NAMES_FILE, names_text
 from page_parts import QUESTIONS, Lines, table
 from profile_pages import profile_page, schema_text
+from pydantic import BaseModel
 from schedule_pages import schedules_page
 
-from trainplan.cli.documents.schema import documented, keys
+from trainplan.cli.documents import schedules, validate
+from trainplan.cli.documents.check import CheckDocument
+from trainplan.cli.documents.schema import documented
 from trainplan.cli.main import plan
 from trainplan.costmodel.architecture import layers, model, tower
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
@@ -39,6 +42,13 @@ from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.evidence import envelope, evidence
 from trainplan.planner.plan import apart, settings, spent, target
 from trainplan.planner.plan import plan as plans
+from trainplan.planner.plan.document import (
+    OfJob,
+    PlanDocument,
+    WrittenLayout,
+    WrittenModel,
+    WrittenOffload,
+)
 from trainplan.planner.tuning import events as tuning
 
 FOLDER = Path(__file__).parents[1]
@@ -112,9 +122,6 @@ def _model_row(name: str) -> Sequence[str]:
     return (f"`{name}`", str(config["model_type"]), *numbers, str(config["_source"]))
 
 
-UNDOCUMENTED: Mapping[str, str] = keys()
-"""Meaning of the keys that no docstring beside a field explains, as `Class.field`."""
-
 SECTIONS: Sequence[tuple[str, str, type]] = (
     ("candidates[]", "One layout of the table of alternatives.", plans.Candidate),
     ("layout", "One complete parallel layout.", layout.Layout),
@@ -177,8 +184,12 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
     ("cluster.between_groups", "How node groups are joined.", cluster.BetweenGroups),
     ("cluster.links", "Measured bandwidth between the nodes.", links.LinkSpec),
 )
-DERIVED: Mapping[type, str] = {layout.Layout: "layout", model.ModelSpec: "model"}
-"""Classes whose JSON has more keys than fields, and where those are explained."""
+DERIVED: Mapping[type, type[BaseModel]] = {
+    layout.Layout: WrittenLayout,
+    layout.OffloadSpec: WrittenOffload,
+    model.ModelSpec: WrittenModel,
+}
+"""Classes whose JSON has more keys than fields, and its form."""
 
 
 def json_page() -> Lines:
@@ -189,9 +200,9 @@ def json_page() -> Lines:
     yield "bytes in `_bytes`. `plan estimate --json` has `model`, `layout`, `estimate`, `evidence`."
     yield "`plan schema` lists all documents, and prints the JSON Schema of each."
     yield ""
-    yield from ("## The document", "", *table(("key", "meaning"), _extra("plan")))
+    yield from ("## The document", "", *table(("key", "meaning"), _keys(OfJob, PlanDocument)))
     for path, text, owner in SECTIONS:
-        rows = [*_fields(owner), *_extra(DERIVED.get(owner, "-"))]
+        rows = [*_fields(owner), *_derived(owner)]
         yield from (f"## {path}", "", text, "", *table(("key", "meaning"), rows))
     yield from _validate_sections()
     yield from _calibration_sections()
@@ -199,21 +210,21 @@ def json_page() -> Lines:
     yield from _schedule_sections()
     yield from _tune_sections()
     for path, owner in QUESTIONS:
-        yield from (path, "", *table(("key", "meaning"), _extra(owner)))
+        yield from (path, "", *table(("key", "meaning"), _keys(owner)))
     yield from ("## Schema of a cluster file", "")
     yield "YAML or JSON; [your own cluster](../how-to/my-cluster.md) explains it by example."
     schema = json.dumps(cluster.ClusterSpec.model_json_schema(), indent=2)
     yield from ("", "```json", schema, "```", "")
 
 
-VALIDATE_SECTIONS: Sequence[tuple[str, str, str, type | None]] = (
-    ("rows[]", "One record of the files, in order.", "validate_rows", None),
-    ("groups[]", "Error of a group of rows.", "validate_groups", steps.Errors),
-    ("overall", "All rows together.", "validate_overall", None),
-    ("overall.ranking.groups[]", "Layouts of one job.", "-", ranking.RankingGroup),
-    ("overall.ranking.sizes[]", "Means by the number of layouts.", "-", ranking.RankingSize),
-    ("overall.coverage[]", "All scored rows, then by regime.", "-", intervals.Coverage),
-    ("overall.after_one_step.sources[]", "One source.", "-", one_step.Calibrated),
+VALIDATE_SECTIONS: Sequence[tuple[str, str, type]] = (
+    ("rows[]", "One record of the files, in order.", validate.ValidatedRow),
+    ("groups[]", "Error of a group of rows.", validate.ValidatedGroup),
+    ("overall", "All rows together.", validate.Overall),
+    ("overall.ranking.groups[]", "Layouts of one job.", ranking.RankingGroup),
+    ("overall.ranking.sizes[]", "Means by the number of layouts.", ranking.RankingSize),
+    ("overall.coverage[]", "All scored rows, then by regime.", intervals.Coverage),
+    ("overall.after_one_step.sources[]", "One source.", one_step.Calibrated),
 )
 
 
@@ -221,9 +232,9 @@ def _validate_sections() -> Lines:
     """Keys of `plan validate --json`."""
     yield from ("## plan validate --json", "")
     yield "Errors are predicted / measured - 1. Null: not measured, or not predicted."
-    yield from ("", *table(("key", "meaning"), _extra("validate")))
-    for path, text, extra, owner in VALIDATE_SECTIONS:
-        rows = [*_extra(extra), *(_fields(owner) if owner else ())]
+    yield from ("", *table(("key", "meaning"), _keys(validate.ValidateDocument)))
+    for path, text, owner in VALIDATE_SECTIONS:
+        rows = _keys(validate.Grouped, steps.Errors) if path == "groups[]" else _keys(owner)
         yield from (f"### {path}", "", text, "", *table(("key", "meaning"), rows))
 
 
@@ -237,9 +248,10 @@ CALIBRATION_SECTIONS: Sequence[tuple[str, str, type]] = (
 def _calibration_sections() -> Lines:
     """Keys of `plan calibrate --json` and of the file that `--profile` reads."""
     yield from ("## plan calibrate --json", "")
-    yield f"`plan calibrate --json` and `--output` write schema `{calibration.SCHEMA}`, which"
+    schema = calibration.Calibration.SCHEMA
+    yield f"`plan calibrate --json` and `--output` write schema `{schema}`, which"
     yield "`--profile` reads. Keys are as stable as those of a plan."
-    rows = [*_extra("calibration"), *_fields(calibration.Calibration)]
+    rows = [("`schema`", "Name and version of this form."), *_fields(calibration.Calibration)]
     yield from ("", *table(("key", "meaning"), rows))
     for path, text, owner in CALIBRATION_SECTIONS:
         yield from (f"### {path}", "", text, "", *table(("key", "meaning"), _fields(owner)))
@@ -247,7 +259,7 @@ def _calibration_sections() -> Lines:
 
 def _check_sections() -> Lines:
     """Keys of `plan check --json`."""
-    yield from ("## plan check --json", "", *table(("key", "meaning"), _extra("check")))
+    yield from ("## plan check --json", "", *table(("key", "meaning"), _keys(CheckDocument)))
 
 
 def _tune_sections() -> Lines:
@@ -265,25 +277,34 @@ def _schedule_sections() -> Lines:
     yield from ("## plan schedule --json", "")
     yield "`--kind all` prints `schedules`, a list of these by makespan, and `refused`, a list of"
     yield "`kind` and `reason`. Times are in the unit of the durations."
-    yield from ("", *table(("key", "meaning"), _extra("schedule")))
-    yield from ("## plan simulate --json", "", *table(("key", "meaning"), _extra("simulate")))
-    yield from ("### pipeline_ranks[]", "", *table(("key", "meaning"), _extra("simulated_rank")))
+    yield from ("", *table(("key", "meaning"), _keys(schedules.ScheduleDocument)))
+    rows, ranks = _keys(schedules.SimulateDocument), _keys(schedules.SimulatedRank)
+    yield from ("## plan simulate --json", "", *table(("key", "meaning"), rows))
+    yield from ("### pipeline_ranks[]", "", *table(("key", "meaning"), ranks))
 
 
-def _extra(owner: str) -> list[tuple[str, str]]:
-    prefix = f"{owner}."
-    return [
-        (f"`{key.removeprefix(prefix)}`", text)
-        for key, text in UNDOCUMENTED.items()
-        if key.startswith(prefix)
-    ]
+def _keys(*owners: type) -> list[tuple[str, str]]:
+    """Keys that documents explain where they state them, `schema` first."""
+    texts: dict[str, str] = {}
+    for owner in owners:
+        texts |= {name: text for name, text in documented(owner) if text}
+        texts |= vars(owner).get("TEXTS", {})
+    rows = [(f"`{name}`", text) for name, text in texts.items()]
+    return sorted(rows, key=lambda row: row[0] != "`schema`")
+
+
+def _derived(owner: type) -> Iterator[tuple[str, str]]:
+    """Keys that come to those of a class in its document."""
+    if owner in DERIVED:
+        for name, field in DERIVED[owner].model_fields.items():
+            if field.description:
+                yield f"`{name}`", field.description
 
 
 def _fields(owner: type) -> Iterator[tuple[str, str]]:
     """Fields of a class with their meaning."""
-    for name, docstring in documented(owner):
-        text = docstring or UNDOCUMENTED.get(f"{owner.__name__}.{name}", "")
-        assert text, f"say what {owner.__name__}.{name} means in cli/documents/keys.json"
+    for name, text in documented(owner):
+        assert text, f"say what {owner.__name__}.{name} means below it"
         yield f"`{name}`", text
 
 

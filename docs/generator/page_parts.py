@@ -5,17 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from trainplan.cli.documents.compared import CompareDocument, WhyNotDocument
+from trainplan.cli.documents.explain import ExplainDocument, Rival
+from trainplan.cli.documents.sweep import SweepDocument, SweepPoint
+from trainplan.planner.goals.pareto import ParetoDocument
+from trainplan.planner.questions.shadow_prices import ShadowPrice
+
 Lines = Iterator[str]
 
-QUESTIONS: Sequence[tuple[str, str]] = (
-    ("## plan search --pareto --json", "pareto"),
-    ("## plan explain --json", "explain"),
-    ("### shadow_prices[]", "shadow_price"),
-    ("### robustness.rivals[]", "rival"),
-    ("## plan why-not --json", "why_not"),
-    ("## plan compare --json", "compare"),
-    ("## plan sweep --json", "sweep"),
-    ("### curves[].points[]", "sweep_point"),
+QUESTIONS: Sequence[tuple[str, type]] = (
+    ("## plan search --pareto --json", ParetoDocument),
+    ("## plan explain --json", ExplainDocument),
+    ("### shadow_prices[]", ShadowPrice),
+    ("### robustness.rivals[]", Rival),
+    ("## plan why-not --json", WhyNotDocument),
+    ("## plan compare --json", CompareDocument),
+    ("## plan sweep --json", SweepDocument),
+    ("### curves[].points[]", SweepPoint),
 )
 """Headings of the documents about plans."""
 

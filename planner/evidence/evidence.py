@@ -26,10 +26,15 @@ class NearRun(Spec):
     distance: float = Field(ge=0.0)
     """How unlike the answer it is: one for every factor of two and every thing that differs."""
     model: str
+    """Its model, as published."""
     gpu: str
+    """GPU, as `plan catalog gpus` names it."""
     num_gpus: int
+    """GPUs."""
     runtime: str
+    """Id of its runtime."""
     precision: str
+    """Number format of the matrix products."""
     layout: str
     """Its degrees above one, and its micro batch."""
     step_time_s: float

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nextafter
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -226,13 +226,19 @@ class ParetoPoint(Priced):
 class ParetoDocument(OfJob):
     """All layouts that no other beats in both of two objectives."""
 
-    KEYS = "pareto"
     SCHEMA = "trainplan/pareto/v1"
+    TEXTS: ClassVar = {"model": "As in a plan, with `training`, `cluster` and `runtime`."}
     schema: Literal["trainplan/pareto/v1"]
+    """Name and version of this form, `trainplan/pareto/v1`."""
     objectives: tuple[Objective, ...]
+    """The two, each with `name`, `unit` and `per`: `step` or `run`."""
     points: tuple[ParetoPoint, ...]
+    """Layouts that no other beats in both, the best by the first objective first: `num_gpus`,
+    `values` in the order of the objectives, `layout`, `estimate`."""
     sizes: tuple[int, ...]
+    """Numbers of GPUs tried."""
     complete: bool
+    """False when a time limit struck, so that points may be missing."""
 
 
 def pareto_json(pareto: Pareto) -> Mapping[str, object]:

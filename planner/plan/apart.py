@@ -14,6 +14,7 @@ class SplitTried(Spec):
     """One split of the GPUs."""
 
     tower_gpus: int
+    """GPUs that would run the tower."""
     lower_bound_s: float | None
     """No step of this split is shorter; null: nothing fits."""
     step_time_s: float | None
@@ -25,9 +26,13 @@ class Apart(Spec):
     """GPUs of a tower and of a decoder, and the step they make; the plan is that of the decoder."""
 
     tower_gpus: int
+    """GPUs that run the tower."""
     decoder_gpus: int
+    """GPUs of `cluster`, which run the decoder."""
     tower_tp: int
+    """Tensor ranks of the tower."""
     tower_dp: int
+    """Replicas of the tower."""
     samples_at_once: int
     """Samples in one pass of a replica of the tower."""
     keeps: str
@@ -35,7 +40,9 @@ class Apart(Spec):
     tower_used_bytes: float
     """Device memory of one GPU of the tower."""
     tower_step_s: float
+    """A step of the tower alone."""
     decoder_step_s: float
+    """A step of the decoder alone: that of `best`."""
     exposed_s: float
     """Seconds that the decoder waits for embeddings and the tower for their gradients."""
     step_time_s: float
@@ -45,3 +52,4 @@ class Apart(Spec):
     unified_step_s: float | None
     """Of the best layout with the tower on the first stage of all GPUs; null: none fits."""
     splits: tuple[SplitTried, ...]
+    """Every split whose tower fits."""

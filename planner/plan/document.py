@@ -6,11 +6,12 @@ an answer and written by `json`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import get_annotations
 from typing import Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic_core import to_jsonable_python
 
 from trainplan.costmodel.architecture import ModelSpec
@@ -40,8 +41,8 @@ FIRST = ("event", "schema")
 class Document:
     """Base of all: a key with a default here is left out where it has that value."""
 
-    KEYS: ClassVar[str] = ""
-    """Under which name `keys.json` says what the keys mean."""
+    TEXTS: ClassVar[Mapping[str, str]] = {}
+    """What keys of a base mean here, where that differs."""
     SCHEMA: ClassVar[Any] = ""
     """Value of the key `schema`, where there is one."""
 
@@ -80,50 +81,62 @@ def _plain(value: object) -> object:
     return to_jsonable_python(value, by_alias=False)
 
 
-BASES: dict[type, tuple[type, str]] = {}
-"""What a class below is written of, and where `keys.json` has the keys that come to it."""
+BASES: dict[type, type] = {}
+"""What a class below is written of."""
 
 
-def written(
-    called: str, base: type[BaseModel], keys: str, says: str, /, **own: object
-) -> type[BaseModel]:
-    """The fields of a spec as its document has them, with keys that come to them or differ."""
+def written(called: str, base: type[BaseModel], says: str, /, **own: object) -> type[BaseModel]:
+    """The fields of a spec as its document has them, with keys that come to them or differ.
+
+    Of `own` keys each is a kind, or a kind and what the key means.
+    """
     values: dict[str, Any] = {
         field: (info.annotation, info) for field, info in base.model_fields.items()
     }
-    values |= {key: (kind, ...) for key, kind in own.items()}
+    for key, kind in own.items():
+        of_kind, text = kind if isinstance(kind, tuple) else (kind, None)
+        values[key] = of_kind, Field(description=text)
     made = create_model(called, __config__=ConfigDict(defer_build=True), __doc__=says, **values)
-    BASES[made] = base, keys
+    BASES[made] = base
     return made
 
 
 WrittenModel = written(
     "WrittenModel",
     ModelSpec,
-    "model",
     "A model with its exact parameter counts.",
-    num_parameters=int,
-    num_active_parameters=int,
+    num_parameters=(int, "Exact; tied embeddings once, no multi-token-prediction modules."),
+    num_active_parameters=(int, "Those one token visits."),
 )
 WrittenOffload = written(
     "WrittenOffload",
     OffloadSpec,
-    "layout.offload",
     "What is kept off the GPU.",
-    activations=float,
-    parameters=float,
+    activations=(float, "As `checkpoints`."),
+    parameters=(
+        float,
+        "Share of the weights that is off the GPU between passes, 0 or 1; `parameters_tier` says "
+        "where.",
+    ),
     parameters_tier=Literal["cpu", "nvme"] | None,
 )
 WrittenLayout = written(
     "WrittenLayout",
     Layout,
-    "layout",
     "One complete parallel layout, with the numbers that follow.",
-    dp_shard=int,
-    num_microbatches=int,
-    num_microbatches_per_replica=tuple[int, ...] | None,
+    dp_shard=(int, "`dp / dp_replicate`: replicas one copy of the states is sharded over."),
+    num_microbatches=(int, "Micro batches of one replica in one step."),
+    num_microbatches_per_replica=(
+        tuple[int, ...] | None,
+        "Null: all replicas run equally many.",
+    ),
     offload=WrittenOffload,
-    stages=tuple[WrittenStage, ...] | None,
+    stages=(
+        tuple[WrittenStage, ...] | None,
+        "Null when every virtual stage holds equally many layers; else one entry per virtual stage "
+        "in order: `layers` (`dense`, `moe`, `mtp`), `embedding`, `head`, `recompute`, `offload`, "
+        "`group`.",
+    ),
 )
 
 
@@ -131,15 +144,23 @@ WrittenLayout = written(
 class OfJob(Document):
     """What was asked."""
 
-    KEYS = "plan"
     model: WrittenModel  # type: ignore[valid-type]
+    """The model with its exact parameter counts."""
     training: TrainingSpec
+    """What is trained, apart from how it is laid out."""
     changes_training: tuple[str, ...]
+    """What was asked for that trains other weights from the same data, a sentence each; usually
+    empty."""
     cluster: ClusterSpec
+    """Where."""
     runtime: str
+    """Id of the runtime the plan is made for."""
     options: dict[str, object]
+    """What `--option` set of the runtime; empty: its defaults."""
     reserve_bytes: float
+    """Memory of every GPU left to another tenant (`--reserve`)."""
     reserve_host_bytes: float
+    """Memory of every host left to another tenant (`--reserve-host`)."""
 
 
 def of_job(job: Job) -> dict[str, Any]:
@@ -184,14 +205,16 @@ class Notes(Document):
 class CandidateEntry(Priced):
     """One layout of the table of alternatives."""
 
-    KEYS = "Candidate"
     rank: int
+    """Place in the table, from 1."""
     near_tie: bool
     """So close to the best that it is the faster one in a third of cases or more."""
     inside_measured: bool | None
     """No degree or knob is beyond what was measured; null: not asked."""
     layout: WrittenLayout  # type: ignore[valid-type]
+    """The layout."""
     estimate: Estimate
+    """What it costs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,16 +235,31 @@ class PlanDocument(OfJob):
 
     SCHEMA = PLAN_SCHEMA
     schema: Literal["trainplan/plan/v1"]
+    """Name and version of this form."""
     best: Priced
+    """`layout` and `estimate` of the answer."""
     candidates: tuple[CandidateEntry, ...]
+    """The alternatives, the answer first."""
     certificate: Certificate
+    """What was searched and what is proven."""
     refused: dict[str, int]
+    """Layouts refused, by the first rule they break."""
     other_schedules: tuple[OtherSchedule, ...]
+    """The best layout under schedules the runtime does not execute, fastest first; empty without a
+    pipeline."""
     placement: Placement | None
+    """Nodes in rank order, where the cluster file has measured links; else null."""
     apart: Apart | None
+    """A tower on GPUs of its own (`--fix tower=apart`): the split, both steps, what is proved;
+    null: there is none. `cluster` is then that of the decoder."""
     evidence: Evidence | None
+    """How far the answer is from what was ever measured; `plan estimate --json` has it, too."""
     spent: Spent | None
+    """What a step and the run take: energy, carbon dioxide, money; `plan estimate --json` has it,
+    too."""
     provenance: Provenance
+    """`runtime_version`, `memory_margin`, `choices` (`--fix`, `--exclude` and `--trusted`),
+    `sources` of the machine's numbers, and `notes`."""
 
     @classmethod
     def of(cls, plan: Plan) -> Self:

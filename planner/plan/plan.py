@@ -41,8 +41,11 @@ class Candidate(Spec):
     """One layout of the table of alternatives."""
 
     rank: int = Field(ge=1)
+    """Place in the table, from 1."""
     layout: Layout
+    """The layout."""
     estimate: Estimate
+    """What it costs."""
     near_tie: bool = False
     """So close to the best that it is the faster one in a third of cases or more."""
     inside_measured: bool | None = None
@@ -83,13 +86,17 @@ class Certificate(Spec):
     relaxed_bound_s: float
     """Smallest bound of the space before anything was simulated."""
     space: dict[str, list[int | float | str]]
+    """Values that were searched, of every axis and of every setting that was varied."""
     space_size: int
+    """Layouts of the whole grid, legal or not."""
     bounded: int
     """Legal layouts discarded because a bound shows they are not faster."""
     priced: int
+    """Layouts priced one by one."""
     evaluated: int
     """Layouts whose schedule was simulated."""
     search_seconds: float | None = None
+    """How long the search took."""
     objective: Target
     """What the layout is best by, its value and its bound."""
     settings: Settings | None = None
@@ -107,14 +114,18 @@ class Source(Spec):
     """Where one number of the machine comes from."""
 
     quantity: str
+    """Which number."""
     kind: str
+    """`measured`, `fitted`, `datasheet` or `assumed`."""
     source: str
+    """Publication, file or reason."""
 
 
 class OtherSchedule(Spec):
     """The chosen layout under a schedule that the runtime does not execute."""
 
     schedule: Schedule
+    """Its name."""
     vpp: int
     """Virtual stages on one rank: those of the layout, or the nearest number the schedule takes."""
     step_time_s: float | None
@@ -123,6 +134,7 @@ class OtherSchedule(Spec):
     peak_reserved_bytes: float
     """Fullest rank, as in `estimate.memory`."""
     fits: bool
+    """Within the memory, less the margin."""
     executed_by: tuple[str, ...]
     """Runtimes that execute it."""
 

@@ -17,6 +17,7 @@ class Tried(Spec):
     """One size of the cluster and what is known of it."""
 
     num_gpus: int = Field(ge=1)
+    """GPUs of the part."""
     value: float | None
     """Objective of its best layout; null: none is better than the answer."""
     lower_bound: float | None
@@ -54,6 +55,7 @@ class Target(Spec):
     """
 
     name: Name
+    """`time`, `memory`, `cost`, `energy`, `gpus` or `context`."""
     unit: str
     """s, bytes, J, GPUs, tokens, or the currency of the cluster."""
     per: Literal["step", "run"]

@@ -26,14 +26,19 @@ from trainplan.planner.tuning.events import (
 class Tuned(Document):
     """What was measured, and what remains possible."""
 
-    KEYS = "Finished"
     stop: StopReason
+    """`settled`: nothing untried is likely to be faster; `trials`, `seconds`: that budget is spent;
+    `all_tried`."""
     says: str
     best: Best | None
     trials: tuple[Tried, ...]
+    """All of them, in order."""
     remains: Remains
+    """What is possible beyond the best."""
     scalars: tuple[ScalarRange, ...]
+    """After all trials."""
     memory_factor: MemoryRange
+    """After all trials."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from tests.e2e.command import TINY, plan, refused, with_value
 from tests.e2e.measured_runs import sample
 from tests.plugged import simumax_profile
 from trainplan.cli.documents.registry import DOCUMENTS, document_schema
-from trainplan.cli.documents.schema import documented, keys
+from trainplan.cli.documents.schema import documented
 from trainplan.cli.documents.verify import VerifyEnded, VerifyRan, VerifyStarted
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.verify.combinations import combinations
@@ -183,16 +183,6 @@ def test_the_names_of_all_are_listed_and_a_wrong_one_is_near_another():
     listed = plan("schema").out
     assert all(f"\n{name} " in listed for name in DOCUMENTS)
     refused(plan("schema", "plam"), "unknown document 'plam': did you mean 'plan'")
-
-
-def test_what_keys_mean_is_told_of_classes_that_are_there():
-    schemas = json.dumps([document_schema(name) for name in DOCUMENTS], ensure_ascii=False)
-    unused = [
-        key
-        for key, text in keys().items()
-        if json.dumps(text, ensure_ascii=False)[1:-1] not in schemas
-    ]
-    assert not unused
 
 
 def test_docstrings_of_fields_are_read():
