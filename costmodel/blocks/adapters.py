@@ -179,7 +179,7 @@ def _read(shapes: Shapes, matrix: Matrix) -> frozenset[str] | str:
 def _alone(shapes: Shapes, matrix: Matrix) -> FloatColumn:
     """Is the input of a matrix kept for its adapter alone? Else the operation before it keeps it.
 
-    Source: `attention.core.reorders_output`; `saved.activation_tensors`, one tensor: of a ReLU the
+    Source: `reorders_output`; `activation_tensors`, one tensor: of a ReLU the
     output.
     """
     if matrix.projections[0] == "o":

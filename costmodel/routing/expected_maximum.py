@@ -5,7 +5,7 @@ is kept by a shifted gamma variable of the same three moments. The maximum is in
 
 Accuracy: against exact multinomial maxima, and against draws of the multivariate hypergeometric,
 the expected maximum is within 0.1 % from 64 rows of a rank on, within 0.5 % from 16 and within 3 %
-from 1 (tests/unit/costmodel/blocks/test_expected_maximum.py).
+from 1 (tests/unit/costmodel/routing/test_expected_maximum.py).
 """
 
 from __future__ import annotations
