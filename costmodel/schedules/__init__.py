@@ -1,6 +1,6 @@
 """Pipeline schedules by name: each one's program, the activations it holds, and its lower bound.
 
-`registry` has them by name, `programs` one file each, `patterns` what several share, `bounds` the
+`registry` has them by name, `programs` by kin, `patterns` what several share, `bounds` the
 lower bounds. To add one: write its module, add one line to `SCHEDULES`.
 
 BACKWARD: kind of op: gradient of the input.
@@ -38,8 +38,8 @@ from trainplan.costmodel.schedules.patterns.stage_line import (
     Line,
     Order,
 )
-from trainplan.costmodel.schedules.programs.sequence_chunked import causal_shares
-from trainplan.costmodel.schedules.programs.two_bp import split_backward
+from trainplan.costmodel.schedules.programs.one_forward_one_backward import causal_shares
+from trainplan.costmodel.schedules.programs.split_backward import split_backward
 from trainplan.costmodel.schedules.programs.vocabulary_parallel import ONE_BARRIER, TWO_BARRIERS
 from trainplan.costmodel.schedules.registry import SCHEDULES, held_passes, program, program_for
 from trainplan.costmodel.schedules.schedule import ShapeRule

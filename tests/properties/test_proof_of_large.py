@@ -8,7 +8,7 @@ import pytest
 from trainplan.costmodel.program.held_activations import with_copies
 from trainplan.costmodel.program.ops import Shape
 from trainplan.costmodel.schedules import program_for
-from trainplan.costmodel.schedules.programs.two_bp import split_backward
+from trainplan.costmodel.schedules.programs.split_backward import split_backward
 from trainplan.costmodel.timeline import one_machine_bound as ends
 from trainplan.costmodel.timeline import release_times as earliest
 from trainplan.costmodel.timeline.clock import StageSeconds, run

@@ -1,4 +1,4 @@
-"""Pipeline schedules, one a file: program, passes held at the fullest moment, lower bound.
+"""Pipeline schedules by kin: program, passes held at the fullest moment, lower bound of each.
 
-Each file defines one `Schedule`; the registry is `costmodel.schedules.SCHEDULES`.
+The registry is `costmodel.schedules.SCHEDULES`.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.columns import FloatColumn, IntMatrix
 from trainplan.costmodel.program import Op, Pass, Program, RelativeSeconds, Shape, program_of
 from trainplan.costmodel.schedules.bounds import whole_backward_bound
 from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
@@ -41,23 +41,18 @@ def held(num_microbatches: int, layers: IntMatrix) -> FloatColumn:
     return np.full(layers.shape, float(min(num_microbatches, len(layers))))
 
 
-def odd_ranks(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:
-    """Can the ranks not be mirrored in pairs?"""
-    return np.asarray(pp % 2 != 0)
-
-
-def partial_units(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:
-    """Do micro batches not fall into units of p, half of them in each direction?"""
-    return np.asarray(num_microbatches % pp != 0)
-
-
 SCHEDULE = Schedule(
     program,
     held,
     whole_backward_bound,
     rounds_to_fill=1,
     rules=(
-        ShapeRule("pp must be even, so that ranks mirror each other", odd_ranks),
-        ShapeRule("num_microbatches must be a multiple of pp", partial_units),
+        ShapeRule(
+            "pp must be even, so that ranks mirror each other",
+            lambda pp, vpp, m: np.asarray(pp % 2 != 0),
+        ),
+        ShapeRule(
+            "num_microbatches must be a multiple of pp", lambda pp, vpp, m: np.asarray(m % pp != 0)
+        ),
     ),
 )

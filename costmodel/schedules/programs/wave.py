@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.columns import FloatColumn, IntColumn, IntMatrix
 from trainplan.costmodel.program import (
     Op,
     Pass,
@@ -169,11 +169,6 @@ def held(num_microbatches: int, layers: IntMatrix) -> FloatColumn:
     return np.asarray(most[placed("v", pp, vpp)], dtype=np.float64)
 
 
-def _odd(pp: IntColumn, vpp: IntColumn, num_microbatches: IntColumn) -> BoolColumn:
-    return np.asarray(vpp % 2 != 0)
-
-
-WAVES = ShapeRule("vpp must be even: two virtual stages on a rank make a wave", _odd)
 SCHEDULE = Schedule(
     program,
     held,
@@ -182,5 +177,10 @@ SCHEDULE = Schedule(
     placement="v",
     least_vpp=2,
     most_vpp=sys.maxsize,
-    rules=(WAVES,),
+    rules=(
+        ShapeRule(
+            "vpp must be even: two virtual stages on a rank make a wave",
+            lambda pp, vpp, m: np.asarray(vpp % 2 != 0),
+        ),
+    ),
 )

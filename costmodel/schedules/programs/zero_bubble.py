@@ -23,7 +23,7 @@ from trainplan.costmodel.columns import FloatColumn, IntMatrix
 from trainplan.costmodel.program import Op, Program, RelativeSeconds, Shape
 from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
 from trainplan.costmodel.schedules.patterns.frames import single_stage_program, weights_behind
-from trainplan.costmodel.schedules.programs.one_f_one_b import order
+from trainplan.costmodel.schedules.programs.one_forward_one_backward import in_turn
 from trainplan.costmodel.schedules.schedule import Schedule
 
 F, B, W = int(Op.FORWARD), int(Op.BACKWARD), int(Op.WEIGHT)
@@ -52,7 +52,7 @@ def handcrafted(pp: int, num_microbatches: int, depth: int) -> Kinds:
     rank, shape = np.arange(pp), Shape(pp, 1, num_microbatches)
     warmup = depth * (pp - 1 - rank)
     kinds: Kinds = weights_behind(
-        order(num_microbatches), warmup, depth * rank, shape
+        in_turn(num_microbatches), warmup, depth * rank, shape
     ).kind.tolist()
     return kinds
 

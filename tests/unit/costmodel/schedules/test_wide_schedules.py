@@ -12,8 +12,8 @@ from trainplan.costmodel.program.held_activations import (
 )
 from trainplan.costmodel.program.ops import Op, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.schedules.programs.sequence_chunked import causal_shares
-from trainplan.costmodel.schedules.programs.two_bp import split_backward
+from trainplan.costmodel.schedules.programs.one_forward_one_backward import causal_shares
+from trainplan.costmodel.schedules.programs.split_backward import split_backward
 from trainplan.costmodel.timeline.clock import StageSeconds, run
 
 
