@@ -31,9 +31,9 @@ with imported_on_answer():
     from trainplan.cli.files.runs import InvalidRun, read_runs
     from trainplan.cli.options.layout_text import parse_layout
     from trainplan.cli.options.stated import Destination
-    from trainplan.cli.render.calibration import calibration_page, log_line
-    from trainplan.cli.render.parts.text import gib
+    from trainplan.cli.pages.calibration import calibration_page, log_line
     from trainplan.cli.terminal.output import json_text, remark, write
+    from trainplan.cli.words import gib
     from trainplan.costmodel.base import PlanError, SpecError
     from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.job import Job, Precision, RuntimeOptions, TrainingSpec

@@ -14,7 +14,7 @@ with imported_on_answer():
 
     from trainplan.cli.blocks.shown import answer
     from trainplan.cli.files.inputs import read_model
-    from trainplan.cli.render.catalog import (
+    from trainplan.cli.pages.catalog import (
         cluster_entries,
         clusters_page,
         gpu_entry,
@@ -26,10 +26,10 @@ with imported_on_answer():
         reading_entry,
         reading_page,
     )
-    from trainplan.cli.render.hosts import host_entry, hosts_page
-    from trainplan.cli.render.methods import method_entry, methods_page
-    from trainplan.cli.render.optimizers import optimizer_entry, optimizers_page
-    from trainplan.cli.render.plugged import plugged_part
+    from trainplan.cli.pages.hosts import host_entry, hosts_page
+    from trainplan.cli.pages.methods import method_entry, methods_page
+    from trainplan.cli.pages.optimizers import optimizer_entry, optimizers_page
+    from trainplan.cli.pages.plugged import plugged_part
     from trainplan.cli.terminal.output import show_json, write
     from trainplan.costmodel.catalog import gpu, gpu_names, plugged_gpus, plugged_hosts
     from trainplan.costmodel.catalog import hosts as known_hosts

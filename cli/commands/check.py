@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.blocks.shown import answer
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import LARGEST_SIZE, RUNTIMES
@@ -24,13 +23,14 @@ from trainplan.cli.options.shared import (
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import answer
     from trainplan.cli.documents.check import CheckDocument
     from trainplan.cli.files.disk import refuse_existing, write_text
     from trainplan.cli.files.inputs import load_model
     from trainplan.cli.files.launches import beside, parse_settings, read_launches, text_beside
     from trainplan.cli.files.profiles import load_measured, machines_of
     from trainplan.cli.options.trained import with_trained
-    from trainplan.cli.render.check import check_page
+    from trainplan.cli.pages.check import check_page
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import remark
     from trainplan.cli.terminal.processes import Processes

@@ -16,7 +16,7 @@ with imported_on_answer():
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.options.written_plans import load_written, remark_change
-    from trainplan.cli.render.compare import compare_page
+    from trainplan.cli.pages.compare import compare_page
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.compare import compare
 

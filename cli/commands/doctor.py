@@ -22,7 +22,7 @@ with imported_on_answer():
     from platform import python_version
 
     from trainplan.cli.blocks.shown import show
-    from trainplan.cli.render.findings import Finding, findings_page
+    from trainplan.cli.pages.findings import Finding, findings_page
     from trainplan.costmodel.plugins import declaring
 
 DISTRIBUTION = "trainplan"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import click
 
-from trainplan.cli.blocks.shown import answer
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.shared import JSON, job_options, memory_margin
@@ -14,13 +13,14 @@ from trainplan.cli.options.where import needs_a_machine
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import answer
     from trainplan.cli.documents.searches import EstimateDocument
     from trainplan.cli.options.layout_text import parse_layout
     from trainplan.cli.options.stated import Question
-    from trainplan.cli.render.estimate import estimate_page
-    from trainplan.cli.render.parts.text import gib, seconds
+    from trainplan.cli.pages.estimate import estimate_page
     from trainplan.cli.terminal.age import command_seconds
     from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.words import gib, seconds
     from trainplan.costmodel.base import PlanError
     from trainplan.costmodel.layout import Layout
     from trainplan.planner.plan import SearchOptions

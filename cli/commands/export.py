@@ -21,7 +21,7 @@ with imported_on_answer():
     from trainplan.cli.blocks.shown import section, show
     from trainplan.cli.files.disk import NewFile, errors_of, refuse_folder, write_folder
     from trainplan.cli.files.documents import read_json
-    from trainplan.cli.render.plan import notes_part
+    from trainplan.cli.pages.plan import notes_part
     from trainplan.cli.terminal.output import remark
     from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
     from trainplan.costmodel.job import Job

@@ -32,7 +32,7 @@ with imported_on_answer():
     from trainplan.cli.files.measuring import measured_here
     from trainplan.cli.files.profiles import profile_document, profile_text
     from trainplan.cli.files.reports import ReportFile
-    from trainplan.cli.render.profile import profile_page
+    from trainplan.cli.pages.profile import profile_page
     from trainplan.cli.terminal.output import remark, show_json, write
     from trainplan.cli.terminal.progress import TaskBar
     from trainplan.costmodel.base import SpecError

@@ -16,7 +16,7 @@ with imported_on_answer():
     from trainplan.cli.files.documents import read_json
     from trainplan.cli.files.profiles import load_measured, profile_of
     from trainplan.cli.files.tuning_folder import PLAN
-    from trainplan.cli.report.registry import Asked, page_of
+    from trainplan.cli.pages.report.registry import Asked, page_of
     from trainplan.cli.terminal.output import remark
     from trainplan.costmodel.profiles import Profile
 

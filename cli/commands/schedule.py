@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.blocks.shown import show
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Decorator, gathered, page
 from trainplan.cli.options.names import SCHEDULES
@@ -16,6 +15,7 @@ from trainplan.cli.options.shared import PATH, output_options, time_limit
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents.schedules import RankingDocument, ScheduleDocument
     from trainplan.cli.files.disk import read_text
     from trainplan.cli.options.schedule import ALL, Durations, Sizes, Way
@@ -25,7 +25,7 @@ with imported_on_answer():
         refuse_nothing_to_split,
     )
     from trainplan.cli.options.schedule_outputs import Outputs
-    from trainplan.cli.render.schedule import (
+    from trainplan.cli.pages.schedule import (
         ranking_page,
         schedule_page,
     )

@@ -10,7 +10,6 @@ from typing import NoReturn, get_args
 
 import click
 
-from trainplan.cli.blocks.shown import answer
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Given, gathered, page
 from trainplan.cli.options.names import LEVELS, OBJECTIVES
@@ -27,15 +26,16 @@ from trainplan.cli.options.where import needs_a_machine
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import answer
     from trainplan.cli.documents.searches import InfeasibleDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.options.layout_text import parse_choices, parse_layout
     from trainplan.cli.options.stated import Destination, Question
     from trainplan.cli.options.tower import place_of
-    from trainplan.cli.render.infeasible import NOT_TRIED, infeasible_page
-    from trainplan.cli.render.pareto import pareto_page
-    from trainplan.cli.render.parts.headline import refusals
-    from trainplan.cli.render.plan import baseline_text, next_part, plan_page
+    from trainplan.cli.pages.infeasible import NOT_TRIED, infeasible_page
+    from trainplan.cli.pages.pareto import pareto_page
+    from trainplan.cli.pages.parts.headline import refusals
+    from trainplan.cli.pages.plan import baseline_text, next_part, plan_page
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import json_text, remark
     from trainplan.cli.terminal.processes import Processes

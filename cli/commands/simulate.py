@@ -16,7 +16,7 @@ with imported_on_answer():
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.options.schedule_outputs import Outputs
     from trainplan.cli.options.written_plans import remark_change
-    from trainplan.cli.render.simulation import simulation_page, step_end
+    from trainplan.cli.pages.simulation import simulation_page, step_end
     from trainplan.cli.terminal.output import page_width, show_json
     from trainplan.planner.plan.plan import chosen_from_json
     from trainplan.planner.plan.written import with_candidate, written_step_time

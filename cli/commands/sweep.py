@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.blocks.shown import show
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import KNOBS
@@ -21,12 +20,13 @@ from trainplan.cli.options.shared import (
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
+    from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents.sweep import SweepDocument
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.options.layout_text import spelled_out
     from trainplan.cli.options.written_plans import load_written, remark_objective
-    from trainplan.cli.render.sweep import sweep_page
+    from trainplan.cli.pages.sweep import sweep_page
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import show_json
     from trainplan.cli.terminal.processes import Processes

@@ -43,9 +43,9 @@ with imported_on_answer():
     from trainplan.cli.files.tuning_folder import PROFILE as PROFILE_FILE
     from trainplan.cli.files.tuning_folder import TuningFolder, free_folder
     from trainplan.cli.options.tuned import Asked, Kept, Limits, Way, tuned_question
-    from trainplan.cli.render.parts.text import layout_line
-    from trainplan.cli.render.tune import finished_page, progress_line
+    from trainplan.cli.pages.tune import finished_page, progress_line
     from trainplan.cli.terminal.output import json_line, json_text, remark, write
+    from trainplan.cli.words import layout_line
     from trainplan.costmodel.base import SpecError, UnsupportedError
     from trainplan.costmodel.documents import Trial
     from trainplan.costmodel.job import Job, RuntimeOptions

@@ -19,10 +19,10 @@ with imported_on_answer():
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.files.runs import InvalidRun, read_runs
-    from trainplan.cli.render.parts.text import percent, plural
-    from trainplan.cli.render.validate import Shown, validate_page
+    from trainplan.cli.pages.validate import Shown, validate_page
     from trainplan.cli.terminal.output import remark, show_json
     from trainplan.cli.terminal.progress import watched
+    from trainplan.cli.words import percent, plural
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.documents import MeasuredRun
     from trainplan.costmodel.measured import Measured

@@ -17,7 +17,7 @@ with imported_on_answer():
     from trainplan.cli.documents.verify import VerifyEnded, VerifyRan, VerifyStarted, equal
     from trainplan.cli.files.trial_launches import trainer_of
     from trainplan.cli.options.written_plans import load_written
-    from trainplan.cli.render.verify import verify_page
+    from trainplan.cli.pages.verify import verify_page
     from trainplan.cli.terminal.output import json_line, write
     from trainplan.cli.terminal.progress import watched
     from trainplan.planner.questions.verify.asked import combinations

@@ -11,7 +11,7 @@ from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.output import json_text, remark
 from trainplan.costmodel.measured import NOTHING, Measured
 
-WRITTEN = "trainplan.cli.report.registry:written"
+WRITTEN = "trainplan.cli.pages.report.registry:written"
 """Imported when a report is asked for."""
 
 

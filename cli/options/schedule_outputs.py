@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainplan.cli.files.disk import FileError, refuse_existing, write_text
-from trainplan.cli.render.parts.chrome_trace import Extra, trace_text
+from trainplan.cli.pages.parts.chrome_trace import Extra, trace_text
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.timeline import Timeline
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv

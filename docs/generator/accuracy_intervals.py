@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from accuracy_tables import Row, table
 
-from trainplan.cli.render.validate import SIDES, sides_of
+from trainplan.cli.pages.validate import SIDES, sides_of
 from trainplan.cli.words import percent
 from trainplan.costmodel import catalog
 from trainplan.costmodel.uncertainty.intervals import UNMEASURED

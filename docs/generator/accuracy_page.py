@@ -16,8 +16,8 @@ from accuracy_findings import MARGIN, REPLACEMENTS, Findings, sources_error
 from accuracy_remarks import PEERS, SHORT
 from accuracy_tables import Row, errors_table, table
 
-from trainplan.cli.render.parts.breakdown import LABELS
-from trainplan.cli.render.validate import SKIPPED, headline_text, rate, signed
+from trainplan.cli.pages.parts.breakdown import LABELS
+from trainplan.cli.pages.validate import SKIPPED, headline_text, rate, signed
 from trainplan.cli.words import percent, seconds, seconds_like
 from trainplan.costmodel.step.results import Terms
 from trainplan.costmodel.validate.memory_scores import Verdicts

@@ -9,7 +9,7 @@ from statistics import fmean
 from accuracy_tables import Row, ranking_table, table
 from evidence_table import published_run
 
-from trainplan.cli.render.validate import SIZES_HEAD, sizes_rows
+from trainplan.cli.pages.validate import SIZES_HEAD, sizes_rows
 from trainplan.cli.words import percent
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.uncertainty.comparison import is_near_tie, place_of_tie

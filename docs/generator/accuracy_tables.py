@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from trainplan.cli.render import validate
-from trainplan.cli.render.validate import ERRORS_HEAD, RANKED_HEAD, RANKS_HEAD, ranking_rows
+from trainplan.cli.pages import validate
+from trainplan.cli.pages.validate import ERRORS_HEAD, RANKED_HEAD, RANKS_HEAD, ranking_rows
 from trainplan.cli.words import percent
 from trainplan.costmodel.validate.ranking import Ranking
 from trainplan.costmodel.validate.steps import Errors

@@ -8,7 +8,7 @@ from plotly.graph_objects import Figure
 from tests.browser.drawn import DRAWN
 from trainplan.cli.blocks.blocks import Chart, Folded
 from trainplan.cli.blocks.figures import BACKGROUND, COLOURS, TEXT
-from trainplan.cli.report.registry import Asked, page_of
+from trainplan.cli.pages.report.registry import Asked, page_of
 
 
 def charts_of(blocks):

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.command import plan, refused
 from tests.e2e.measured_runs import own_run, published, sample, write_runs
 from trainplan.cli.files.disk import LARGEST_FILE_BYTES
-from trainplan.cli.render.validate import SKIPPED
+from trainplan.cli.pages.validate import SKIPPED
 from trainplan.costmodel.documents import MeasuredRun
 from trainplan.costmodel.validate.cases.cases import SkipReason
 

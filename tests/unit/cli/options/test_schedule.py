@@ -13,9 +13,9 @@ from trainplan.cli.documents.schedules import ScheduleDocument
 from trainplan.cli.files.disk import FileError
 from trainplan.cli.options.schedule_effects import SHARE_THE_OUTPUT_LAYER
 from trainplan.cli.options.stage_times import read_stage_times
-from trainplan.cli.render.parts.chrome_trace import COPIES, NETWORK, Extra, trace_text
-from trainplan.cli.render.parts.timeline import MOST_ROWS, positions, timeline_text
-from trainplan.cli.render.schedule import headline
+from trainplan.cli.pages.parts.chrome_trace import COPIES, NETWORK, Extra, trace_text
+from trainplan.cli.pages.parts.timeline import MOST_ROWS, positions, timeline_text
+from trainplan.cli.pages.schedule import headline
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.program.ops import Op, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for
@@ -202,7 +202,7 @@ def test_the_end_of_a_step_has_its_own_lane():
 
 
 def test_a_trace_nobody_can_open_is_refused(monkeypatch):
-    monkeypatch.setattr("trainplan.cli.render.parts.chrome_trace.MOST_OPS", 10)
+    monkeypatch.setattr("trainplan.cli.pages.parts.chrome_trace.MOST_OPS", 10)
     with pytest.raises(SpecError, match="lower num_microbatches"):
         trace_text(timeline("1f1b", 2, 4))
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from tests.e2e.command import LLAMA, plan
 from tests.grids import examples
 from tests.makespans import makespan_seconds
-from trainplan.cli.render.plan import others_part
+from trainplan.cli.pages.plan import others_part
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps
-from trainplan.cli.render.parts.objective import amount
+from trainplan.cli.pages.parts.objective import amount
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.catalog import gpu

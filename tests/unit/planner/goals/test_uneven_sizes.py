@@ -6,7 +6,7 @@ import pytest
 
 from tests.budgets import Steps
 from tests.grids import number
-from trainplan.cli.render.plan import certificate_text
+from trainplan.cli.pages.plan import certificate_text
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY
 from trainplan.costmodel.layout.layout import Layout

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.budgets import Steps, least_steps
-from trainplan.cli.render.plan import certificate_text
+from trainplan.cli.pages.plan import certificate_text
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec

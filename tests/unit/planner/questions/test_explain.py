@@ -6,7 +6,7 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.documents.explain import verdict
-from trainplan.cli.render.explain import memory_line
+from trainplan.cli.pages.explain import memory_line
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.step.results import Terms

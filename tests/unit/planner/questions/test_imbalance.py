@@ -5,7 +5,7 @@ import json
 import pytest
 
 from trainplan.cli.documents.explain import ExplainDocument
-from trainplan.cli.render.explain import imbalance_line
+from trainplan.cli.pages.explain import imbalance_line
 from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec

@@ -9,7 +9,7 @@ import pytest
 from tests.budgets import Steps
 from tests.fractions import every_fraction
 from trainplan.cli.documents.explain import ExplainDocument
-from trainplan.cli.render.explain import explain_page
+from trainplan.cli.pages.explain import explain_page
 from trainplan.cli.terminal.output import show
 from trainplan.cli.words import seconds_like
 from trainplan.costmodel.base.errors import SpecError

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from trainplan.cli.render.parts.evidence import plan_evidence_lines
-from trainplan.cli.render.parts.headline import job_line
+from trainplan.cli.pages.parts.evidence import plan_evidence_lines
+from trainplan.cli.pages.parts.headline import job_line
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.hardware.cluster import parse_cluster

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.budgets import Steps
-from trainplan.cli.render.sweep import HEIGHT, curve
+from trainplan.cli.pages.sweep import HEIGHT, curve
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.profiles.profile import Origin, Profile

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from trainplan.cli.blocks.screen import drawn
-from trainplan.cli.render.profile import profile_page
+from trainplan.cli.pages.profile import profile_page
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import CatalogError
 from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup

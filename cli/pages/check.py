@@ -1,0 +1,171 @@
+"""A launch that was read and judged, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from trainplan.cli.blocks.blocks import Table
+from trainplan.cli.blocks.screen import Part, headed, stacked
+from trainplan.cli.blocks.tables import like, number, table
+from trainplan.cli.documents.check import place_text, verdict
+from trainplan.cli.pages.parts.differences import gain
+from trainplan.cli.pages.parts.headline import estimate_line, job_line
+from trainplan.cli.pages.plan import notes_part
+from trainplan.cli.words import (
+    gib,
+    layout_line,
+    percent,
+    seconds,
+)
+from trainplan.costmodel.layout import OffloadSpec
+from trainplan.planner.plan import Plan
+from trainplan.planner.questions.compare import FieldDifference
+from trainplan.planner.questions.launches.check import LaunchCheck
+from trainplan.planner.questions.launches.edits import WORTH, Edit
+from trainplan.planner.questions.launches.lints import Lint
+from trainplan.planner.runtimes import Field
+from trainplan.planner.runtimes.corrected import SettingChange
+from trainplan.planner.shell import Problem
+
+VERDICTS = {
+    "illegal": "refused",
+    "ignored": "ignored",
+    "unread": "not read",
+    "unmodelled": "not priced",
+}
+"""What a table calls them."""
+ORIGINS = {
+    "assumed": "Assumed, since nothing says it",
+    "default": "Not said, so as the runtime has it by default",
+}
+USUAL = "as usual"
+"""A field without a value: what the price takes for the runtime anyhow."""
+NOTHING: tuple[object, ...] = (None, [], False, OffloadSpec().model_dump(mode="json"))
+TOLD = ("layout.sequence_parallel", "options.overlap_grad_reduce", "options.overlap_param_gather")
+"""Fields that are told where they are off by default: launches often miss them."""
+MOST_WORDS = 6
+"""Options of an edit that a table shows."""
+
+
+def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
+    """The verdict, the price, what is wrong, what pays, and what was read."""
+    reading = found.reading
+    good = reading.legal and found.fits is not False
+    yield Text(verdict(found), style="bold green" if good else "bold red")
+    if reading.job is not None:
+        lines = []
+        if reading.layout is not None:
+            lines.append(layout_line(reading.layout, reading.job.model))
+        if found.estimate is not None:
+            lines.append(estimate_line(found.estimate))
+        yield stacked(*lines, job_line(reading.job))
+    if reading.problems:
+        yield _problems_part(reading.problems)
+    if found.lints:
+        yield _lints_part(found.lints)
+    yield from _edits_part(found)
+    yield from _fields_part(reading.fields)
+    if notes:
+        yield notes_part(notes)
+
+
+def _problems_part(problems: Sequence[Problem]) -> Table:
+    order = list(VERDICTS)
+    ranked = sorted(problems, key=lambda one: order.index(one.verdict))
+    rows = ((VERDICTS[p.verdict], place_text(p.place), p.says) for p in ranked)
+    return table("", ("Problems", "where", "what, and what to do"), rows)
+
+
+def _lints_part(lints: Sequence[Lint]) -> Table:
+    columns = (number("saves", seconds), number("GiB", gib), "Each alone", "edit")
+    rows = (
+        (
+            one.saved_s,
+            None if one.freed_bytes is None else -one.freed_bytes,
+            one.says,
+            _words(one.settings, one.fields),
+        )
+        for one in lints
+    )
+    return table("", columns, rows)
+
+
+def _edits_part(found: LaunchCheck) -> Iterator[Part]:
+    if found.untried:
+        yield Text(f"Nothing better was looked for: {found.untried}")
+    elif found.optimum is not None and found.reading.layout is not None and not found.edits:
+        yield Text(f"No edits save more than {percent(WORTH)} of a step.")
+    if not found.edits:
+        return
+    step = found.edits[0].step_time_s
+    sizes = (number("step", like(step)), number(""), number("GiB", gib))
+    columns = (number("edits"), *sizes, "in the runtime's own words")
+    rows = (
+        (
+            len(edit.units),
+            edit.step_time_s,
+            _gain(edit),
+            edit.peak_reserved_bytes,
+            _words(edit.settings, edit.fields),
+        )
+        for edit in found.edits
+    )
+    yield headed("The fewest edits that bring most of it", table("", columns, rows))
+    if found.optimum is not None:
+        yield Text(_optimum_text(found.optimum))
+
+
+def _optimum_text(best: Plan) -> str:
+    proof, step = best.certificate, best.best.estimate.step_time_s
+    sure = "proved fastest"
+    if not proof.optimal:
+        sure = f"within {percent(proof.gap_fraction)} of the fastest"
+    return f"`plan search` finds {seconds(step)} for this job, {sure} of its space under the model."
+
+
+def _gain(edit: Edit) -> str:
+    if edit.saved_s is None:
+        return ""
+    return gain(-edit.saved_s / (edit.step_time_s + edit.saved_s))
+
+
+def _words(settings: Sequence[SettingChange], fields: Sequence[FieldDifference]) -> str:
+    if settings:
+        words = [_setting(one) for one in settings]
+    else:
+        words = [f"{one.field} {one.before} -> {one.after}" for one in fields]
+    more = len(words) - MOST_WORDS
+    return ", ".join(words[:MOST_WORDS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _setting(one: SettingChange) -> str:
+    if one.after is None:
+        return f"without {one.name}"
+    if one.name.startswith("--"):
+        return f"{one.name} {one.after}".rstrip()
+    return f"{one.name}={one.after}"
+
+
+def _fields_part(fields: Sequence[Field]) -> Iterator[Part]:
+    """What was read and where, then what nothing says."""
+    stated = [one for one in fields if one.origin == "stated"]
+    if stated:
+        rows = ((f.name, _value(f), f.written, place_text(f.place)) for f in stated)
+        yield table("", ("Read", "value", "from", "where"), rows)
+    for origin, head in ORIGINS.items():
+        named = [
+            f"{f.name.partition('.')[2]} {_value(f)}"
+            for f in fields
+            if f.origin == origin
+            and (f.value not in NOTHING or (f.value is False and f.name in TOLD))
+        ]
+        if named:
+            yield headed(head, Text(", ".join(named)))
+
+
+def _value(field: Field) -> str:
+    if isinstance(field.value, bool):
+        return "on" if field.value else "off"
+    return USUAL if field.value in NOTHING else str(field.value)

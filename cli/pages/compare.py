@@ -1,0 +1,46 @@
+"""Two plans side by side, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.documents.compared import compare_verdict
+from trainplan.cli.pages.parts.differences import (
+    differences_table,
+    fields_table,
+    memories_table,
+)
+from trainplan.cli.pages.parts.headline import estimate_line, fit_line
+from trainplan.cli.words import layout_line
+from trainplan.planner.questions.compare import Comparison, Side
+
+HEADS = ("first", "second")
+LONGEST_VALUE = 34
+"""Characters of a value in the table of fields on a terminal."""
+
+
+def compare_page(found: Comparison) -> Iterator[Part]:
+    """The verdict, then what differs."""
+    yield Text(compare_verdict(found), style="bold green")
+    yield stacked(*_side("first", found.first), *_side("second", found.second))
+    if found.job:
+        yield fields_table("", found.job, HEADS, screen="Job", cut=LONGEST_VALUE)
+    else:
+        yield "The job is the same."
+    if found.layout:
+        yield fields_table("", found.layout, HEADS, screen="Layout", cut=LONGEST_VALUE)
+    else:
+        yield "The layout is the same."
+    one, other = found.first.estimate, found.second.estimate
+    yield differences_table(found.terms, one, other, HEADS)
+    yield memories_table(one.memory, other.memory, HEADS)
+
+
+def _side(name: str, side: Side) -> Iterator[str]:
+    yield f"{name}: {layout_line(side.layout, side.job.model)}"
+    yield f"  {estimate_line(side.estimate)}"
+    if not side.estimate.memory.fits:
+        yield f"  {fit_line(side.estimate.memory)}"

@@ -1,0 +1,50 @@
+"""One priced layout, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.pages.parts.breakdown import memory_table, terms_table
+from trainplan.cli.pages.parts.differences import remedies_part
+from trainplan.cli.pages.parts.evidence import evidence_lines
+from trainplan.cli.pages.parts.headline import fit_line, headline, job_line, refusals
+from trainplan.cli.pages.parts.interval import interval_lines
+from trainplan.cli.pages.parts.lanes import lanes_part
+from trainplan.cli.pages.parts.placement import groups_part
+from trainplan.cli.pages.plan import notes_part
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.step import Estimate
+from trainplan.planner.evidence import evidence_of
+from trainplan.planner.plan.spent import Spent
+from trainplan.planner.questions.compare import Side
+from trainplan.planner.questions.remedies import Remedy
+
+
+def estimate_page(
+    job: Job,
+    layout: Layout,
+    estimate: Estimate,
+    notes: tuple[str, ...],
+    remedies: tuple[Remedy, ...] | None,
+    *,
+    spent: Spent,
+) -> Iterator[Part]:
+    """The numbers, where the time and the memory go, and what makes it fit if it does not."""
+    cannot = refusals(job, notes)
+    yield headline(job, layout, estimate, spent=spent, cannot=cannot)
+    fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
+    known = evidence_lines(evidence_of(job, layout))
+    told = (*known, *interval_lines(job, estimate.uncertainty))
+    yield stacked(job_line(job), *fit, *map(Text, told))
+    yield from groups_part(job, layout)
+    yield terms_table(estimate)
+    yield stacked("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
+    yield from lanes_part(estimate)
+    if remedies is not None:
+        yield remedies_part(remedies, layout, Side(job, layout, estimate))
+    if others := tuple(note for note in notes if note not in cannot):
+        yield notes_part(others)

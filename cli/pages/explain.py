@@ -1,0 +1,211 @@
+"""An explained plan, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+
+from rich.text import Text
+
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks.tables import Columns, like, number, table
+from trainplan.cli.documents.explain import verdict
+from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
+from trainplan.cli.pages.parts.differences import change_text, gain
+from trainplan.cli.pages.parts.headline import estimate_line, job_line
+from trainplan.cli.pages.parts.lanes import lanes_part
+from trainplan.cli.pages.parts.sequence_lengths import lengths_part
+from trainplan.cli.words import (
+    NEVER,
+    gib,
+    layout_line,
+    no_plan_text,
+    parameters,
+    percent,
+    plural,
+    seconds,
+    seconds_like,
+)
+from trainplan.costmodel.job import Job
+from trainplan.planner.questions.explain import Explanation
+from trainplan.planner.questions.imbalance import Imbalance
+from trainplan.planner.questions.largest_model import LargestModel
+from trainplan.planner.questions.relaxed_recompute import RelaxedRule
+from trainplan.planner.questions.robustness import Robustness
+from trainplan.planner.questions.shadow_prices import ShadowPrice
+
+SHOWN_RIVALS = 6
+UNKNOWN = 1.0
+"""A price of which no more is known than that the step may be half as long: nothing is."""
+
+
+def explain_page(found: Explanation) -> Iterator[Part]:
+    """The verdict first, then the step, the memory, the prices and the rivals."""
+    text = Text(verdict(found), style="bold green")
+    text.append("\n" + layout_line(found.layout, found.job.model), style="not bold default")
+    text.append("\n" + estimate_line(found.estimate), style="not bold default")
+    yield text
+    yield job_line(found.job)
+    cost = f"Largest cost besides the work itself: {largest_cost(found.estimate)}."
+    yield stacked(terms_table(found.estimate), cost)
+    yield stacked("Memory of each pipeline rank, GiB", memory_table(found.estimate.memory))
+    yield memory_line(found)
+    yield from lanes_part(found.estimate)
+    if found.largest_model:
+        yield largest_line(found.job, found.largest_model)
+    if found.imbalance:
+        yield imbalance_line(found.imbalance)
+    if found.lengths:
+        yield lengths_part(found.lengths, found.estimate.step_time_s)
+    yield from found.notes
+    yield from _prices(found)
+    yield from _rules(found)
+    yield from _rivals(found)
+
+
+def memory_line(found: Explanation) -> str:
+    """How near the limit the fullest rank is, and whether that costs time."""
+    memory = found.memory
+    line = (
+        f"Pipeline rank {memory.rank.rank} is fullest: {gib(memory.headroom_bytes)} GiB of the "
+        f"{gib(memory.usable_bytes)} that the margin of {percent(found.memory_margin, 0)} leaves "
+        "are free"
+    )
+    price = found.memory_price
+    if price is None or found.memory_binds is None:
+        return line + "."
+    return f"{line}; {price.text} {'would buy time' if found.memory_binds else 'buy no time'}."
+
+
+def largest_line(job: Job, found: LargestModel) -> str:
+    """How much deeper the model could be."""
+    size = f"{plural(found.num_hidden_layers, 'layer')}, {parameters(found.num_parameters)}"
+    if found.too_many_layers is None:
+        return f"Of this shape {size} and more train here."
+    extra = found.num_hidden_layers - job.model.num_hidden_layers
+    what = f"up to {size}, train" if extra else f"no more than its {size}, trains"
+    return f"Of this shape {what} here: of {found.too_many_layers} layers nothing fits."
+
+
+def imbalance_line(found: Imbalance) -> str:
+    """What unequal experts cost."""
+    full = (
+        f"the fullest of {found.ranks} expert ranks computes {found.fullest_rank:.3f} times the "
+        "rows of balanced experts"
+    )
+    if found.cost_fraction == 0:
+        return f"Imbalance of experts (routing={found.routing}) costs nothing: {full}."
+    cost = f"{seconds(found.seconds)}, {percent(found.cost_fraction)} of a balanced step"
+    return f"Imbalance of experts (routing={found.routing}) costs {cost}: {full}."
+
+
+def _prices(found: Explanation) -> Iterator[Part]:
+    """What more of everything would buy, in tokens per second."""
+    gains = map(number, ("same layout", "searched anew", "per GPU"))
+    columns: Columns = ("What would it buy?", *gains, "with")
+    rows = (_price_row(price, found) for price in found.shadow_prices)
+    yield stacked(
+        table("", columns, rows),
+        "Gains are in tokens/s of the whole job, each the best with even stages or better: uneven "
+        "ones are tried; >= where that is not proved; NAME=VALUE are settings for `--option`.",
+    )
+
+
+def _price_row(price: ShadowPrice, found: Explanation) -> tuple[str, ...]:
+    new, kept = price.replanned, price.kept
+    return (
+        price.text,
+        gain(kept.throughput_gain_fraction) if kept else NEVER,
+        _searched(price),
+        gain(new.per_gpu_gain_fraction) if new else NEVER,
+        _reason(price) if new is None else change_text(new.layout, found.layout, found.job.model),
+    )
+
+
+def _searched(price: ShadowPrice) -> str:
+    if price.replanned is None:
+        return NEVER
+    sign = ">= " if price.status == "found" else ""
+    return sign + gain(price.replanned.throughput_gain_fraction)
+
+
+def _reason(price: ShadowPrice) -> str:
+    text = no_plan_text(price.status, price.reason)
+    return f"untried: {text}" if price.status == "untried" else text
+
+
+def _rules(found: Explanation) -> Iterator[Part]:
+    """What the runtime's rule on recomputation costs."""
+    rule = found.recompute_rule
+    if rule is None:
+        return
+    same, free = rule.same_split, rule.any_split
+    if same.proved and same.layout is None and free is None:
+        yield "The same recomputation on every stage costs nothing."
+        return
+    costs = map(number, ("step", "it costs"))
+    columns: Columns = ("What does the runtime's rule cost?", *costs, "without it")
+    rows = [_rule_row("the same recomputation on every stage", same, found)]
+    if free is not None:
+        rows.append(_rule_row("the same, and layers split as they are", free, found))
+    yield stacked(
+        table("", columns, rows),
+        f"A price and no answer: {found.job.runtime} has no option for it.",
+    )
+
+
+def _rule_row(text: str, relaxed: RelaxedRule, found: Explanation) -> tuple[str, ...]:
+    step = seconds_like(relaxed.step_time_s, relaxed.plan_step_time_s)
+    layout = relaxed.layout
+    if layout is None:
+        return text, NEVER, _cost(relaxed), ""
+    return text, step, _cost(relaxed), change_text(layout, found.layout, found.job.model)
+
+
+def _cost(relaxed: RelaxedRule) -> str:
+    """In percent of a step without the rule; a range where the proof is open."""
+    least, most = percent(relaxed.cost_fraction), relaxed.most_cost_fraction
+    if relaxed.proved:
+        return least
+    if not isfinite(most):
+        return f">= {least}"
+    if relaxed.layout is None and most > UNKNOWN:
+        return "untried: time limit"
+    return f"<= {percent(most)}" if relaxed.layout is None else f"{least} to {percent(most)}"
+
+
+def _rivals(found: Explanation) -> Iterator[Part]:
+    """How sure the choice is."""
+    robust = found.robustness
+    if len(robust.rivals) < 2:
+        return
+    step = robust.rivals[0].step_time_s
+    seconds_of_it = (number(head, like(step)) for head in ("step", "90 % below"))
+    columns: Columns = ("How sure is the choice?", *seconds_of_it, number("faster than it"), "")
+    rows = (
+        (
+            "the choice"
+            if place == 0
+            else change_text(rival.layout, found.layout, found.job.model),
+            rival.step_time_s,
+            rival.step_time_p90_s,
+            percent(rival.probability_faster, 0) if place else "",
+            "~" if rival.near_tie else "",
+        )
+        for place, rival in enumerate(robust.rivals[:SHOWN_RIVALS])
+    )
+    yield stacked(table("", columns, rows), robust_line(robust))
+
+
+def robust_line(robust: Robustness) -> str:
+    """Does the choice change if the estimates are off?"""
+    place = robust.rivals[0].rank_by_p90
+    first = (
+        "Ranked by the 90th percentile of the step time the choice stays first"
+        if place == 1
+        else f"Ranked by the 90th percentile of the step time the choice is number {place}"
+    )
+    second = robust.runner_up
+    chance = percent(second.probability_faster, 0) if second else NEVER
+    ties = plural(robust.near_ties, "near-tie")
+    return f"{first}; {ties} (~); the runner-up is faster in {chance} of cases."

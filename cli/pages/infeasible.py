@@ -1,0 +1,62 @@
+"""Nothing fits: why, and what would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from trainplan.cli.blocks.screen import Part, headed
+from trainplan.cli.pages.parts.headline import job_line
+from trainplan.cli.pages.plan import refused_part
+from trainplan.cli.words import gib, layout_line
+from trainplan.planner.plan import Infeasible
+
+NOT_TRIED = "changes not tried: time limit"
+
+
+def infeasible_page(result: Infeasible, *, all_tried: bool) -> Iterator[Part]:
+    """The reason first, then the changes that would help, then what was refused.
+
+    `all_tried` is false where the time limit struck while changes were tried.
+    """
+    yield Text(infeasible_line(result), style="bold red")
+    yield job_line(result.job)
+    if result.untried:
+        yield Text("\n".join(result.untried))
+    yield from _helping(result, all_tried=all_tried)
+    yield from refused_part(result.job, result.refused, result.space_size)
+
+
+def _helping(result: Infeasible, *, all_tried: bool) -> Iterator[Part]:
+    """The smallest sets of changes: one change a line, or one set a line."""
+    more = () if all_tried else (f"Other {NOT_TRIED}",)
+    if result.relaxations:
+        single = len(result.relaxations[0]) == 1
+        head = (
+            "Any one of these makes it fit"
+            if single
+            else "No single change does; each of these sets makes it fit"
+        )
+        lines = (Text(f"  - {', and '.join(changes)}") for changes in result.relaxations)
+        yield headed(head, *lines, *more)
+    elif not all_tried:
+        yield f"{NOT_TRIED.capitalize()}."
+    else:
+        yield "No change we know makes it fit, nor two or three together."
+
+
+def infeasible_line(result: Infeasible) -> str:
+    """What the leanest layout lacks."""
+    if result.least_memory_bytes is None or result.least_memory_layout is None:
+        return f"No layout is legal: every one of {result.space_size:,} breaks a rule."
+    layout = layout_line(result.least_memory_layout, result.job.model)
+    if result.least_host_bytes is not None:
+        return (
+            f"Nothing fits: what has room on the GPUs needs {gib(result.least_host_bytes)} GiB of "
+            f"the host of a node, or more, and it has less.\n  leanest on the GPUs: {layout}"
+        )
+    return (
+        f"Nothing fits: the leanest layout needs {gib(result.least_memory_bytes)} GiB of "
+        f"{gib(result.capacity_bytes)} GiB usable.\n  leanest: {layout}"
+    )

@@ -1,0 +1,66 @@
+"""The choices between two objectives as the page `plan search --pareto` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from rich.text import Text
+
+from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.pages.parts.headline import job_line
+from trainplan.cli.pages.parts.objective import amount
+from trainplan.cli.words import layout_line, plural
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.planner.goals.pareto import Pareto, Point
+
+PointT = TypeVar("PointT")
+SHOWN_POINTS = 20
+"""Evenly spread over all, the first and the last among them; `--json` has all."""
+
+
+def pareto_page(pareto: Pareto) -> Iterator[Part]:
+    """What was compared, then a row for every point shown."""
+    first, second = pareto.objectives
+    shown = spread(pareto.points)
+    head = (
+        f"{plural(len(pareto.points), 'layout')} that no other beats in both {first} and {second}"
+    )
+    if len(shown) < len(pareto.points):
+        head += f", {len(shown)} of them here (`--json` lists all)"
+    yield Text(head, style="bold green")
+    yield stacked(job_line(pareto.job), _proof(pareto))
+    heads = (
+        *(() if "gpus" in pareto.objectives else ("GPUs",)),
+        *(_head(name, pareto.per) for name in pareto.objectives),
+    )
+    rows = (_row(pareto, point) for point in shown)
+    yield table("", (*map(number, heads), "layout"), rows)
+
+
+def spread(points: Sequence[PointT]) -> Sequence[PointT]:
+    """At most `SHOWN_POINTS` of them, evenly."""
+    if len(points) <= SHOWN_POINTS:
+        return points
+    last = SHOWN_POINTS - 1
+    return [points[i * (len(points) - 1) // last] for i in range(SHOWN_POINTS)]
+
+
+def _proof(pareto: Pareto) -> str:
+    if not pareto.complete:
+        return "The time limit struck: points may be missing, `--time-limit none` finds them."
+    sizes = plural(len(pareto.sizes), "size") + " of the cluster"
+    kind = " with even stages" if traits_of(pareto.job).pipeline.splits_freely else ""
+    return f"Proved under the cost model: no point{kind} is missing, over {sizes}."
+
+
+def _head(name: str, per: str) -> str:
+    return {"time": "step", "memory": "used", "gpus": "size"}.get(name, f"{name} of a {per}")
+
+
+def _row(pareto: Pareto, point: Point) -> tuple[str, ...]:
+    values = zip(point.values, pareto.units, strict=True)
+    layout = layout_line(point.layout, pareto.job.model)
+    size = () if "gpus" in pareto.objectives else (f"{point.num_gpus:,}",)
+    return *size, *(amount(value, unit) for value, unit in values), layout

@@ -1,0 +1,95 @@
+"""What stands behind an answer beside its proof: published runs near it, and where it leaves them.
+
+The proof is about the cost model; nothing here is proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.cli.pages.parts.interval import interval_lines
+from trainplan.cli.pages.parts.objective import amount
+from trainplan.cli.words import gib, percent, plural
+from trainplan.planner.evidence import Evidence
+from trainplan.planner.evidence.evidence import NearRun
+from trainplan.planner.evidence.trusted import OPTION
+from trainplan.planner.plan import Plan
+from trainplan.planner.plan.target import Reserve, Trusted
+
+MOST_TOLD = 4
+"""Axes beyond what was measured; `evidence.beyond` of the document has all."""
+
+
+def evidence_lines(evidence: Evidence, *, verbose: bool = True) -> Iterator[str]:
+    """The nearest published runs with their errors, and where the layout leaves them."""
+    if evidence.nearest:
+        first, *others = evidence.nearest[: None if verbose else 1]
+        then = "".join(f"; {_machine(run)} ({_off(run)})" for run in others)
+        yield (
+            f"Nearest of {plural(evidence.num_runs, 'run')}: {_machine(first)}, "
+            f"{first.layout} ({_off(first)}){then}."
+        )
+    texts = [one.text for one in evidence.beyond]
+    more = len(texts) - MOST_TOLD
+    if texts:
+        rest = f"; {plural(more, 'more axis') if more == 1 else f'{more} more axes'}"
+        yield f"Beyond what was measured: {'; '.join(texts[:MOST_TOLD])}{rest * (more > 0)}."
+    else:
+        yield "Inside what was measured, each axis asked alone."
+
+
+def _machine(run: NearRun) -> str:
+    return f"{run.model} on {run.num_gpus} {run.gpu}"
+
+
+def _off(run: NearRun) -> str:
+    return f"estimate {run.error_fraction * 100:+.1f} %, distance {run.distance:.1f}"
+
+
+def plan_evidence_lines(plan: Plan, *, verbose: bool = True) -> Iterator[str]:
+    """Those of the answer, a near-tie with more behind it, and what `--trusted` costs."""
+    if plan.evidence is None:
+        return
+    yield from evidence_lines(plan.evidence, verbose=verbose)
+    yield from interval_lines(plan.job, plan.best.estimate.uncertainty, verbose=verbose)
+    yield from _near_tie_line(plan, plan.evidence)
+    yield from _price_lines(plan)
+
+
+def _near_tie_line(plan: Plan, evidence: Evidence) -> Iterator[str]:
+    """The fastest layout that the model cannot tell from the answer and that stays inside."""
+    ties = [one for one in plan.candidates if one.near_tie and one.inside_measured]
+    if ties and not evidence.inside:
+        one = min(ties, key=lambda tie: tie.estimate.step_time_s)
+        slower = percent(one.estimate.step_time_s / plan.best.estimate.step_time_s - 1)
+        yield (
+            f"Layout {one.rank} of the table stays inside and is {slower} slower, less than the "
+            "model can tell apart."
+        )
+
+
+def _price_lines(plan: Plan) -> Iterator[str]:
+    """The prices of `--trusted` and `--reserve`, as searches without them found them."""
+    trusted, reserve = plan.certificate.trusted, plan.certificate.reserve
+    if trusted is not None:
+        yield _price_line(plan, OPTION, trusted)
+    if reserve is not None:
+        sizes = {"": reserve.reserve_bytes, "-host": reserve.reserve_host_bytes}
+        said = " ".join(f"--reserve{of} {gib(size)}GiB" for of, size in sizes.items() if size)
+        yield _price_line(plan, said, reserve)
+
+
+def _price_line(plan: Plan, option: str, price: Trusted | Reserve) -> str:
+    """What an option costs, as the second search found it."""
+    unit = plan.certificate.objective.unit
+    if price.lower_bound_without is None:
+        return f"{option}: its price is not known, no time was left to search without it."
+    without = amount(price.value_without, unit)
+    proved = price.lower_bound_without >= price.value_without
+    bound = amount(price.lower_bound_without, unit)
+    sure = "proved" if proved else f"not proved: it may go down to {bound}"
+    if price.cost_fraction > 0:
+        both = "" if proved and plan.certificate.optimal else " as far as both were searched"
+        costs = f"costs {percent(price.cost_fraction)}{both}: a second search without it gives"
+        return f"{option} {costs} {without} ({sure})."
+    return f"{option} costs nothing: a second search without it gives no better ({sure})."

@@ -1,0 +1,278 @@
+"""A plan as the page `plan search` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import ceil
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from trainplan.cli.blocks.blocks import Table
+from trainplan.cli.blocks.screen import Part, headed, stacked
+from trainplan.cli.blocks.shown import section
+from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.pages.parts.alternatives import alternatives_table, legend, ties_lines
+from trainplan.cli.pages.parts.apart import apart_part
+from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
+from trainplan.cli.pages.parts.evidence import plan_evidence_lines
+from trainplan.cli.pages.parts.headline import headline, job_line, refusals
+from trainplan.cli.pages.parts.lanes import lanes_part
+from trainplan.cli.pages.parts.objective import (
+    WORDS,
+    amount,
+    ladder_part,
+    objective_lines,
+    only_even,
+    sizes_part,
+)
+from trainplan.cli.pages.parts.placement import groups_part, placement_text
+from trainplan.cli.pages.parts.settings import settings_text
+from trainplan.cli.words import (
+    gib,
+    layout_line,
+    percent,
+    plural,
+    seconds,
+    seconds_like,
+    stages_sentence,
+)
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.timeline import EQUALS
+from trainplan.planner.evidence.trusted import OPTION, trusted_rules
+from trainplan.planner.plan import Certificate, Plan
+from trainplan.planner.plan.plan import UnevenStages
+from trainplan.planner.space import legality_rules
+from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle
+from trainplan.planner.space.settings import ELSEWHERE
+
+ASKS_A_NUMBER = ("gpus", "context")
+"""Objectives whose answer is a number: it comes before the layout."""
+SHOWN_RULES = 5
+STRUCK = "the time limit struck: `--time-limit none` goes on to the proof"
+YOUR_CHOICE = "your choice"
+SHOWN_OTHERS = 2
+"""Other schedules; `other_schedules` of the plan document has all."""
+
+
+def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
+    """The answer first, then why, then the alternatives; `verbose` has what few ask for."""
+    best = plan.best
+    cannot = refusals(plan.job, plan.notes)
+    told = tuple(objective_lines(plan))
+    first = plan.certificate.objective.name in ASKS_A_NUMBER
+    before, after = (told, ()) if first else ((), told)
+    beside = {"before": before, "cannot": cannot}
+    yield headline(plan.job, best.layout, best.estimate, *after, spent=plan.spent, **beside)
+    if plan.apart:
+        yield from apart_part(plan.apart)
+    settings = settings_text(plan) if verbose else ""
+    lines = (*([settings] if settings else ()), *plan_evidence_lines(plan, verbose=verbose))
+    stages = best.layout.stages
+    order = [stages_sentence(stages)] if stages else []
+    yield stacked(*map(Text, (*order, job_line(plan.job), certificate_text(plan), *lines)))
+    yield from ladder_part(plan)
+    yield from groups_part(plan.job, best.layout)
+    if plan.placement:
+        yield Text(placement_text(plan, plan.placement))
+    yield stacked(terms_table(best.estimate, few=not verbose), Text(binding_text(plan)))
+    yield stacked(*ties_lines(plan), alternatives_table(plan), *legend(plan))
+    yield from sizes_part(plan)
+    if verbose:
+        yield from others_part(plan)
+        yield stacked("Memory of each pipeline rank, GiB", memory_table(best.estimate.memory))
+    yield from lanes_part(best.estimate)
+    if verbose:
+        yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
+    if others := tuple(note for note in plan.notes if note not in cannot):
+        yield notes_part(others)
+
+
+def certificate_text(plan: Plan) -> str:
+    """How sure we are that nothing is better."""
+    proof = plan.certificate
+    best = WORDS[proof.objective.name]
+    took = f" in {proof.search_seconds:.1f} s" if proof.search_seconds is not None else ""
+    work = f"{proof.priced:,} were priced and {proof.evaluated:,} simulated{took}"
+    gap, space = _gap(proof), _space(proof) + _kind_of_stages(plan)
+    if proof.uneven_stages:
+        sure = _uneven_text(plan, proof.uneven_stages)
+    elif proof.optimal:
+        sure = f"Proved {best} of {space} under the cost model, {gap}."
+    else:
+        sure = f"Not proved {best} of {space}: {_none_below(proof)}, {gap}."
+    return f"{sure}\n{'; '.join((work, *_ends(proof)))}."
+
+
+def _ends(proof: Certificate) -> Iterator[str]:
+    """Why the search ended, and what goes on."""
+    if proof.time_limit_struck:
+        yield STRUCK
+    if not proof.alternatives_complete:
+        why = "" if proof.time_limit_struck else "the time limit struck, so "
+        yield f"{why}the table may miss alternatives"
+    elif proof.optimal:
+        yield "a bound or a rule excludes the others"
+
+
+def _space(proof: Certificate) -> str:
+    """How much was searched."""
+    layouts, settings = plural(proof.space_size, "layout"), proof.settings
+    many = len(settings.combinations) if settings else 0
+    return f"{layouts} ({many} combinations of settings each)" if many else layouts
+
+
+def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
+    """What is proven of even stages, and of uneven ones."""
+    proof, step = plan.certificate, plan.best.estimate.step_time_s
+    best, space = WORDS[proof.objective.name], _space(proof)
+    gain = 1 - step / uneven.even_step_time_s
+    saves = f"uneven stages save {percent(gain)} of the best with even ones"
+    if proof.optimal and gain >= 0:
+        text = f"Proved {best} of {space} and {_splits_text(step, uneven)}, gap 0 %"
+        return f"{text}; {saves}." if gain > 0 else f"{text}."
+    if step > uneven.even_step_time_s:
+        return _only_uneven_text(proof, uneven.even_step_time_s / step)
+    within = f"within {percent(ceil(proof.gap_fraction * 1e3) / 1e3)} of"
+    if gain > 0:
+        return f"{saves.capitalize()}; {within} the best of {space}, stages of any kind."
+    if uneven.even_lower_bound_s >= step and proof.objective.name == "time":
+        return f"Proved fastest of {space} with even stages, {within} any with uneven ones."
+    return f"Not proved {best} of {space}: {within} the best."
+
+
+def _splits_text(step_s: float, uneven: UnevenStages) -> str:
+    """Which splits a proof covers, and what is known of the others."""
+    bound = uneven.any_split_lower_bound_s
+    if bound is not None and bound * EQUALS >= step_s:
+        return "all splits of their layers into stages"
+    alike = "all splits whose virtual stages of a rank differ by one layer at most"
+    if bound is None:
+        return alike
+    left = percent(ceil((1 - bound / step_s) * 1e3) / 1e3)
+    return f"{alike} (no split at all is more than {left} faster)"
+
+
+def _only_uneven_text(proof: Certificate, even: float) -> str:
+    """Even stages were excluded; `even` is the share of the step that they take."""
+    sure = "Proved" if proof.optimal else "Not proved"
+    gap = _gap(proof)
+    takes = f"even ones take {percent(1 - even)} less"
+    return f"{sure} fastest of all layouts with uneven stages, {gap}; {takes}."
+
+
+def _kind_of_stages(plan: Plan) -> str:
+    """Which stages were searched, where the certificate has no part on uneven ones."""
+    uneven = plan.best.layout.stages and len(plan.job.cluster.groups) == 1
+    if uneven and plan.certificate.objective.name == "time":
+        return " with uneven stages (no even ones fit)"
+    tried = " (some uneven ones were tried)" if plan.certificate.objective.name == "memory" else ""
+    return f" with even stages{tried}" if only_even(plan) else ""
+
+
+def _gap(proof: Certificate) -> str:
+    """Rounded up: no more than that is left."""
+    gap = ceil(proof.gap_fraction * 1e3) / 1e3
+    return f"gap {percent(gap, 1 if gap else 0)}"
+
+
+def _none_below(proof: Certificate) -> str:
+    target = proof.objective
+    if target.name == "time":
+        return f"none is faster than {seconds(proof.lower_bound_s)}"
+    return f"none is below {amount(target.lower_bound, target.unit)}"
+
+
+def binding_text(plan: Plan) -> str:
+    """What limits the answer."""
+    memory = plan.best.estimate.memory
+    usable = memory.capacity_bytes * (1 - plan.memory_margin)
+    fullest = max(memory.pipeline_ranks, key=lambda rank: rank.total_bytes).rank
+    return (
+        f"Largest cost besides the work itself: {largest_cost(plan.best.estimate)}.\n"
+        f"Memory: {gib(memory.peak_reserved_bytes)} of the {gib(usable)} GiB that the margin of "
+        f"{percent(plan.memory_margin, 0)} leaves, fullest on pipeline rank {fullest}."
+    )
+
+
+def refused_part(job: Job, refused: Mapping[str, int], space: int) -> Iterator[Part]:
+    """Which rules refused most layouts, and what to do about them."""
+    if not refused:
+        return
+    head = f"Refused: {sum(refused.values()):,} of {plural(space, 'layout')}"
+    yield headed(head, refused_table(job, refused, SHOWN_RULES))
+
+
+def refused_table(job: Job, refused: Mapping[str, int], most: int | None = None) -> Table:
+    """Rules with how many layouts each refused; those after the first `most` share a row."""
+    says = rule_texts(job, refused)
+    rows = [(count, name, says.get(name, YOUR_CHOICE)) for name, count in refused.items()]
+    more = rows[most:] if most else []
+    if more:
+        other = (sum(count for count, *_ in more), plural(len(more), "other rule"), "")
+        rows = [*rows[:most], other]
+    return table("Layouts refused", (number("refused"), "rule", "why"), rows)
+
+
+def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
+    """What rules of a search say, by name; a choice of the user has no text."""
+    rules = [*legality_rules(job), ranks_straddle()]
+    if any(name.startswith(OPTION) for name in refused):
+        rules += trusted_rules(job)
+    return {
+        **{rule.name: rule.says for rule in rules},
+        ELSEWHERE: "searched under settings that are no slower",
+        MEMORY: "does not fit in memory: more tp, pp, cp, recompute, offload or GPUs",
+        HOST_MEMORY: (
+            "fits on the GPUs, not in the memory of their host: more host.memory_gib, drives or "
+            "nodes"
+        ),
+        DRIVE_SPACE: ("fits on the GPUs, not on the drives: more or larger host.drives, or nodes"),
+    }
+
+
+def others_part(plan: Plan) -> Iterator[Part]:
+    """What schedules of other runtimes would give for the same degrees: the two fastest."""
+    if not plan.other_schedules:
+        return
+    step = plan.best.estimate.step_time_s
+    runtime = plan.job.runtime
+    timed = ((o, o.step_time_s) for o in plan.other_schedules if o.step_time_s is not None)
+    faster = [(other, time) for other, time in timed if time < step][:SHOWN_OTHERS]
+    if not faster:
+        yield Text(f"No schedule that {runtime} lacks would make this layout faster and fit.")
+        return
+    lines = [
+        f"  {other.schedule} with vpp {other.vpp}: {seconds_like(time, step)} a step, "
+        f"{percent(1 - time / step)} less; {gib(other.peak_reserved_bytes)} GiB; "
+        f"on {', '.join(other.executed_by)}"
+        for other, time in faster
+    ]
+    yield headed(f"This layout under schedules {runtime} lacks", *lines)
+
+
+def notes_part(notes: tuple[str, ...]) -> RenderableType:
+    """Assumptions and warnings."""
+    items = (Padding(Text(f"- {note}"), (0, 0, 0, 2)) for note in notes)
+    return headed("Good to know", *items)
+
+
+def baseline_text(job: Job, layout: Layout, estimate: Estimate, best: Estimate) -> str:
+    """How the answer compares with the user's own layout."""
+    name = layout_line(layout, job.model)
+    own, answer = estimate.step_time_s, best.step_time_s
+    if own >= answer:
+        verdict = f"the answer is {own / answer:.2f} times as fast, {seconds(own - answer)} less"
+    else:
+        verdict = f"it is {seconds(answer - own)} faster than the answer"
+    memory = estimate.memory
+    fits = "" if memory.fits else f"; it needs {gib(memory.peak_reserved_bytes)} GiB: too much"
+    return f"Baseline: {name}\n  {seconds(own)} a step: {verdict}{fits}."
+
+
+def next_part(command: str) -> RenderableType:
+    """What to type next."""
+    return section("Next", command)

@@ -1,0 +1,176 @@
+"""The report of `plan compare`: where the seconds and the bytes of two plans differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any
+
+from trainplan.cli.blocks.blocks import (
+    Block,
+    Fact,
+    Facts,
+    Page,
+    Paragraph,
+    Section,
+    Tone,
+)
+from trainplan.cli.blocks.figures import DOWN, chart
+from trainplan.cli.pages.compare import HEADS
+from trainplan.cli.pages.parts.breakdown import LABELS, SMALLEST_SHARE
+from trainplan.cli.pages.parts.differences import differences_table, fields_table, signed
+from trainplan.cli.pages.report.compare_memory import Compared, memory_chart
+from trainplan.cli.words import gib, layout_line, percent, seconds
+from trainplan.costmodel.layout import Layout, stages_text
+from trainplan.planner.questions.compare import TermDifference
+
+
+def compare_page(found: Compared) -> Page:
+    """The report of a comparison."""
+    first, second = found.sides
+    names = dict.fromkeys((first.model.name, second.model.name))
+    return Page(
+        title=f"{' and '.join(names)}: two plans compared",
+        answer=found.verdict,
+        certainty=tuple(_certainty(found)),
+        facts=Facts(tuple(_facts(found))),
+        sections=(
+            Section("time", "Where the seconds differ", _time(found)),
+            Section("memory", "Memory of the fullest GPU", (memory_chart(found),)),
+            Section("layouts", "Layouts", _layouts(found)),
+            Section("jobs", "Jobs", _jobs(found)),
+        ),
+    )
+
+
+def _certainty(found: Compared) -> Iterator[Paragraph]:
+    chance = found.probability_second_faster
+    if chance is None:
+        yield Paragraph(
+            "The jobs differ, so the errors of their estimates need not be alike: no probability "
+            "is given.",
+            "doubtful",
+        )
+    else:
+        yield Paragraph(
+            f"The second is the faster one with {percent(chance, 0)} probability. Both are priced "
+            "with the same numbers; what the cost model gets wrong of both alike cancels.",
+            "plain" if chance in (0.0, 1.0) or not 0.1 < chance < 0.9 else "doubtful",
+        )
+    for name, side in zip(HEADS, found.sides, strict=True):
+        if not side.estimate.memory.fits:
+            yield Paragraph(f"The {name} does not fit into memory.", "bad")
+
+
+def _facts(found: Compared) -> Iterator[Fact]:
+    for name, side in zip(HEADS, found.sides, strict=True):
+        one, range_ = side.estimate, side.estimate.uncertainty
+        low, high = (seconds(x) for x in (range_.step_time_low_s, range_.step_time_high_s))
+        level = percent(range_.level, 0)
+        yield Fact(f"step of the {name}", seconds(one.step_time_s), f"{level}: {low} to {high}")
+    yield Fact("tokens/s of the second", f"{found.throughput_ratio:.2f} x", "of the first")
+    both = [side.estimate.memory for side in found.sides]
+    tone: Tone = "plain" if all(memory.fits for memory in both) else "bad"
+    used = " and ".join(gib(memory.peak_reserved_bytes) for memory in both)
+    capacities = dict.fromkeys(gib(memory.capacity_bytes) for memory in both)
+    yield Fact("GiB of the fullest GPU", used, f"of {' and '.join(capacities)}", tone)
+
+
+def _time(found: Compared) -> Sequence[Block]:
+    first, second = (side.estimate.step_time_s for side in found.sides)
+    step = max(first, second)
+    seen = [t for t in found.terms if abs(t.difference_s) >= SMALLEST_SHARE * step]
+    rest = second - first - sum(one.difference_s for one in seen)
+    parts = [(_short(one.term), one.difference_s) for one in seen]
+    if abs(rest) >= SMALLEST_SHARE * step:
+        parts.append(("all others", rest))
+    return (
+        chart(
+            "difference",
+            "From the step of the first to that of the second, seconds by term",
+            _says(found.terms, step),
+            [_waterfall(first, parts, second)],
+            differences_table(
+                found.terms, found.first.estimate, found.second.estimate, HEADS, least=0.0
+            ),
+            **_seconds_axis(first, parts, second),
+            yaxis=DOWN,
+            showlegend=False,
+            height=120 + 28 * len(parts),
+        ),
+    )
+
+
+def _says(terms: Sequence[TermDifference], step: float) -> str:
+    """The largest difference each way."""
+    said = []
+    for word, sign in (("saves most", -1), ("pays most", 1)):
+        most = max(terms, key=lambda one: sign * one.difference_s, default=None)
+        if most and sign * most.difference_s >= SMALLEST_SHARE * step:
+            name, change = LABELS.get(most.term, most.term), signed(most.difference_s, step)
+            said.append(f"{word} in {name} ({change})")
+    return f"The second {' and '.join(said)}." if said else "No term differs."
+
+
+def _waterfall(
+    first: float, parts: Sequence[tuple[str, float]], second: float
+) -> Mapping[str, object]:
+    changes = [value for _, value in parts]
+    texts = [signed(value, max(first, second)) for value in changes]
+    return {
+        "type": "waterfall",
+        "orientation": "h",
+        "y": ["first", *(name for name, _ in parts), "second"],
+        "x": [first, *changes, second],
+        "measure": ["absolute", *("relative" for _ in parts), "total"],
+        "text": [seconds(first), *texts, seconds(second)],
+        "hovertemplate": "%{y}: %{text}<extra></extra>",
+        "textposition": "none",
+        "increasing": {"marker": {"color": "@limit"}},
+        "decreasing": {"marker": {"color": "@green"}},
+        "totals": {"marker": {"color": "@blue"}},
+        "connector": {"line": {"color": "@quiet", "width": 1}},
+    }
+
+
+def _seconds_axis(
+    first: float, parts: Sequence[tuple[str, float]], second: float
+) -> dict[str, Any]:
+    """Of the waterfall: it need not start at zero."""
+    ends = [*accumulate((value for _, value in parts), initial=first), second]
+    low, span = min(ends), max(ends) - min(ends)
+    start = max(0.0, low - 0.5 * span) if span else 0.0
+    title = "seconds of a step" + (f"; the axis starts at {seconds(start)}" if start else "")
+    return {"x": title, "xaxis": {"range": [start, max(ends) + 0.05 * (span or first)]}}
+
+
+def _short(term: str) -> str:
+    """A term on an axis."""
+    return term.replace("_", " ")
+
+
+def _layouts(found: Compared) -> Sequence[Block]:
+    lines = [
+        Paragraph(f"{name}: {layout_line(side.layout, side.model)}")
+        for name, side in zip(HEADS, found.sides, strict=True)
+    ]
+    if not found.layout:
+        return (*lines, Paragraph("The layout is the same."))
+    stages = [_stages(side.layout) for side in found.sides]
+    short = (
+        replace(one, before=stages[0], after=stages[1]) if one.field == "stages" else one
+        for one in found.layout
+    )
+    return (*lines, fields_table("Fields of the layouts that differ", tuple(short), HEADS))
+
+
+def _stages(layout: Layout) -> str:
+    """Layers of the virtual stages in a few words."""
+    return stages_text(layout.stages) if layout.stages else "even"
+
+
+def _jobs(found: Compared) -> Sequence[Block]:
+    if not found.job:
+        return (Paragraph("The job is the same."),)
+    return (fields_table("Fields of the jobs that differ", found.job, HEADS),)

@@ -1,0 +1,101 @@
+"""The first screen: what stands out of the answer in numbers, and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.cli.blocks.blocks import Fact, Facts, Paragraph, Section
+from trainplan.cli.pages.parts.apart import apart_text, proof_text, unified_text
+from trainplan.cli.pages.parts.evidence import plan_evidence_lines
+from trainplan.cli.pages.parts.headline import job_line, refusals
+from trainplan.cli.pages.parts.objective import objective_lines
+from trainplan.cli.pages.parts.placement import group_lines, placement_text
+from trainplan.cli.pages.parts.run import run_lines, run_words
+from trainplan.cli.pages.parts.spent import spent_lines
+from trainplan.cli.pages.plan import certificate_text
+from trainplan.cli.words import gib, percent, seconds, seconds_like
+from trainplan.planner.plan import Plan
+
+ONLY_MODELLED = (
+    "Only modelled: all seconds and bytes, by formulas fitted to measured runs; about {share} of "
+    "100 measured runs lie in the interval beside the step."
+)
+
+
+def certainty(plan: Plan) -> Iterator[Paragraph]:
+    """What is proved, what is only modelled, what is doubtful."""
+    for line in refusals(plan.job, plan.notes):
+        yield Paragraph(line, "bad")
+    for line in objective_lines(plan):
+        yield Paragraph(line)
+    proved = plan.certificate.optimal
+    yield Paragraph(_joined(certificate_text(plan)), "good" if proved else "doubtful")
+    yield Paragraph(ONLY_MODELLED.format(share=round(plan.best.estimate.uncertainty.level * 100)))
+    inside = plan.evidence is not None and plan.evidence.inside
+    for line in plan_evidence_lines(plan):
+        yield Paragraph(_joined(line), "plain" if inside else "doubtful")
+    if plan.apart:
+        told = (apart_text(plan.apart), unified_text(plan.apart), proof_text(plan.apart))
+        yield from (Paragraph(text) for text in told)
+
+
+def _joined(text: str) -> str:
+    """A text of the terminal on one line."""
+    return " ".join(text.split("\n"))
+
+
+def facts(plan: Plan) -> Facts:
+    """Step, speed, memory; of the whole run its length."""
+    best = plan.best.estimate
+    step, memory, interval = best.step_time_s, best.memory, best.uncertainty
+    low = seconds_like(interval.step_time_low_s, step).split()[0]
+    high = seconds_like(interval.step_time_high_s, step)
+    return Facts(
+        (
+            *_whole_fact(plan),
+            Fact(
+                "step of the decoder" if plan.apart else "step",
+                seconds(step),
+                f"{percent(interval.level, 0)}: {low} to {high}",
+            ),
+            Fact("tokens/s/GPU", f"{best.tokens_per_s_per_gpu:,.0f}"),
+            Fact("MFU", percent(best.mfu), f"{best.tflops_per_gpu:,.0f} TFLOP/s/GPU"),
+            Fact(
+                "memory of the fullest GPU",
+                f"{gib(memory.peak_reserved_bytes)} GiB",
+                f"of {gib(memory.capacity_bytes)} GiB",
+                "plain" if memory.fits else "bad",
+            ),
+            *_run_facts(plan),
+        )
+    )
+
+
+def _whole_fact(plan: Plan) -> Iterator[Fact]:
+    """Of a tower on GPUs of its own, the step of both."""
+    apart = plan.apart
+    if apart:
+        both = f"on {apart.decoder_gpus} + {apart.tower_gpus} GPUs"
+        yield Fact("step of decoder and tower", seconds(apart.step_time_s), both)
+
+
+def _run_facts(plan: Plan) -> Iterator[Fact]:
+    """Length, GPU-hours and money; nothing where the job names no number of tokens."""
+    if run := run_words(plan.job, plan.best.estimate):
+        yield Fact(run.tokens, run.length, run.interval)
+        yield Fact("GPU-hours", run.gpu_hours)
+        if run.money:
+            yield Fact("money", run.money)
+
+
+def job_section(plan: Plan) -> Section:
+    """What was asked, what the whole run takes, and where its parts run."""
+    lines = [
+        *job_line(plan.job).splitlines(),
+        *run_lines(plan.job, plan.best.estimate),
+        *spent_lines(plan.job, plan.spent),
+        *group_lines(plan.job, plan.best.layout),
+    ]
+    if plan.placement:
+        lines.append(_joined(placement_text(plan, plan.placement)))
+    return Section("job", "The job", tuple(Paragraph(text) for text in lines))

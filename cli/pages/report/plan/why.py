@@ -1,0 +1,161 @@
+"""What stands behind the answer: what was refused, measured runs near it, sources, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainplan.cli.blocks.blocks import Block, Folded, Paragraph, Section
+from trainplan.cli.blocks.figures import DOWN, bars, chart, folded
+from trainplan.cli.blocks.tables import Columns, number, signed, table
+from trainplan.cli.pages.parts.settings import settings_text
+from trainplan.cli.pages.plan import refused_table
+from trainplan.cli.words import gib, plural, seconds
+from trainplan.costmodel.catalog import fitted_constants
+from trainplan.planner.evidence.evidence import Evidence
+from trainplan.planner.plan import Plan
+
+SHOWN_RULES = 12
+"""Bars; the numbers have all."""
+
+
+def refused_section(plan: Plan) -> Iterator[Section]:
+    """Which rules refused most layouts; nothing where none was."""
+    if not plan.refused:
+        return
+    numbers = refused_table(plan.job, plan.refused)
+    counts, rules, whys = zip(*numbers.rows[:SHOWN_RULES], strict=True)
+    size = plan.certificate.space_size
+    drawn = bars(
+        "layouts",
+        [folded(rule.text.replace("_", " "), 26) for rule in rules],
+        [plan.refused[rule.text] for rule in rules],
+        "@grey",
+        "%{customdata}<extra></extra>",
+        customdata=[folded(why.text, 50) for why in whys],
+        text=[count.text for count in counts],
+        textposition="auto",
+    )
+    found = chart(
+        "refused-by-rule",
+        "Layouts refused, by the first rule that each breaks",
+        f"{sum(plan.refused.values()):,} of {plural(size, 'layout')} are refused; most, "
+        f"{counts[0].text}, by {rules[0].text}: {whys[0].text}.",
+        [drawn],
+        numbers,
+        x="layouts",
+        yaxis=DOWN,
+        height=90 + 44 * len(rules),
+    )
+    yield Section("refused", "What was refused", (found,))
+
+
+def evidence_section(plan: Plan) -> Iterator[Section]:
+    """Measured runs near the answer; nothing where they were not asked for."""
+    if plan.evidence is not None:
+        blocks = tuple(_evidence(plan.evidence))
+        yield Section("evidence", "How far from measured runs", blocks)
+
+
+def _evidence(evidence: Evidence) -> Iterator[Block]:
+    yield Paragraph(
+        f"The cost model is compared with {plural(evidence.num_runs, 'published run')}. Distance "
+        "counts one for every factor of two and every thing that differs; the error is what the "
+        "estimate of that run is off its measured step."
+    )
+    measured = (number("measured step", seconds), number("estimate off by", signed))
+    columns: Columns = (
+        *("model", number("GPUs"), "GPU", "runtime", "layout"),
+        *(*measured, number("distance", "{:.1f}".format), "source"),
+    )
+    rows = [
+        (
+            *(run.model, run.num_gpus, run.gpu, run.runtime, run.layout),
+            *(run.step_time_s, run.error_fraction, run.distance, f"{run.source}, {run.id}"),
+        )
+        for run in evidence.nearest
+    ]
+    yield table("Nearest runs", columns, rows)
+    if evidence.beyond:
+        lines = "; ".join(one.text for one in evidence.beyond)
+        yield Paragraph(f"Beyond what was measured: {lines}.", "doubtful")
+    else:
+        yield Paragraph("Inside what was measured, each axis asked alone.", "good")
+
+
+def others_section(plan: Plan) -> Iterator[Section]:
+    """The answer's degrees under schedules that its runtime lacks."""
+    if not plan.other_schedules:
+        return
+    step = plan.best.estimate.step_time_s
+    rows = [
+        (
+            other.schedule,
+            other.vpp,
+            "not simulated" if other.step_time_s is None else other.step_time_s,
+            "" if other.step_time_s is None else other.step_time_s / step - 1,
+            other.peak_reserved_bytes,
+            "yes" if other.fits else "no",
+            ", ".join(other.executed_by) or "no runtime",
+        )
+        for other in plan.other_schedules
+    ]
+    columns: Columns = (
+        "schedule",
+        number("vpp"),
+        number("step", seconds),
+        number("against the answer", signed),
+        number("GiB", gib),
+        "fits",
+        "runs on",
+    )
+    caption = f"This layout under schedules that {plan.job.runtime} lacks"
+    yield Section("schedules", "Other schedules", (table(caption, columns, rows),))
+
+
+def sources_section(plan: Plan) -> Section:
+    """Where every number of the machine and of the formulas comes from."""
+    machine = table(
+        "Numbers of the machine",
+        ("number", "kind", "source"),
+        [(one.quantity, one.kind, one.source) for one in plan.sources],
+    )
+    constants = table(
+        "Constants of the formulas, of this version",
+        ("constant", number("value"), "source"),
+        [(name, one.value, one.source) for name, one in fitted_constants().items()],
+    )
+    note = (
+        f"Rules and options of {plan.job.runtime} are those of version {plan.runtime_version}. "
+        "Measured: by your profile. Fitted: to published measurements. Datasheet: by the maker. "
+        "Assumed: no number of this GPU is known."
+    )
+    return Section(
+        "sources",
+        "Sources of every number",
+        (Paragraph(note), machine, Folded("Constants of the formulas", (constants,))),
+    )
+
+
+def settings_section(plan: Plan) -> Iterator[Section]:
+    """Settings of the runtime that were searched; nothing where none was."""
+    settings = plan.certificate.settings
+    if settings is None:
+        return
+    rows = [
+        (
+            " ".join(one.options) or "the runtime's defaults",
+            "none is faster" if one.value is None else one.value,
+            "covered by another" if one.lower_bound is None else one.lower_bound,
+        )
+        for one in settings.combinations
+    ]
+    found = (number(head, seconds) for head in ("best step", "no layout is below"))
+    columns: Columns = ("settings", *found)
+    some = (table("Combinations of settings", columns, rows),) if rows else ()
+    yield Section("settings", "Settings", (Paragraph(settings_text(plan)), *some))
+
+
+def notes_section(plan: Plan) -> Iterator[Section]:
+    """Assumptions and warnings."""
+    if plan.notes:
+        yield Section("notes", "Good to know", tuple(Paragraph(note) for note in plan.notes))

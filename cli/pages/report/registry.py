@@ -1,0 +1,114 @@
+"""Which documents have a report, and what makes its page: one line a kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeAlias
+
+from trainplan.cli.blocks.blocks import Page
+from trainplan.cli.blocks.html import html
+from trainplan.cli.documents.compared import CompareDocument
+from trainplan.cli.documents.searches import InfeasibleDocument
+from trainplan.cli.documents.sweep import SweepDocument
+from trainplan.cli.documents.validate import ValidateDocument
+from trainplan.cli.pages.report.compare import compare_page
+from trainplan.cli.pages.report.compare_memory import Compared
+from trainplan.cli.pages.report.pareto import Front, pareto_page
+from trainplan.cli.pages.report.plan.page import plan_page
+from trainplan.cli.pages.report.profile import profile_page
+from trainplan.cli.pages.report.read import read
+from trainplan.cli.pages.report.sweep import sweep_page
+from trainplan.cli.pages.report.sweep_curves import Swept
+from trainplan.cli.pages.report.tune import tuned_page
+from trainplan.cli.pages.report.tune_trials import TunedPlan
+from trainplan.cli.pages.report.validate import validate_page
+from trainplan.costmodel.base import SpecError, unknown_name
+from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.profiles import Profile
+from trainplan.planner.goals.pareto import ParetoDocument
+from trainplan.planner.plan.document import PlanDocument
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A document to be drawn."""
+
+    name: str
+    """Of its file, as commands of the page name it."""
+    text: str
+    values: Mapping[str, object]
+    measured: Measured = NOTHING
+    """What `--profile` says of the machine, where something is priced again."""
+
+
+def _plan_page(asked: Asked) -> Page:
+    """Of a plan; of a tuned one what was measured."""
+    if asked.values.get("tuned") is not None:
+        return _tuned_page(asked)
+    return plan_page(asked.name, asked.text, asked.measured)
+
+
+def _tuned_page(asked: Asked) -> Page:
+    """What was measured, then the plan of the fastest measured layout."""
+    page = tuned_page(read(TunedPlan, asked.values))
+    plan = plan_page(asked.name, asked.text, asked.measured)
+    return replace(page, sections=(*page.sections, *plan.sections))
+
+
+def _plain(values: Mapping[str, object]) -> Mapping[str, object]:
+    """A document without its schema."""
+    return {name: value for name, value in values.items() if name != "schema"}
+
+
+Builder: TypeAlias = Callable[[Asked], Page]
+KINDS: Mapping[str, Builder] = MappingProxyType(
+    {
+        PlanDocument.SCHEMA: _plan_page,
+        CompareDocument.SCHEMA: lambda asked: compare_page(read(Compared, asked.values)),
+        SweepDocument.SCHEMA: lambda asked: sweep_page(read(Swept, asked.values)),
+        ValidateDocument.SCHEMA: lambda asked: validate_page(read(ValidateDocument, asked.values)),
+        Profile.SCHEMA: lambda asked: profile_page(read(Profile, _plain(asked.values))),
+        ParetoDocument.SCHEMA: lambda asked: pareto_page(read(Front, asked.values)),
+    }
+)
+"""Schema of a document -> its page."""
+HOW = "`plan search --output` writes plans"
+
+
+def written(name: str, text: str, measured: Measured = NOTHING) -> str:
+    """The file of the report of a document that was made here.
+
+    Raises:
+        PlanError: As `page_of`.
+    """
+    return html(page_of(Asked(name, text, json.loads(text), measured)))
+
+
+def page_of(asked: Asked) -> Page:
+    """The page of a document.
+
+    Raises:
+        SpecError: It is none of ours, of another version, or has nothing to draw.
+        CatalogError: No such kind of document has a report.
+    """
+    schema = asked.values.get("schema")
+    if not isinstance(schema, str):
+        raise SpecError(f"no document of plan: the key 'schema' is missing; {HOW}")
+    if schema in KINDS:
+        return KINDS[schema](asked)
+    if schema == InfeasibleDocument.SCHEMA:
+        raise SpecError(f"nothing fits, so there is no layout to draw{_helps(asked.values)}")
+    others = {known.rpartition("/")[0]: known for known in KINDS}
+    if known := others.get(schema.rpartition("/")[0]):
+        raise SpecError(f"schema {schema[:80]!r} is not {known!r}: make it again with this version")
+    raise unknown_name("schema with a report", schema[:80], KINDS, f"known: {', '.join(KINDS)}")
+
+
+def _helps(values: Mapping[str, object]) -> str:
+    """The first set of changes with which something fits."""
+    sets = values.get("relaxations")
+    first = sets[0] if isinstance(sets, list) and sets else None
+    return f"; it fits with: {' and '.join(map(str, first))}" if isinstance(first, list) else ""

@@ -1,0 +1,105 @@
+"""The report of `plan sweep`: scaling curves with the best layout of each point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from trainplan.cli.blocks.blocks import (
+    Block,
+    Cell,
+    Column,
+    Fact,
+    Facts,
+    Page,
+    Paragraph,
+    Section,
+)
+from trainplan.cli.blocks.tables import Columns, Row, number, table
+from trainplan.cli.documents.sweep import SweepPoint
+from trainplan.cli.pages.report.sweep_curves import (
+    Swept,
+    curve_charts,
+    held_text,
+    is_numeric,
+    per_gpu,
+)
+from trainplan.cli.words import layout_line, no_plan_text, percent, seconds
+
+
+def sweep_page(swept: Swept) -> Page:
+    """The report of a sweep."""
+    return Page(
+        title=f"{swept.model.name}, {' and '.join(one.knob for one in swept.varied)} varied",
+        answer=swept.verdict,
+        certainty=tuple(_certainty(swept)),
+        facts=Facts(tuple(_facts(swept))),
+        sections=(
+            Section("curves", "Curves", tuple(curve_charts(swept))),
+            Section("points", "Best layout of each point", tuple(_points(swept))),
+        ),
+    )
+
+
+def _certainty(swept: Swept) -> Iterator[Paragraph]:
+    statuses = [point.status for one in swept.curves for point in one.points]
+    counts = {name: statuses.count(name) for name in dict.fromkeys(statuses)}
+    said = {
+        "proved": "proved fastest under the cost model",
+        "even": "proved but for uneven stages: `plan search` proves more",
+        "found": "found, not proved: there may be a faster one",
+        "memory": "do not fit",
+        "rules": "have no legal layout",
+        "untried": "were not tried: the time limit struck",
+        "impossible": "are no job",
+    }
+    for name, count in counts.items():
+        good = name == "proved"
+        text = f"{count} of {len(statuses)} points: {said.get(name, name)}."
+        yield Paragraph(text, "good" if good else "doubtful")
+    if swept.weak:
+        yield Paragraph("The batch grows with the GPUs: weak scaling.")
+
+
+def _facts(swept: Swept) -> Iterator[Fact]:
+    planned = [one for curve in swept.curves for one in curve.points if one.tokens_per_s]
+    if not planned:
+        return
+    best = max(planned, key=lambda one: one.tokens_per_s or 0.0)
+    yield Fact("most tokens/s", f"{best.tokens_per_s:,.0f}", held_text(best.settings))
+    each = max(planned, key=per_gpu)
+    yield Fact("most tokens/s/GPU", f"{per_gpu(each):,.0f}", held_text(each.settings))
+    for knee in (one for one in planned if one.knee):
+        yield Fact("knee", held_text(knee.settings), "GPUs beyond it give under 80 %")
+
+
+def _points(swept: Swept) -> Iterator[Block]:
+    whole = partial(percent, digits=0)
+    columns: Columns = [
+        *(Column(one.knob, numeric=is_numeric(swept)) for one in swept.varied[:1]),
+        number("step", seconds),
+        number("tokens/s", "{:,.0f}".format),
+        number("MFU", percent),
+        number("efficiency", whole, "tokens/s per GPU over those of the first point"),
+        number("added", whole, "what an added GPU gives over a GPU of the best point before"),
+        "best layout",
+    ]
+    for curve in swept.curves:
+        rows = [_row(swept, point) for point in curve.points]
+        knees = [place for place, point in enumerate(curve.points) if point.knee]
+        caption = f"Points at {held_text(curve.held)}" if curve.held else "Points"
+        yield table(caption, columns, rows, knees[0] if knees else None)
+
+
+def _row(swept: Swept, point: SweepPoint) -> Row:
+    value, best = point.settings[0].value, point.estimate
+    head = Cell(value, float(value) if is_numeric(swept) else None)
+    if best is None or point.layout is None:
+        why = f"{point.status}: {no_plan_text(point.status, point.reason)}"
+        return (head, None, None, None, None, None, why)
+    return (
+        head,
+        *(best.step_time_s, point.tokens_per_s, best.mfu),
+        *(point.efficiency, point.marginal_efficiency),
+        layout_line(point.layout, swept.model),
+    )

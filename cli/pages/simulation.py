@@ -1,0 +1,87 @@
+"""The step of a plan on the clock, as text, as JSON and as lanes of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+from rich.text import Text
+
+from trainplan.cli.blocks.blocks import Table
+from trainplan.cli.blocks.screen import Drawn, Part, headed
+from trainplan.cli.blocks.tables import like, number, table
+from trainplan.cli.pages.parts.chrome_trace import COMPUTE, LANE, NETWORK, Extra
+from trainplan.cli.pages.parts.lanes import lanes_text
+from trainplan.cli.pages.parts.timeline import timeline_text
+from trainplan.cli.pages.schedule import gap_text, proof_text
+from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import percent, seconds
+from trainplan.planner.questions.simulate import Simulation
+
+LEGEND = (
+    "traffic: gradients and weights a rank still sends to its replicas after its last op\n"
+    "bubble: what the mean rank idles; that of a plan is what its busiest rank waits"
+)
+
+
+def simulation_page(simulation: Simulation, width: int | None) -> Iterator[Part]:
+    """The answer, the picture, every rank, and the sum."""
+    scored = simulation.scored
+    headline = DOT.join(
+        (
+            scored.kind,
+            f"pipeline {seconds(scored.makespan)} of a step of {seconds(simulation.step_time_s)}",
+            f"bubble {percent(scored.timeline.bubble_fraction)}",
+            gap_text(scored),
+        )
+    )
+    yield headed(headline, proof_text(scored, seconds))
+    yield Drawn(partial(timeline_text, scored.timeline), width)
+    if simulation.lanes:
+        yield Drawn(partial(lanes_text, simulation.lanes), width)
+    yield headed("Pipeline ranks", ranks_table(simulation), Text(LEGEND))
+    yield _sum(simulation)
+
+
+def ranks_table(simulation: Simulation) -> Table:
+    """What every rank does until the last pass ends."""
+    makespan = simulation.scored.makespan
+    starts = simulation.scored.timeline.start[:, 0].tolist()
+    of_it = number("of it", percent, only="screen")
+    idle = number("idle", like(makespan), only="page")
+    others = (number(head, like(makespan)) for head in ("first op", "last op"))
+    traffic = number("traffic after it", like(makespan), screen="traffic")
+    columns = (number("rank"), number("busy", like(makespan)), of_it, idle, *others, traffic)
+    busy, ends = simulation.busy.tolist(), simulation.ends.tolist()
+    each = zip(busy, starts, ends, simulation.traffic, strict=True)
+    rows = (
+        (rank, busy, busy / makespan if makespan else 0.0, makespan - busy, start, end, sent)
+        for rank, (busy, start, end, sent) in enumerate(each)
+    )
+    return table("Seconds of every pipeline rank until the last pass ends", columns, rows)
+
+
+def _sum(simulation: Simulation) -> Table:
+    whole = simulation.step_time_s
+    parts = {
+        "pipeline": simulation.scored.makespan,
+        "data-parallel traffic behind it": simulation.dp_comm,
+        "optimizer": simulation.optimizer,
+        "stragglers, data loading and other overhead": simulation.overhead,
+        "step": whole,
+    }
+    return table("", ("The step", number("time", like(whole))), parts.items())
+
+
+def step_end(simulation: Simulation) -> Sequence[Extra]:
+    """Traffic of every rank behind its passes, and the optimizer when all have sent."""
+    ranks = range(simulation.scored.program.pp)
+    sent = zip(ranks, simulation.ends.tolist(), simulation.traffic, strict=True)
+    start = max(simulation.traffic_end, float(np.max(simulation.ends)))
+    updates = [Extra(r, COMPUTE, "optimizer", start, simulation.optimizer) for r in ranks]
+    return [
+        *(Extra(0, LANE + s.lane, s.name, s.start, s.end - s.start) for s in simulation.lanes),
+        *(Extra(rank, NETWORK, "gradients and weights", end, t) for rank, end, t in sent if t),
+        *(update for update in updates if update.seconds),
+    ]

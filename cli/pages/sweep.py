@@ -1,0 +1,153 @@
+"""Best plans along a knob, as tables with a curve and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from rich.text import Text
+
+from trainplan.cli.blocks.blocks import Table
+from trainplan.cli.blocks.screen import Drawn, Part, headed, stacked
+from trainplan.cli.blocks.tables import Row, number, table
+from trainplan.cli.documents.sweep import held_text, verdict
+from trainplan.cli.pages.parts.headline import job_line
+from trainplan.cli.terminal.text import DOT
+from trainplan.cli.words import (
+    layout_line,
+    no_plan_text,
+    percent,
+    seconds,
+)
+from trainplan.costmodel.job import Job
+from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Sweep
+
+FEWEST_DRAWN = 3
+"""Two points are no curve."""
+HEIGHT, WIDTH = 10, 72
+"""Of a curve, in characters."""
+POINT, IDEAL, KNEE = "o", ".", "K"
+
+
+def sweep_page(job: Job, swept: Sweep) -> Iterator[Part]:
+    """One table and one curve for each combination of the other knobs."""
+    yield Text(verdict(swept), style="bold green")
+    yield job_line(job)
+    for one in swept.curves:
+        points = _table(job, swept, one)
+        yield headed(held_text(one.held), points) if one.held else points
+        yield from _drawn(swept, one)
+    yield legend(swept)
+
+
+def _table(job: Job, swept: Sweep, one: Curve) -> Table:
+    whole = partial(percent, digits=0)
+    columns = (
+        number(swept.varied[0].knob),
+        number("step", seconds),
+        number("tokens/s", "{:,.0f}".format),
+        number("MFU", percent),
+        number("eff.", whole),
+        number("added", whole),
+        "best layout",
+    )
+    rows = (_row(job, point) for point in one.points)
+    return table("", columns, rows, spare=("added", "eff.", "MFU"))
+
+
+def _row(job: Job, point: Point) -> Row:
+    value, best = point.settings[0].value, point.outcome.best
+    if best is None:
+        status = point.outcome.status
+        why = f"{status}: {no_plan_text(status, point.outcome.reason)}"
+        return (value, None, None, None, None, None, why)
+    mark = (" <- knee" if point.knee else "") + (" *" if point.outcome.status == "found" else "")
+    return (
+        value,
+        best.estimate.step_time_s,
+        point.tokens_per_s or 0,
+        best.estimate.mfu,
+        point.efficiency,
+        point.marginal_efficiency,
+        layout_line(best.layout, job.model).replace(DOT, " ") + mark,
+    )
+
+
+def _drawn(swept: Sweep, one: Curve) -> Iterator[Part]:
+    """Throughput along the knob; where GPUs are added, also the first point's scaled by them."""
+    planned = [point for point in one.points if point.tokens_per_s]
+    if len(planned) < FEWEST_DRAWN:
+        return
+    grows = len({point.num_gpus for point in planned}) > 1
+    share = (planned[0].tokens_per_s or 0.0) / planned[0].num_gpus
+    ideal = [
+        share * point.num_gpus if grows and point.tokens_per_s else None for point in one.points
+    ]
+    knees = [place for place, point in enumerate(one.points) if point.knee]
+
+    def draw(width: int) -> Text:
+        lines = curve(
+            [point.tokens_per_s for point in one.points],
+            ideal,
+            [point.settings[0].value for point in one.points],
+            knee=knees[0] if knees else None,
+            width=min(WIDTH, width),
+        )
+        return Text("\n".join(lines))
+
+    marks = f"o, K at the knee; . {share:,.0f} per GPU" if grows else "o"
+    yield stacked(f"tokens/s ({marks}) by {_axis(swept)}", Drawn(draw))
+
+
+def _axis(swept: Sweep) -> str:
+    return swept.varied[0].knob + (", batch growing with it" if swept.weak else "")
+
+
+def legend(swept: Sweep) -> str:
+    """What the columns mean."""
+    text = (
+        "eff.: tokens/s per GPU over those of the first point. added: what an added GPU gives over "
+        "a GPU of the best point before; the knee is the last point before that falls under "
+        f"{percent(KNEE_EFFICIENCY, 0)}."
+    )
+    statuses = {point.outcome.status for one in swept.curves for point in one.points}
+    if "even" in statuses:
+        text += " Not every point was tried with all uneven stages: `plan search` proves more."
+    if "found" in statuses:
+        text += " *: not proved, there may be a faster one."
+    return text
+
+
+def curve(
+    values: Sequence[float | None],
+    ideal: Sequence[float | None],
+    labels: Sequence[str],
+    *,
+    knee: int | None = None,
+    width: int = WIDTH,
+) -> list[str]:
+    """Lines of a picture: a point for each value, a dot where the ideal would be.
+
+    Points stand at equal distances; the height is logarithmic. None leaves a gap. Where labels
+    have no room beside each other, only every second, third, ... stands there.
+    """
+    known = [value for value in (*values, *ideal) if value]
+    if not known:
+        return []
+    low, high = math.log(min(known)), math.log(max(known))
+    span = (high - low) or 1.0
+    step = max(1, min(width // max(1, len(labels)), 12))
+    rows = [[" "] * (step * len(labels)) for _ in range(HEIGHT)]
+
+    def mark(place: int, value: float | None, sign: str) -> None:
+        if value:
+            row = HEIGHT - 1 - round((math.log(value) - low) / span * (HEIGHT - 1))
+            rows[row][place * step + step // 2] = sign
+
+    for place, (value, best) in enumerate(zip(values, ideal, strict=True)):
+        mark(place, best, IDEAL)
+        mark(place, value, KNEE if place == knee else POINT)
+    every = math.ceil((max(map(len, labels)) + 1) / step)
+    names = "".join(label.center(step * every) for label in labels[::every])[:width]
+    return ["".join(row).rstrip() for row in rows] + [names.rstrip()]

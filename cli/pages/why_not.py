@@ -1,0 +1,47 @@
+"""A layout against the plan's, as text and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from trainplan.cli.blocks.screen import Part, headed, stacked
+from trainplan.cli.documents.compared import why_not_verdict
+from trainplan.cli.pages.parts.breakdown import memory_table
+from trainplan.cli.pages.parts.differences import (
+    differences_table,
+    remedies_part,
+)
+from trainplan.cli.pages.parts.headline import estimate_line, job_line
+from trainplan.cli.words import layout_line
+from trainplan.planner.questions.why_not import WhyNot
+
+HEADS = ("plan", "this layout")
+
+
+def why_not_page(found: WhyNot) -> Iterator[Part]:
+    """The verdict, then its evidence, then what would help."""
+    yield Text(
+        why_not_verdict(found), style="bold green" if found.probability_faster else "bold red"
+    )
+    job, best = found.best.job, found.best
+    lines = [
+        f"asked: {layout_line(found.layout, job.model)}",
+        f"plan:  {layout_line(best.layout, job.model)}",
+        f"  {estimate_line(best.estimate)}",
+    ]
+    if found.other:
+        lines.insert(1, f"  {estimate_line(found.other.estimate)}")
+    yield stacked(*lines)
+    yield job_line(job)
+    for rule in found.broken:
+        yield headed(f"Rule {rule.name}", rule.says, f"source: {rule.source}")
+    if found.other and found.overflows:
+        memory = found.other.estimate.memory
+        yield stacked("Memory of each pipeline rank, GiB", memory_table(memory))
+    if found.other and found.terms:
+        estimates = (best.estimate, found.other.estimate)
+        yield differences_table(found.terms, *estimates, HEADS)
+    if found.verdict in ("refused", "too large"):
+        yield remedies_part(found.remedies, found.layout, found.best)

@@ -1,0 +1,86 @@
+"""What is told of the measurements behind an answer, beside its proof and apart from it."""
+
+import pytest
+
+from tests.unit.planner.evidence.test_evidence import JOB, LAYOUT, run
+from trainplan.cli.pages.parts.evidence import MOST_TOLD, evidence_lines, plan_evidence_lines
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.planner.evidence import evidence_of
+from trainplan.planner.evidence.envelope import Measurements
+from trainplan.planner.plan.target import Trusted
+from trainplan.planner.questions.search import search
+
+
+@pytest.fixture(scope="module")
+def plan(make_job):
+    """Its fastest layout is ZeRO-2, which no scored run on Megatron Core is."""
+    return search(make_job("llama3-8b", "2x8:h100-sxm", 64, 4096))
+
+
+def with_trusted(plan, **values):
+    trusted = Trusted(rules=("--trusted tp <= 8",), **values)
+    certificate = plan.certificate.model_copy(update={"trusted": trusted})
+    return list(plan_evidence_lines(plan.model_copy(update={"certificate": certificate})))
+
+
+def test_the_nearest_run_is_told_with_its_layout_and_all_with_their_errors():
+    known = Measurements((run("a", error=0.031), run("b", error=-0.2, tp=8)))
+    near, where = evidence_lines(evidence_of(JOB, LAYOUT, known))
+    assert near == (
+        "Nearest of 2 runs: some-model on 32 h100-sxm, tp 2 pp 4 dp 4 mbs 1 "
+        "(estimate +3.1 %, distance 0.0); some-model on 32 h100-sxm (estimate -20.0 %, "
+        "distance 2.0)."
+    )
+    assert where == "Inside what was measured, each axis asked alone."
+
+
+def test_an_answer_beyond_all_runs_is_warned_of_by_axis():
+    known = Measurements((run(vpp=12),))
+    layout = Layout(tp=2, pp=4, vpp=20, dp=4, schedule="interleaved")
+    assert list(evidence_lines(evidence_of(JOB, layout, known)))[1] == (
+        "Beyond what was measured: no scored run has vpp > 12 (here 20); no scored run has "
+        "pp * vpp > 48 (here 80); no scored run has schedule interleaved."
+    )
+
+
+def test_of_many_axes_a_few_are_told_and_the_others_counted():
+    layout = Layout(tp=4, pp=8, vpp=2, cp=1, dp=1, micro_batch_size=4, schedule="interleaved")
+    found = evidence_of(JOB, layout, Measurements((run(),)))
+    assert len(found.beyond) == MOST_TOLD + 2
+    line = list(evidence_lines(found))[1]
+    assert line.count("no scored run") == MOST_TOLD
+    assert line.endswith("; 2 more axes.")
+
+
+def test_a_near_tie_inside_is_named_with_its_rank_and_its_cost(plan):
+    """However far its step is from the best one's, here."""
+    some = [one.model_copy(update={"near_tie": one.rank > 1}) for one in plan.candidates]
+    plan = plan.model_copy(update={"candidates": tuple(some)})
+    (line,) = [one for one in plan_evidence_lines(plan) if one.startswith("Layout")]
+    rank = int(line.split()[1])
+    tie = plan.candidates[rank - 1]
+    assert tie.inside_measured
+    assert tie.near_tie
+    slower = tie.estimate.step_time_s / plan.best.estimate.step_time_s - 1
+    assert f"{slower * 100:.1f} % slower" in line
+    assert plan.best.rank == 1
+
+
+def test_where_the_answer_lies_inside_no_near_tie_is_named(plan):
+    inside = plan.evidence.model_copy(update={"beyond": ()})
+    lines = plan_evidence_lines(plan.model_copy(update={"evidence": inside}))
+    assert not any(line.startswith("Layout") for line in lines)
+
+
+def test_the_price_of_trust_is_told_with_where_it_comes_from(plan):
+    told = with_trusted(plan, value_without=2.0, lower_bound_without=2.0, cost_fraction=0.012)
+    assert told[-1] == "--trusted costs 1.2 %: a second search without it gives 2.00 s (proved)."
+    told = with_trusted(plan, value_without=2.0, lower_bound_without=1.9, cost_fraction=0.012)
+    assert told[-1].startswith("--trusted costs 1.2 % as far as both were searched: a second")
+    told = with_trusted(plan, value_without=2.0, lower_bound_without=1.9, cost_fraction=0.0)
+    assert told[-1] == (
+        "--trusted costs nothing: a second search without it gives no better (not proved: it may "
+        "go down to 1.90 s)."
+    )
+    told = with_trusted(plan, value_without=2.0, lower_bound_without=None, cost_fraction=0.0)
+    assert told[-1] == ("--trusted: its price is not known, no time was left to search without it.")

@@ -1,0 +1,72 @@
+"""The page and the lines of JSON of `plan verify`."""
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from trainplan.cli.documents.verify import VerifyEnded, short_layout
+from trainplan.cli.pages.verify import verify_page
+from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.planner.questions.verify.combinations import combinations
+from trainplan.planner.questions.verify.compare import Compared
+from trainplan.planner.questions.verify.verify import Ran
+
+FINE = Compared(1e-7, 2e-7, 1e-4, (), (), (), 0.001)
+SENT = Compared(1e-7, 2e-7, 1e-4, (), ("rank 1: send over pp of 9 bytes, 8 are counted",), (), 0.0)
+FAR = Compared(0.2, 2e-7, 1e-4, (), (), (), 0.0)
+
+
+@pytest.fixture(scope="module")
+def pieces(make_job):
+    job = make_job("gpt2", "1x8:h100-sxm", global_batch_size=8)
+    return combinations(job, Layout(pp=2, dp=4), 2, lambda job, layout: None).others
+
+
+def page(found, not_run=()):
+    text = io.StringIO()
+    console = Console(file=text, width=100)
+    for part in verify_page(found, not_run):
+        console.print(part)
+    return text.getvalue()
+
+
+def test_the_answer_comes_first(pieces):
+    found = [Ran(pieces[0], 1.5, FINE), Ran(pieces[1], 0.5, FINE)]
+    text = page(found, ["cp: none here"])
+    assert text.startswith("equal: 2 of 2 combinations compute what one process does\n")
+    assert "Differs" not in text
+    assert "cp: none here" in text
+    assert VerifyEnded.of(found, ()).json()["equal"] is True
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"found": SENT}, "send over pp of 9 bytes, 8 are counted"),
+        ({"found": FAR}, "losses differ by 2.0e-01"),
+        ({"failure": "rank 1 was ended by signal 9"}, "ended by signal 9"),
+    ],
+)
+def test_what_differs_is_said_with_its_layout(pieces, other, said):
+    found = [Ran(pieces[0], 1.5, FINE), Ran(pieces[1], 0.5, **other)]
+    text = page(found)
+    assert text.startswith("not equal: 1 of 2 combinations")
+    name = short_layout(pieces[1].layout)
+    assert f"{name}: " in text
+    assert said in text
+    event = VerifyEnded.of(found, ()).json()
+    assert event["equal"] is False
+    assert [one["equal"] for one in event["combinations"]] == [True, False]
+    json.dumps(event, allow_nan=False)
+
+
+def test_a_layout_is_named_by_what_it_uses():
+    assert short_layout(Layout()) == "one process"
+    uneven = Layout(
+        tp=2, sequence_parallel=True, pp=2, dp=2, stages=stage_specs([1, 3]), ep=4, zero_stage=1
+    )
+    assert short_layout(uneven) == "tp 2 SP · pp 2 · uneven · dp 2 · ZeRO-1 · ep 4"
+    again = Layout(recompute="selective", recompute_modules=("core_attn", "mlp"))
+    assert short_layout(again) == "recompute core_attn, mlp"
