@@ -75,8 +75,7 @@ if TYPE_CHECKING:
     from trainplan.planner.tuning.loop import tune
     from trainplan.planner.tuning.options import TuneOptions
     from trainplan.planner.tuning.simulated import MachineDocument, SimulatedMachine
-    from trainplan.planner.work import Budget
-    from trainplan.planner.work.budget import Unlimited
+    from trainplan.planner.work import Budget, Unlimited
 
 HOMES = {
     "trainplan.costmodel.step": "Estimate",

@@ -34,16 +34,18 @@ with imported_on_answer():
     from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
     from trainplan.costmodel.program import Program, Shape
     from trainplan.planner.runtimes.torch_schedule_csv import program_of_csv, what_torch_lacks
-    from trainplan.planner.schedules.compare import (
+    from trainplan.planner.schedules import (
+        HoldsTooMuchError,
+        Pipeline,
         Ranking,
+        Scored,
         imported,
         ranked,
         scheduled,
         synthesised,
+        vpp_of,
     )
-    from trainplan.planner.schedules.pipelines import Pipeline
-    from trainplan.planner.schedules.scored import HoldsTooMuchError, Scored, vpp_of
-    from trainplan.planner.solvers.constraint_solver import MISSING, constraint_solver_is_there
+    from trainplan.planner.solvers import MISSING, constraint_solver_is_there
 
 
 SYNTHESIS_SECONDS = 30.0

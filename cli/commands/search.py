@@ -48,7 +48,7 @@ with imported_on_answer():
     from trainplan.planner.plan.target import Name
     from trainplan.planner.questions import search as asked
     from trainplan.planner.questions.search import SearchOptions
-    from trainplan.planner.space.settings import Level
+    from trainplan.planner.settings import Level
 
 NOTHING_FITS, INTERRUPTED = 2, 130
 MORE = (

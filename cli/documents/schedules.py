@@ -7,8 +7,7 @@ from typing import Self
 
 from trainplan.planner.plan.document import Document
 from trainplan.planner.questions.simulate import Simulation
-from trainplan.planner.schedules.compare import Ranking
-from trainplan.planner.schedules.scored import Scored
+from trainplan.planner.schedules import Ranking, Scored
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,12 @@ import click
 from trainplan.cli.options.stage_times import read_stage_times
 from trainplan.costmodel.program import Placement, Shape
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.planner.schedules.compare import known
-from trainplan.planner.schedules.pipelines import (
+from trainplan.planner.schedules import (
     Extras,
     Pipeline,
     StageTimes,
     freed_bytes,
+    known,
     require_size,
     stage_seconds,
 )

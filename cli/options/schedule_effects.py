@@ -10,8 +10,7 @@ from trainplan.cli.options.schedule import ALL, Durations, Sizes, Way
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.program import Op, Program
 from trainplan.costmodel.schedules import ONE_BARRIER, SCHEDULES, TWO_BARRIERS
-from trainplan.planner.schedules.compare import plain_program
-from trainplan.planner.schedules.pipelines import Pipeline
+from trainplan.planner.schedules import Pipeline, plain_program
 
 SHARE_THE_OUTPUT_LAYER = tuple(
     kind for kind, schedule in SCHEDULES.items() if schedule in (ONE_BARRIER, TWO_BARRIERS)

@@ -10,7 +10,7 @@ from pydantic import Field
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Spec
-from trainplan.planner.schedules.pipelines import StageTimes
+from trainplan.planner.schedules import StageTimes
 
 ENTRIES = "stages"
 Duration = Annotated[float, Field(ge=0, strict=True)]

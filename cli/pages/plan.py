@@ -45,9 +45,8 @@ from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan
 from trainplan.planner.plan.plan import UnevenStages
-from trainplan.planner.space import legality_rules
-from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle
-from trainplan.planner.space.settings import ELSEWHERE
+from trainplan.planner.settings import ELSEWHERE
+from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY, legality_rules, ranks_straddle
 
 ASKS_A_NUMBER = ("gpus", "context")
 """Objectives whose answer is a number: it comes before the layout."""

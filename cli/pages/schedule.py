@@ -14,9 +14,7 @@ from trainplan.cli.blocks.tables import alike_joined, number, table
 from trainplan.cli.pages.parts.timeline import timeline_text
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import gib, percent
-from trainplan.planner.schedules.compare import Ranking, better
-from trainplan.planner.schedules.pipelines import Pipeline
-from trainplan.planner.schedules.scored import Scored
+from trainplan.planner.schedules import Pipeline, Ranking, Scored, better
 
 EXACT = 6
 """Digits of a time in a unit that only the user knows."""

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Self, TypeVar, cast
 
 from trainplan.cli.terminal.process import START, Process, ProcessResult, follow_search, tried
-from trainplan.planner.solvers import linear
+from trainplan.planner.solvers import load_solvers
 from trainplan.planner.work import Deadline
 from trainplan.planner.work.workers import Task
 from trainplan.profiler.host import usable_cores
@@ -217,7 +217,7 @@ class _Until:
 def _work(line: Connection) -> None:
     """Do tasks as they come."""
     follow_search()
-    linear.load()
+    load_solvers()
     line.send(ProcessResult(None))
     while True:
         try:

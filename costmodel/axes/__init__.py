@@ -1,86 +1,57 @@
 """The choices of a layout, one object each: values, text, effect, and what mathematics forbids.
 
-To add one: a field of `Layout`, a column of `LayoutTable`, an `Axis` and its line here. Every
-exporter then refuses it until it writes it; docs/how-to/add-an-axis.md does it step by step.
+To add one: a field of `Layout`, a column of `LayoutTable`, an `Axis` and its line in `registry`.
+Every exporter then refuses it until it writes it; docs/how-to/add-an-axis.md does it step by step.
+
+any_virtual_stages: values of vpp where layers need not divide.
+AXES: every choice of a layout, as the certificate of a search lists them.
+Axis: one choice of a layout.
+AXIS_OF_COLUMN: each axis by its column of `LayoutTable`.
+AXIS_OF_OPTION: by what `--fix` calls it.
+AXIS_OF_SHORT: by what tables print for it.
+degrees: divisors of the world size.
+divisors: all divisors in ascending order.
+has_drives: may state lie on drives.
+Held: the search leaves the axis off.
+Least: the search takes the least fraction with which a layout fits.
+micro_batch_sizes: every power of two and every divisor of the batch, up to `LARGEST_MICRO_BATCH`.
+NODE_AXES: axes of the first level of a search.
+offloads: values of offload_modules besides none, with what is recomputed beside them.
+POLICY_AXES: axes of the last level, chosen together.
+recompute_subsets: values of recompute_modules.
+RULES: what mathematics forbids, whatever the runtime.
+STAGED_AXES: axes of the level between them, all others that are tried.
+stages_hold_layers: no empty stage but at the ends, and never more ranks than layers.
+tiled_losses: values of tiled_loss.
+tiled_mlps_under: values of tiled_mlp.
+tp_divides_tower: whole heads and equal columns of an encoder that is cut over the decoder's
+    tensor ranks.
+Tried: how the search has the axis: it tries every one of some values.
+virtual_stages: values of vpp.
 """
 
-from __future__ import annotations
-
-from types import MappingProxyType
-
-from trainplan.costmodel.axes.axis import Apart, Axis, Held, Least, Memory, Tried
-from trainplan.costmodel.axes.cp import CP, CP_HEADS
-from trainplan.costmodel.axes.dp import DP, DP_REPLICATE, MICRO_BATCH_SIZE, ZERO_STAGE
-from trainplan.costmodel.axes.ep import EP
-from trainplan.costmodel.axes.etp import ETP
-from trainplan.costmodel.axes.groups import STAGES
-from trainplan.costmodel.axes.offload import (
-    ACTIVATIONS,
-    CHECKPOINTS,
-    OPTIMIZER,
-    PARAMETERS,
-    STRIDE,
-    TIER,
+from trainplan.costmodel.axes.axis import Axis, Held, Least, Tried
+from trainplan.costmodel.axes.pp import stages_hold_layers
+from trainplan.costmodel.axes.registry import (
+    AXES,
+    AXIS_OF_COLUMN,
+    AXIS_OF_OPTION,
+    AXIS_OF_SHORT,
+    NODE_AXES,
+    POLICY_AXES,
+    RULES,
+    STAGED_AXES,
 )
-from trainplan.costmodel.axes.pp import PP, SCHEDULE, VPP
-from trainplan.costmodel.axes.recompute import METHOD, MODULES, NUM_LAYERS, RECOMPUTED
-from trainplan.costmodel.axes.tiles import TILED_LOSS, TILED_MLP
-from trainplan.costmodel.axes.tp import SEQUENCE_PARALLEL, TP
-from trainplan.costmodel.layouts import Rule
-
-AXES: tuple[Axis, ...] = (
-    TP,
-    CP,
-    PP,
-    DP,
-    EP,
-    ETP,
-    VPP,
-    MICRO_BATCH_SIZE,
-    SEQUENCE_PARALLEL,
-    ZERO_STAGE,
-    SCHEDULE,
-    RECOMPUTED,
-    MODULES,
-    METHOD,
-    NUM_LAYERS,
-    OPTIMIZER,
-    ACTIVATIONS,
-    TIER,
-    PARAMETERS,
-    CHECKPOINTS,
-    STRIDE,
-    DP_REPLICATE,
-    STAGES,
-    TILED_LOSS,
-    TILED_MLP,
-    CP_HEADS,
+from trainplan.costmodel.axes.tp import tp_divides_tower
+from trainplan.costmodel.axes.values import (
+    any_virtual_stages,
+    degrees,
+    divisors,
+    has_drives,
+    micro_batch_sizes,
+    offloads,
+    recompute_subsets,
+    tiled_losses,
+    tiled_mlps_under,
+    virtual_stages,
 )
-"""Every choice of a layout, as the certificate of a search lists them."""
-NODE_AXES = (TP, CP, PP, DP, EP, ETP, CP_HEADS, SEQUENCE_PARALLEL, MICRO_BATCH_SIZE)
-"""Of the first level of a search: its bound, `node_bound_seconds`, holds for all other choices."""
-POLICY_AXES = (RECOMPUTED, MODULES, METHOD, NUM_LAYERS, ACTIVATIONS)
-"""Of the last level: chosen together, by what layers recompute and what they offload."""
-_FIRST_STAGED = (VPP, SCHEDULE, ZERO_STAGE, DP_REPLICATE, TILED_LOSS, TILED_MLP)
-STAGED_AXES: tuple[Axis, ...] = (
-    *_FIRST_STAGED,
-    *(
-        axis
-        for axis in AXES
-        if isinstance(axis.search, Tried) and axis not in (*NODE_AXES, *_FIRST_STAGED, *POLICY_AXES)
-    ),
-)
-"""Of the level between them, all others that are tried; the last varies fastest."""
-AXIS_OF_COLUMN = MappingProxyType({axis.column: axis for axis in AXES})
-AXIS_OF_OPTION = MappingProxyType({axis.option: axis for axis in AXES})
-AXIS_OF_SHORT = MappingProxyType({axis.short: axis for axis in AXES if axis.short})
-
-_INNER_TO_OUTER = (TP, CP, EP, ETP, DP, PP)
-"""As ranks are numbered; experts share the inner ranks."""
-RULED: tuple[Axis, ...] = (
-    *_INNER_TO_OUTER,
-    *(axis for axis in AXES if axis.rules and axis not in _INNER_TO_OUTER),
-)
-"""Axes with rules, in the order they are asked: a layout counts for the first it breaks."""
-RULES: tuple[Rule, ...] = tuple(rule for axis in RULED for rule in axis.rules)
-"""What mathematics forbids, whatever the runtime."""

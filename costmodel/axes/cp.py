@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
-from trainplan.costmodel.axes.grid import degrees, has_ring, ring_heads
 from trainplan.costmodel.axes.indices import kernel_index
+from trainplan.costmodel.axes.values import degrees, has_ring, ring_heads
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule

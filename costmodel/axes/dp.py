@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
-from trainplan.costmodel.axes.grid import (
+from trainplan.costmodel.axes.values import (
     degrees,
     micro_batch_sizes,
     replicas,

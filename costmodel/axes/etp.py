@@ -6,7 +6,7 @@ import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
 from trainplan.costmodel.axes.ep import FOLDING
-from trainplan.costmodel.axes.grid import expert_degrees
+from trainplan.costmodel.axes.values import expert_degrees
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Least, Memory, Tried
-from trainplan.costmodel.axes.grid import has_drives, moved_parameters, offloaded, tiers
+from trainplan.costmodel.axes.values import has_drives, moved_parameters, offloaded, tiers
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import ON_DRIVE, LayoutTable, rule

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
-from trainplan.costmodel.axes.grid import all_virtual_stages, degrees, schedules_under
+from trainplan.costmodel.axes.values import all_virtual_stages, degrees, schedules_under
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
-from trainplan.costmodel.axes.grid import recompute_subsets, recomputed_layers
+from trainplan.costmodel.axes.values import recompute_subsets, recomputed_layers
 from trainplan.costmodel.layout import RECOMPUTE, RECOMPUTE_METHODS
 
 RECOMPUTED = Axis(

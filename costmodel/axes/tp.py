@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried
-from trainplan.costmodel.axes.grid import degrees
+from trainplan.costmodel.axes.values import degrees
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule

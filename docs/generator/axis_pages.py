@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from page_parts import Lines, table
 
-from trainplan.costmodel.axes import AXES, RULED, Apart, Axis, Held, Least
+from trainplan.costmodel.axes import AXES, Axis, Held, Least
+from trainplan.costmodel.axes.axis import Apart
+from trainplan.costmodel.axes.registry import RULED
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.optimizers.rules import LEVEL_RULES, OPTIMIZER_RULES
 from trainplan.costmodel.runtimes import RUNTIMES

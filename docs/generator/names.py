@@ -31,7 +31,7 @@ from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.changes.parameters import KNOBS
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.key_tables import OTHERS
-from trainplan.planner.space.settings import Level
+from trainplan.planner.settings.combinations import Level
 from trainplan.profiler.bench.items import ITEMS
 from trainplan.profiler.bench.layer import RUNTIMES as LAYER_RUNTIMES
 from trainplan.profiler.bench.optimizer import OTHERS as OTHER_OPTIMIZERS

@@ -26,9 +26,9 @@ from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner import SearchOptions, estimates
 from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.settings.combinations import Level, combinations
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules
-from trainplan.planner.space.settings import Level, combinations
 from trainplan.planner.work.budget import Unlimited
 
 MARGIN = 0.05

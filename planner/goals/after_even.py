@@ -26,9 +26,8 @@ from trainplan.planner.goals.uneven import (
     wants_uneven,
 )
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.search import UnevenSearch
-from trainplan.planner.tree.result import UnevenResult
+from trainplan.planner.stages import StageProblem, UnevenSearch
+from trainplan.planner.tree import UnevenResult
 
 EXPANDED_FOR_ANY = 60
 """Layouts opened, where uneven stages are only tried, until one fits. Source: assumed; seconds."""

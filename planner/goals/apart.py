@@ -36,7 +36,7 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.apart import Apart, SplitTried
-from trainplan.planner.space.settings import combinations
+from trainplan.planner.settings import combinations
 
 
 @dataclass(frozen=True, slots=True)

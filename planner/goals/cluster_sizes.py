@@ -22,9 +22,7 @@ from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.goals.uneven import faster_splits, splits_freely
 from trainplan.planner.plan.target import Name, Tried
-from trainplan.planner.tree import SearchResult
-from trainplan.planner.tree.branch_and_bound import Search
-from trainplan.planner.tree.result import UnevenResult
+from trainplan.planner.tree import Search, SearchResult, UnevenResult
 
 OPENED = 240
 """Layouts that searches for uneven stages open on all sizes together. Source: assumed; seconds."""

@@ -14,16 +14,19 @@ from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.space import legality_rules
-from trainplan.planner.space.choices import no_even_stages, ranks_straddle
-from trainplan.planner.space.settings import Combination
-from trainplan.planner.tree import SearchResult
-from trainplan.planner.tree.branch_and_bound import Search
-from trainplan.planner.tree.groups import Group, Member
-from trainplan.planner.tree.objective import Objective, StepEnergy, StepTime
-from trainplan.planner.tree.result import SearchLimits
-from trainplan.planner.work import ALONE, Budget, Workers
-from trainplan.planner.work.budget import DeadlineBudget
+from trainplan.planner.settings import Combination
+from trainplan.planner.space import legality_rules, no_even_stages, ranks_straddle
+from trainplan.planner.tree import (
+    Group,
+    Member,
+    Objective,
+    Search,
+    SearchLimits,
+    SearchResult,
+    StepEnergy,
+    StepTime,
+)
+from trainplan.planner.work import ALONE, Budget, DeadlineBudget, Workers
 
 Figure = Literal["time", "energy"]
 """What a single search makes small."""

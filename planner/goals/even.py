@@ -10,11 +10,9 @@ import numpy as np
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.space.settings import Combination
-from trainplan.planner.tree import Pool, SearchResult
-from trainplan.planner.tree.branch_and_bound import Search
-from trainplan.planner.tree.groups import Group, groups_of
-from trainplan.planner.work.together import run_together
+from trainplan.planner.settings import Combination
+from trainplan.planner.tree import Group, Pool, Search, SearchResult, groups_of
+from trainplan.planner.work import run_together
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,16 +23,10 @@ from trainplan.planner.goals.even import EvenAnswer, EvenTree
 from trainplan.planner.goals.uneven import faster_splits, looks_for_uneven, wants_uneven
 from trainplan.planner.plan.settings import Settings, TriedSettings
 from trainplan.planner.plan.target import Target, finite
-from trainplan.planner.space.choices import broken_rules
-from trainplan.planner.space.settings import (
-    Combination,
-    combinations,
-    with_settings,
-    without_one,
-)
-from trainplan.planner.stages.search import TRIED_FIRST
-from trainplan.planner.tree import SearchResult
-from trainplan.planner.tree.result import UnevenResult
+from trainplan.planner.settings import Combination, combinations, with_settings, without_one
+from trainplan.planner.space import broken_rules
+from trainplan.planner.stages import TRIED_FIRST
+from trainplan.planner.tree import SearchResult, UnevenResult
 
 SAME = 1e-9
 """Relative difference of two step times that is no more than rounding."""

@@ -14,7 +14,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space import broken_rules
 from trainplan.planner.tree import SearchResult
 
 RULES = {"kernel_index": "kernel index"}

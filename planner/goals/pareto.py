@@ -39,10 +39,9 @@ from trainplan.planner.plan.document import (
     of_priced,
 )
 from trainplan.planner.plan.target import Name
-from trainplan.planner.space.choices import allowed
-from trainplan.planner.tree.objective import StepEnergy
-from trainplan.planner.work import Budget
-from trainplan.planner.work.budget import Unlimited
+from trainplan.planner.space import allowed
+from trainplan.planner.tree import StepEnergy
+from trainplan.planner.work import Budget, Unlimited
 
 PAIRS: tuple[tuple[Name, Name], ...] = (
     ("time", "memory"),

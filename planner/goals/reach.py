@@ -44,9 +44,8 @@ from trainplan.planner.goals.uneven import (
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.target import Name, Target
-from trainplan.planner.space.settings import combinations
-from trainplan.planner.tree import SearchResult
-from trainplan.planner.tree.result import UnevenResult
+from trainplan.planner.settings import combinations
+from trainplan.planner.tree import SearchResult, UnevenResult
 
 UNITS: Mapping[Name, str] = {
     "time": "s",

@@ -17,19 +17,18 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.plan import UnevenStages
-from trainplan.planner.space.offload import fractions_of_splits
-from trainplan.planner.space.policies import allows_any_split
-from trainplan.planner.stages.bounds.mean_paths import PathPool
-from trainplan.planner.stages.contexts import SplitContext
-from trainplan.planner.stages.heuristics import try_near, try_siblings
-from trainplan.planner.stages.search import SplitMember, UnevenSearch
-from trainplan.planner.stages.solve.polish import polished
-from trainplan.planner.tree import Pool, SearchResult
-from trainplan.planner.tree.groups import Group
-from trainplan.planner.tree.result import UnevenResult
-from trainplan.planner.work import Budget
-from trainplan.planner.work.budget import TaskBudget
-from trainplan.planner.work.together import run_together
+from trainplan.planner.policies import allows_any_split, fractions_of_splits
+from trainplan.planner.stages import (
+    PathPool,
+    SplitContext,
+    SplitMember,
+    UnevenSearch,
+    polished,
+    try_near,
+    try_siblings,
+)
+from trainplan.planner.tree import Group, Pool, SearchResult, UnevenResult
+from trainplan.planner.work import Budget, TaskBudget, run_together
 
 ANY_CHUNKS = 8
 """Tables of branches with any chunks that are opened at most. Source: measured; the bounds of dense

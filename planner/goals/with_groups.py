@@ -14,9 +14,9 @@ from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.fastest import needed, step_target, texts_of
 from trainplan.planner.goals.reach import Reached
+from trainplan.planner.settings import Combination, combinations, with_settings
 from trainplan.planner.space import legality_rules
-from trainplan.planner.space.settings import Combination, combinations, with_settings
-from trainplan.planner.stages.groups_search import HeterogeneousResult, HeterogeneousSearch
+from trainplan.planner.stages import HeterogeneousResult, HeterogeneousSearch
 
 
 def with_groups(context: SearchContext, job: Job, reached: Reached) -> Reached:

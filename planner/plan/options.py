@@ -12,9 +12,8 @@ from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.spec import Spec
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan.target import Name
-from trainplan.planner.space import Choice
-from trainplan.planner.space.choices import rules_of_grid
-from trainplan.planner.space.settings import Level
+from trainplan.planner.settings import Level
+from trainplan.planner.space import Choice, rules_of_grid
 
 
 class SearchOptions(Spec):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from trainplan.costmodel.spec import Spec
-from trainplan.planner.space.settings import Level
+from trainplan.planner.settings import Level
 
 
 class TriedSettings(Spec):

@@ -23,7 +23,7 @@ from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.options import option_without_price
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.simulate import Simulated, simulated
-from trainplan.planner.space.choices import legality_rules
+from trainplan.planner.space import legality_rules
 
 AT_ONCE = 4096
 """Layouts priced together. Source: measured; more are not faster, and take more memory."""

@@ -14,19 +14,19 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import simulated
 from trainplan.planner.plan import Plan, SearchOptions
-from trainplan.planner.space import Space, legality_rules
-from trainplan.planner.space.choices import rules_of_grid
-from trainplan.planner.space.grid import (
+from trainplan.planner.policies import fractions_of, legal_offloads, with_fraction
+from trainplan.planner.space import (
     NODE_COLUMNS,
     Rows,
     RuleFilter,
+    Space,
+    legality_rules,
     memory_policies,
+    rules_of_grid,
     skeletons,
 )
-from trainplan.planner.space.offload import fractions_of, legal_offloads, with_fraction
-from trainplan.planner.tree.objective import StepTime
-from trainplan.planner.tree.tasks import PricePolicies, PricingContext
-from trainplan.planner.work.budget import Unlimited
+from trainplan.planner.tree import PricePolicies, PricingContext, StepTime
+from trainplan.planner.work import Unlimited
 
 LEAST_GAIN = 0.01
 """Share of the step from which it is said. Source: assumed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from trainplan.costmodel.axes.grid import has_drives
+from trainplan.costmodel.axes import has_drives
 from trainplan.costmodel.base import GIB, SpecError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout

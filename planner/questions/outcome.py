@@ -13,8 +13,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.planner.plan import Candidate, Certificate, Plan
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import estimate, search
-from trainplan.planner.work import Budget, Deadline, Workers
-from trainplan.planner.work.budget import DeadlineBudget
+from trainplan.planner.work import Budget, Deadline, DeadlineBudget, Workers
 
 Status = Literal["proved", "even", "found", "memory", "rules", "impossible", "untried"]
 """Searched to the proof; proved with even stages, some uneven ones tried; no proof was reached;

@@ -27,10 +27,16 @@ from trainplan.costmodel.step.placement_costs import (
     placement_costs,
 )
 from trainplan.planner.plan import Candidate, Plan
-from trainplan.planner.solvers.constraint_solver import MISSING, constraint_solver_is_there
-from trainplan.planner.solvers.nodes.order_bound import least_seconds
-from trainplan.planner.solvers.nodes.orders import CLOSE, good_order
-from trainplan.planner.solvers.nodes.placement import MOST_NODES, UNITS, proved_order
+from trainplan.planner.solvers import (
+    CLOSE,
+    MISSING,
+    MOST_NODES,
+    UNITS,
+    constraint_solver_is_there,
+    good_order,
+    least_seconds,
+    proved_order,
+)
 from trainplan.planner.work import Budget
 
 LEAST_GAIN = 1e-3

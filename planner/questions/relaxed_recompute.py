@@ -25,24 +25,27 @@ from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.goals.uneven import splits_freely
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.space import Space, legality_rules
-from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
-from trainplan.planner.space.offload import (
+from trainplan.planner.policies import (
+    allows_any_split,
     fractions_of_splits,
     in_parts,
     with_fraction,
     with_least_offload,
 )
-from trainplan.planner.space.policies import allows_any_split
-from trainplan.planner.stages.bounds.mean_paths import PathPool
-from trainplan.planner.stages.bounds.recompute import EvenLayouts
-from trainplan.planner.stages.problem.of_layouts import stage_problems
-from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, judged
+from trainplan.planner.questions.changes.variations import Case
+from trainplan.planner.space import RuleFilter, Space, legality_rules, nodes, skeletons
+from trainplan.planner.stages import (
+    ByStage,
+    EvenLayouts,
+    PathPool,
+    StageProblem,
+    best_by_stage,
+    by_stage,
+    judged,
+    stage_problems,
+)
 from trainplan.planner.tree import Pool
-from trainplan.planner.work import Deadline
-from trainplan.planner.work.partition import parts_of
+from trainplan.planner.work import Deadline, parts_of
 
 SHARE_OF_TIME = 0.2
 """Of a time limit that all of this may take. Source: assumed; 6 of the 30 s of `plan explain`."""

@@ -42,12 +42,10 @@ from trainplan.planner.questions.setting_notes import model_notes, setting_notes
 from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
 from trainplan.planner.questions.width_notes import width_notes
 from trainplan.planner.runtimes import EXPORTERS
-from trainplan.planner.schedules.other_schedules import other_schedules
-from trainplan.planner.space.choices import allowed
-from trainplan.planner.space.grid import values_outside_grid
-from trainplan.planner.space.settings import combinations, values_of
-from trainplan.planner.work import ALONE, Budget, Workers
-from trainplan.planner.work.budget import Unlimited, part_of
+from trainplan.planner.schedules import other_schedules
+from trainplan.planner.settings import combinations, values_of
+from trainplan.planner.space import allowed, values_outside_grid
+from trainplan.planner.work import ALONE, Budget, Unlimited, Workers, part_of
 
 NO_FILES = "no launch files are written for"
 """A note of plans that cannot be exported starts so."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.axes.grid import divisors
+from trainplan.costmodel.axes import divisors
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import packed_rows, waits
 from trainplan.costmodel.candidates import context_of

@@ -23,8 +23,7 @@ from trainplan.costmodel.step.offloaded import row_work
 from trainplan.costmodel.step.timelines import busy_with_messages, virtual_stage_seconds
 from trainplan.costmodel.timeline import StageSeconds, relative_seconds, units_of
 from trainplan.planner.questions.search import check
-from trainplan.planner.schedules.pipelines import require_size
-from trainplan.planner.schedules.scored import Scored, score
+from trainplan.planner.schedules import Scored, require_size, score
 
 
 @dataclass(frozen=True, slots=True)

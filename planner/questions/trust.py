@@ -10,8 +10,7 @@ from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.target import Reserve, Target, Trusted
-from trainplan.planner.work import Budget
-from trainplan.planner.work.budget import part_of
+from trainplan.planner.work import Budget, part_of
 
 SHARE_OF_PRICE = 1 / 3
 """Of a time limit, kept for the searches without `trusted` and without a reserve. Source: assumed;

@@ -17,7 +17,7 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.compare import Side, TermDifference, term_differences
 from trainplan.planner.questions.remedies import Remedy, remedies
 from trainplan.planner.questions.search import estimate
-from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space import broken_rules
 from trainplan.planner.work import Budget
 
 Verdict = Literal["refused", "too large", "slower", "near tie", "same", "faster"]

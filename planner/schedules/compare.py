@@ -144,7 +144,7 @@ def synthesised(pipeline: Pipeline, placement: Placement | None, deadline: Deadl
     Raises:
         SpecError: No order fits the memory limit; the message names the smallest that works.
     """
-    from trainplan.planner.solvers.schedules.solve import Problem, synthesise  # noqa: PLC0415 (solvers load slowly)
+    from trainplan.planner.solvers import Problem, synthesise  # noqa: PLC0415 (solvers load slowly)
 
     shape = require_size(pipeline.shape)
     if shape.microbatch_group_size is not None or shape.sequence_chunks > 1:

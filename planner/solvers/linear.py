@@ -64,7 +64,7 @@ class Matrix:
         return np.array(solver.getSolution().col_value, np.float64) if optimal else None
 
 
-def load() -> None:
+def load_solvers() -> None:
     """Load the solver of small programs now: a process that has nothing to do yet may as well."""
     import highspy  # noqa: F401, PLC0415 (as PuLP)
 

@@ -29,7 +29,12 @@ from trainplan.costmodel.axes import (
     Held,
     Least,
     Tried,
-    grid,
+    any_virtual_stages,
+    degrees,
+    micro_batch_sizes,
+    offloads,
+    recompute_subsets,
+    virtual_stages,
 )
 from trainplan.costmodel.columns import BoolColumn, IntColumn, distinct
 from trainplan.costmodel.job import Job
@@ -37,8 +42,8 @@ from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
+from trainplan.planner.policies import POLICY_COLUMNS, policy_columns
 from trainplan.planner.space.choices import Choice
-from trainplan.planner.space.policies import POLICY_COLUMNS, policy_columns
 
 VARIANT_DEGREES = ("tp", "cp", "pp", "ep", "etp")
 """Layouts alike in these are variants of one answer: the table of alternatives lists the best."""
@@ -74,17 +79,17 @@ class Space:
     @cached_property
     def micro_batches(self) -> tuple[int, ...]:
         """Values of micro_batch_size."""
-        return grid.micro_batch_sizes(self.job, self.traits)
+        return micro_batch_sizes(self.job, self.traits)
 
     @cached_property
     def recompute_subsets(self) -> tuple[tuple[str, ...], ...]:
         """Values of recompute_modules."""
-        return grid.recompute_subsets(self.job, self.traits)
+        return recompute_subsets(self.job, self.traits)
 
     @cached_property
     def offloads(self) -> tuple[Offload, ...]:
         """Values of offload_modules besides none, with what is recomputed beside them."""
-        return grid.offloads(self.job, self.traits)
+        return offloads(self.job, self.traits)
 
     @property
     def moves_nothing(self) -> bool:
@@ -93,7 +98,7 @@ class Space:
 
     def virtual_stages(self, pp: int) -> tuple[int, ...]:
         """Values of vpp."""
-        values = grid.any_virtual_stages if self.any_vpp else grid.virtual_stages
+        values = any_virtual_stages if self.any_vpp else virtual_stages
         return values(self.job, pp)
 
     def stagings(self, pp: int) -> LayoutTable:
@@ -143,7 +148,7 @@ class Space:
 
     @cached_property
     def _degrees(self) -> tuple[int, ...]:
-        return grid.degrees(self.job, self.traits)
+        return degrees(self.job, self.traits)
 
     @cached_property
     def size(self) -> int:

@@ -34,13 +34,13 @@ from trainplan.costmodel.step.block_costs import (
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous
 from trainplan.costmodel.step.node_bound import node_bound_seconds
-from trainplan.planner.space.offload import (
+from trainplan.planner.policies import (
     Fractions,
+    allows_any_split,
     fractions_of_splits,
     most_within,
     with_fraction,
 )
-from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.bounds.layer_capacity import (
     Layers,
     layer_capacities,
@@ -56,7 +56,7 @@ from trainplan.planner.stages.problem.chunks import inner_chunks
 from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.spread import balanced, filled, spread_over, stages_of
-from trainplan.planner.tree.memory_bounds import time_minimal
+from trainplan.planner.tree import time_minimal
 
 HALVINGS = 6
 """Of a range of fractions. Source: assumed; any number gives a bound."""

@@ -16,7 +16,7 @@ import numpy as np
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, IntMatrix, objects
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.planner.space.offload import fractions_of_splits, in_parts
+from trainplan.planner.policies import fractions_of_splits, in_parts
 from trainplan.planner.stages.contexts import GroupsContext
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -25,8 +25,7 @@ from trainplan.planner.stages.solve.listed import NOTHING_KNOWN, SplitResult, wi
 from trainplan.planner.stages.solve.polish import polished
 from trainplan.planner.stages.solve.spread import balanced, stages_of
 from trainplan.planner.stages.solve.windows import most_in_memory
-from trainplan.planner.work import ALONE, Budget, Workers
-from trainplan.planner.work.together import run_together
+from trainplan.planner.work import ALONE, Budget, Workers, run_together
 
 LARGEST = 4
 """Groups whose orders are all tried; of more only the order of the file and its reverse."""

@@ -16,13 +16,10 @@ import numpy as np
 from trainplan.costmodel.columns import FloatColumn, ObjectColumn, objects
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.planner.space.grid import VARIANT_DEGREES, memory_policies, skeletons
-from trainplan.planner.space.offload import least_offload, with_fraction
-from trainplan.planner.space.policies import POLICY_COLUMNS
+from trainplan.planner.policies import POLICY_COLUMNS, least_offload, with_fraction
+from trainplan.planner.space import VARIANT_DEGREES, memory_policies, skeletons
 from trainplan.planner.stages.search import TRIED_FIRST, UnevenSearch
-from trainplan.planner.tree import Pool
-from trainplan.planner.tree.memory_bounds import class_extremes, time_minimal
-from trainplan.planner.tree.pool import first_of_each
+from trainplan.planner.tree import Pool, class_extremes, first_of_each, time_minimal
 
 MOST_SKELETONS = 1024
 """Skeletons that are priced with balanced stages, those with the smallest bounds.

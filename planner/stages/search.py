@@ -21,15 +21,15 @@ from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, dist
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.timeline import EQUALS
-from trainplan.planner.space import Space
-from trainplan.planner.space.grid import RuleFilter, skeletons
-from trainplan.planner.space.offload import with_fraction, with_least_offload
-from trainplan.planner.space.policies import (
+from trainplan.planner.policies import (
     has_longer_passes,
     names_modules,
     recompute_allows_any_split,
     takes_longer,
+    with_fraction,
+    with_least_offload,
 )
+from trainplan.planner.space import RuleFilter, Space, skeletons
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.offload import exactly
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -44,11 +44,14 @@ from trainplan.planner.stages.tasks import (
     bounding,
     roots_of,
 )
-from trainplan.planner.tree import Pool
-from trainplan.planner.tree.memory_bounds import class_extremes, classes_with_policies, policies_of
-from trainplan.planner.tree.result import UnevenResult
-from trainplan.planner.work import ALONE, Budget, Workers
-from trainplan.planner.work.partition import AffinityPartition
+from trainplan.planner.tree import (
+    Pool,
+    UnevenResult,
+    class_extremes,
+    classes_with_policies,
+    policies_of,
+)
+from trainplan.planner.work import ALONE, AffinityPartition, Budget, Workers
 
 NODES_AT_ONCE, MOST_NODES = 1024, 4096
 """Nodes opened first, and at most: twice as many each time, so that a time limit is kept and many

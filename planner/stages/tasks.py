@@ -13,18 +13,14 @@ from trainplan.costmodel.columns import (
 )
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.planner.space import Space
-from trainplan.planner.space.grid import nodes
-from trainplan.planner.space.offload import (
-    Fractions,
-)
+from trainplan.planner.policies import Fractions
+from trainplan.planner.space import Space, nodes
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.contexts import SplitContext
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.best_split import best_split
 from trainplan.planner.stages.solve.listed import NOTHING_KNOWN, SplitResult
-from trainplan.planner.tree import Pool
-from trainplan.planner.tree.memory_bounds import MemoryFilter
+from trainplan.planner.tree import MemoryFilter, Pool
 from trainplan.planner.work import Deadline
 
 Question = Callable[[LayoutTable, float, PathPool], FloatColumn]

@@ -27,17 +27,17 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.timeline import settled
-from trainplan.planner.space import Space
-from trainplan.planner.space.choices import MEMORY
-from trainplan.planner.space.grid import (
+from trainplan.planner.policies import fractions_of, legal_offloads, with_fraction
+from trainplan.planner.space import (
+    MEMORY,
     VARIANT_DEGREES,
     Rows,
     RuleFilter,
+    Space,
     nodes,
     skeletons,
     stagings_of,
 )
-from trainplan.planner.space.offload import fractions_of, legal_offloads, with_fraction
 from trainplan.planner.tree.groups import Group
 from trainplan.planner.tree.memory_bounds import (
     KNOWN_COLUMNS,
@@ -58,9 +58,7 @@ from trainplan.planner.tree.tasks import (
     PricingContext,
     Simulate,
 )
-from trainplan.planner.work import ALONE, Budget, Workers
-from trainplan.planner.work.budget import Unlimited
-from trainplan.planner.work.partition import AffinityPartition
+from trainplan.planner.work import ALONE, AffinityPartition, Budget, Unlimited, Workers
 
 NODES_AT_ONCE, MOST_NODES = 256, 4096
 CLASSES_AT_ONCE, MOST_CLASSES = 128, 512

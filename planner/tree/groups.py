@@ -19,9 +19,8 @@ from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.node_bound import node_bound_seconds
-from trainplan.planner.space import Space
-from trainplan.planner.space.grid import NODE_COLUMNS, RuleFilter, nodes
-from trainplan.planner.space.settings import Combination, covers
+from trainplan.planner.settings import Combination, covers
+from trainplan.planner.space import NODE_COLUMNS, RuleFilter, Space, nodes
 
 NEAR = 0.93
 """A combination joins a group whose top has at least this share of its own node bounds. Source:

@@ -41,24 +41,24 @@ from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import layer_counts
 from trainplan.costmodel.step.estimate import as_executed
-from trainplan.planner.space import Space
-from trainplan.planner.space.choices import MEMORY
-from trainplan.planner.space.grid import (
-    FIRST_KNOWN,
-    NODE_COLUMNS,
-    SKELETON_COLUMNS,
-    Rows,
-    RuleFilter,
-    largest_stages,
-    memory_policies,
-)
-from trainplan.planner.space.offload import (
+from trainplan.planner.policies import (
+    POLICY_COLUMNS,
     Fractions,
     fractions_of,
     largest_fraction,
     with_most_offload,
 )
-from trainplan.planner.space.policies import POLICY_COLUMNS
+from trainplan.planner.space import (
+    FIRST_KNOWN,
+    MEMORY,
+    NODE_COLUMNS,
+    SKELETON_COLUMNS,
+    Rows,
+    RuleFilter,
+    Space,
+    largest_stages,
+    memory_policies,
+)
 
 DEGREES = NODE_COLUMNS[:6]
 """What decides how much of the model a rank holds."""

@@ -15,16 +15,15 @@ from trainplan.costmodel.memory.rank import RESERVE_FACTOR, MemoryTable
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.space.choices import DRIVE_SPACE, HOST_MEMORY, MEMORY
-from trainplan.planner.space.offload import (
+from trainplan.planner.policies import (
     DRIVES_FULL,
     HOST_FULL,
     NO_ROOM,
-    BoolMatrix,
     Fractions,
     least_offload,
     with_fraction,
 )
+from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY
 from trainplan.planner.tree.objective import Objective
 from trainplan.planner.work import Deadline
 
@@ -126,7 +125,7 @@ class PricePolicies:
     table: LayoutTable
     ranges: tuple[Fractions, ...]
     """Of the optimizer, that may be offloaded."""
-    legal: BoolMatrix
+    legal: BoolColumn
     """May a layout offload fractions of each range? Shape (range, row)."""
     cutoff: float
     """Objective that a layout must beat."""

@@ -25,11 +25,17 @@ from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.plan import SearchOptions
+from trainplan.planner.policies import names_modules
 from trainplan.planner.runtimes import EXPORTERS
-from trainplan.planner.space import Space, legality_rules
-from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
-from trainplan.planner.space.policies import names_modules
-from trainplan.planner.space.settings import Combination, combinations
+from trainplan.planner.settings import Combination, combinations
+from trainplan.planner.space import (
+    RuleFilter,
+    Space,
+    legality_rules,
+    memory_policies,
+    nodes,
+    skeletons,
+)
 
 MOST = 300
 """Contenders that are kept.

@@ -2,9 +2,29 @@
 
 A `Budget` says when to stop, `Workers` run pieces of work at the same time; no answer depends on
 how the work was shared.
+
+AffinityPartition: gives equal pipelines always to the same worker.
+ALONE: workers that are this process alone.
+Budget: how long a search may go on, and who wants to hear about it.
+Deadline: when a solver has to answer with what it has.
+DeadlineBudget: a budget that a deadline ends, and nobody listens to.
+part_of: the first part of what a time limit leaves.
+parts_of: the table in pieces that are priced at once.
+run_together: open the search with the smallest bound until none can win.
+Task: a piece of work that needs nothing but itself, so that another process may do it.
+TaskBudget: a budget that ends as another does, but hurries no task.
+Unlimited: no limit, no listener.
+Workers: who does the work, made by the caller.
 """
 
-from trainplan.planner.work.budget import Budget, Deadline
-from trainplan.planner.work.workers import ALONE, Workers
-
-__all__ = ["ALONE", "Budget", "Deadline", "Workers"]
+from trainplan.planner.work.budget import (
+    Budget,
+    Deadline,
+    DeadlineBudget,
+    TaskBudget,
+    Unlimited,
+    part_of,
+)
+from trainplan.planner.work.partition import AffinityPartition, parts_of
+from trainplan.planner.work.together import run_together
+from trainplan.planner.work.workers import ALONE, Task, Workers

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from trainplan.planner.work import Budget
+from trainplan.planner.work.budget import Budget
 
 
 class Branching(Protocol):

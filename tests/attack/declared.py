@@ -20,10 +20,10 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.plan import Plan
+from trainplan.planner.policies.offload import fractions_of
+from trainplan.planner.policies.recompute import POLICY_COLUMNS, allows_any_split
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import NODE_COLUMNS, STAGING_COLUMNS, RuleFilter, skeletons
-from trainplan.planner.space.offload import fractions_of
-from trainplan.planner.space.policies import POLICY_COLUMNS, allows_any_split
 
 INSIDE, ANY_SPLIT = "", "any split"
 """Where `lower_bound_s` holds, and where the bound of all splits does."""

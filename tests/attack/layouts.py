@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tests.attack.declared import settings_of
 from trainplan.costmodel.axes import AXES, Held
-from trainplan.costmodel.axes.grid import degrees
+from trainplan.costmodel.axes.values import degrees
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.costmodel.layouts.even_split import layers_per_stage

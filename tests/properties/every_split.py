@@ -18,9 +18,9 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.policies.recompute import allows_any_split
 from trainplan.planner.space import Space, legality_rules
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
-from trainplan.planner.space.policies import allows_any_split
 from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.problem.problem import StageProblem
 

@@ -12,8 +12,8 @@ from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.planner.settings.combinations import combinations
 from trainplan.planner.space import legality_rules
-from trainplan.planner.space.settings import combinations
 from trainplan.planner.stages.search import legal_rows
 from trainplan.planner.tree.groups import Member, groups_of
 

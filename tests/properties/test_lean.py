@@ -8,9 +8,9 @@ from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
+from trainplan.planner.policies.recompute import POLICY_COLUMNS
 from trainplan.planner.space import Space, legality_rules
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
-from trainplan.planner.space.policies import POLICY_COLUMNS
 from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import (
     POLICY_CLASSES,

@@ -14,13 +14,13 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.timeline.lower_bounds import EQUALS
-from trainplan.planner.space import Space
-from trainplan.planner.space.policies import (
+from trainplan.planner.policies.recompute import (
     POLICY_COLUMNS,
     has_longer_passes,
     names_modules,
     takes_longer,
 )
+from trainplan.planner.space import Space
 from trainplan.planner.stages.bounds.layer_capacity import (
     layer_capacities,
     may_fit,

@@ -15,7 +15,7 @@ from trainplan.costmodel.columns import objects
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.heterogeneous import heterogeneous_seconds, price_heterogeneous
 from trainplan.costmodel.timeline.lower_bounds import EQUALS
-from trainplan.planner.space.policies import allows_any_split
+from trainplan.planner.policies.recompute import allows_any_split
 from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
 from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.solve.batch import ManySplits

@@ -23,10 +23,8 @@ from trainplan.planner.questions.changes.variations import (
     without_reserve,
     without_trust,
 )
-from trainplan.planner.space import Choice, Space, legality_rules
-from trainplan.planner.space.grid import values_outside_grid
-from trainplan.planner.tree.branch_and_bound import Search
-from trainplan.planner.tree.result import SearchLimits
+from trainplan.planner.space import Choice, Space, legality_rules, values_outside_grid
+from trainplan.planner.tree import Search, SearchLimits
 from trainplan.planner.work import Budget
 
 Relaxations = tuple[tuple[str, ...], ...]

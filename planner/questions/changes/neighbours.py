@@ -7,12 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from pydantic import ValidationError
 
-from trainplan.costmodel.axes.grid import (
-    divisors,
-    micro_batch_sizes,
-    tiled_losses,
-    tiled_mlps_under,
-)
+from trainplan.costmodel.axes import divisors, micro_batch_sizes, tiled_losses, tiled_mlps_under
 from trainplan.costmodel.candidates import Context, context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, OffloadSpec
@@ -22,9 +17,9 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan import Candidate
+from trainplan.planner.policies import fractions_of, least_offload, with_fraction
 from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.space.choices import broken_rules
-from trainplan.planner.space.offload import fractions_of, least_offload, with_fraction
+from trainplan.planner.space import broken_rules
 
 MOST_SIMULATED = 8
 """Neighbours whose schedules are run; the others have a larger bound."""

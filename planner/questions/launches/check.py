@@ -20,7 +20,7 @@ from trainplan.planner.questions.search import search
 from trainplan.planner.runtimes import Reading
 from trainplan.planner.runtimes.corrected import SettingChange
 from trainplan.planner.shell import Place, Problem
-from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space import broken_rules
 from trainplan.planner.work import ALONE, Budget, Workers
 
 FREE = (

@@ -28,7 +28,7 @@ from trainplan.planner.questions.launches.changed import (
     with_options,
 )
 from trainplan.planner.runtimes.corrected import SettingChange
-from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space import broken_rules
 
 MOST = 0.8
 """Share of the gain that is most of it."""

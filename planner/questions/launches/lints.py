@@ -22,7 +22,7 @@ from trainplan.planner.questions.launches.changed import (
 )
 from trainplan.planner.questions.width_notes import width_notes
 from trainplan.planner.runtimes.corrected import SettingChange
-from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space import broken_rules
 
 TILE = 64
 """Widths of products that are no multiple of it leave part of a tile idle.

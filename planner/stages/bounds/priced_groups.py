@@ -31,7 +31,7 @@ from trainplan.costmodel.step.block_costs import (
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds
 from trainplan.costmodel.step.heterogeneous import on_groups
-from trainplan.planner.space.offload import Fractions, most_within
+from trainplan.planner.policies import Fractions, most_within
 from trainplan.planner.stages.bounds.mean_paths import Pipeline
 from trainplan.planner.stages.columns import GroupKindRows
 from trainplan.planner.stages.problem.of_layouts import ranks_in_order

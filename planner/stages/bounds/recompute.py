@@ -19,7 +19,7 @@ from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import BlockCosts, block_costs, layer_counts
-from trainplan.planner.space.offload import Fractions, most_within, with_fraction
+from trainplan.planner.policies import Fractions, most_within, with_fraction
 from trainplan.planner.stages.problem.memory import that_matter
 
 NEVER = -1

@@ -21,7 +21,7 @@ from trainplan.costmodel.columns import (
     IntMatrix,
     IntRankChunks,
 )
-from trainplan.planner.solvers.linear import Matrix
+from trainplan.planner.solvers import Matrix
 
 
 def inner_chunks(stage_of: IntRankChunks) -> IntRankChunks:

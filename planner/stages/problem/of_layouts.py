@@ -16,7 +16,7 @@ from trainplan.costmodel.step import Priced, price
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.step.group_links import boundary_seconds
 from trainplan.costmodel.step.heterogeneous import on_groups
-from trainplan.planner.space.offload import Fractions, most_within, range_from
+from trainplan.planner.policies import Fractions, most_within, range_from
 from trainplan.planner.stages.problem.in_transit import first_layers, least_in_transit
 from trainplan.planner.stages.problem.moments import fullest_moment
 from trainplan.planner.stages.problem.problem import GroupCosts, StageProblem

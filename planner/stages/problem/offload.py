@@ -6,7 +6,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import layer_counts
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous
-from trainplan.planner.space.offload import with_fraction, with_least_of
+from trainplan.planner.policies import with_fraction, with_least_of
 from trainplan.planner.stages.problem.problem import StageProblem
 
 

@@ -30,8 +30,7 @@ from trainplan.costmodel.step.estimate import with_overhead
 from trainplan.costmodel.step.group_links import link_bound
 from trainplan.costmodel.timeline import StageSeconds
 from trainplan.costmodel.traffic.data_parallel import reduction_overlap
-from trainplan.planner.space.offload import Fractions
-from trainplan.planner.space.policies import paths_bound
+from trainplan.planner.policies import Fractions, paths_bound
 from trainplan.planner.stages.columns import (
     IntSplitStages,
     RankLayers,

@@ -9,7 +9,7 @@ import numpy as np
 from trainplan.costmodel.columns import FloatColumn, IntMatrix, objects
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.timeline import EQUALS, Paths
-from trainplan.planner.space.offload import with_fraction
+from trainplan.planner.policies import with_fraction
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.batch import ManySplits

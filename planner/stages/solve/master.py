@@ -27,7 +27,7 @@ from trainplan.costmodel.traffic.data_parallel import (
     reduction_overlap,
     step_traffic,
 )
-from trainplan.planner.solvers.layers.assignment import LayerAssignment
+from trainplan.planner.solvers import LayerAssignment
 from trainplan.planner.stages.problem.memory import Sums, needs_at_every_moment
 from trainplan.planner.stages.problem.problem import GroupCosts, StageProblem
 from trainplan.planner.stages.problem.traffic import mixed_layers

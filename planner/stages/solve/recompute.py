@@ -18,8 +18,7 @@ from trainplan.costmodel.layouts import BLOCK, FULL, NONE, LayoutTable
 from trainplan.costmodel.pipeline import layers_before
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.timeline import EQUALS
-from trainplan.planner.solvers.layers.assignment import ROUNDING, Counts, LayerAssignment
-from trainplan.planner.solvers.layers.milp import solve
+from trainplan.planner.solvers import ROUNDING, Counts, LayerAssignment, solve
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import stages_with
 from trainplan.planner.stages.problem.chunks import stage_ends

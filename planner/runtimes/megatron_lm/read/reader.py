@@ -32,7 +32,7 @@ from trainplan.planner.runtimes.megatron_lm.read.without_price import unpriced
 from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM
 from trainplan.planner.runtimes.reading import Asked, Field, Reading
 from trainplan.planner.shell import Launch, Problem, Verdict
-from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space import broken_rules
 
 OTHER_FILES = {
     "yaml_cfg": "its arguments stand in a file of another form",

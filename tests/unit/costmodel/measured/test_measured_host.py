@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conftest import SMALL_DENSE
-from trainplan.costmodel.axes.grid import has_drives
+from trainplan.costmodel.axes.values import has_drives
 from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup, parse_cluster
 from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
 from trainplan.costmodel.job.job import Job, TrainingSpec

@@ -11,8 +11,8 @@ from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.document import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import search
+from trainplan.planner.settings.combinations import DEFAULT, combinations
 from trainplan.planner.space import parse_choice
-from trainplan.planner.space.settings import DEFAULT, combinations
 
 EVEN = (parse_choice("stages=even", excluded=False),)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.axes.grid import divisors
+from trainplan.costmodel.axes.values import divisors
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions.search import search
 from trainplan.planner.space import Space

@@ -10,8 +10,8 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import explicit
+from trainplan.planner.settings.combinations import combinations
 from trainplan.planner.space.choices import broken_rules
-from trainplan.planner.space.settings import combinations
 
 
 @pytest.fixture(scope="module", name="job_of")

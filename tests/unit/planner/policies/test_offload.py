@@ -14,18 +14,18 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import price
 from trainplan.planner.plan.plan import layout_from_json, layout_json
-from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.runtimes import EXPORTERS
-from trainplan.planner.space import Space, parse_choice
-from trainplan.planner.space.choices import rules_of_grid
-from trainplan.planner.space.grid import values_outside_grid
-from trainplan.planner.space.offload import (
+from trainplan.planner.policies.offload import (
     Fractions,
     fractions_of,
     in_parts,
     least_offload,
     with_fraction,
 )
+from trainplan.planner.questions.search import SearchOptions, estimate, search
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.space import Space, parse_choice
+from trainplan.planner.space.choices import rules_of_grid
+from trainplan.planner.space.grid import values_outside_grid
 
 MEGATRON = RUNTIMES["megatron-lm"]
 FINE = Fractions(0.001, 1.0, 0.001)

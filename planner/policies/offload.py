@@ -16,15 +16,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trainplan.costmodel.columns import ClassRows, FloatColumn
+from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 
-BoolMatrix = NDArray[np.bool_]
 NO_ROOM, HOST_FULL, DRIVES_FULL = -1.0, -2.0, -3.0
 """Instead of a fraction: the GPUs have no room with any; they have, but not the host; not the
 drives."""
@@ -146,7 +144,7 @@ def with_least_offload(table: LayoutTable, ranges: Iterable[Fractions]) -> Layou
 
 def legal_offloads(
     job: Job, rules: Sequence[Rule], table: LayoutTable, ranges: Sequence[Fractions]
-) -> tuple[BoolMatrix, Counter[str]]:
+) -> tuple[BoolColumn, Counter[str]]:
     """Which rows may offload fractions of each range, shape (range, row), and what others break.
 
     A row that may none counts for the rule that refuses the last fraction that others leave.
@@ -164,9 +162,9 @@ def least_offload(
     memory: MemoryTable,
     memory_bytes: float | ClassRows,
     ranges: Sequence[Fractions],
-    legal: BoolMatrix,
+    legal: BoolColumn,
 ) -> FloatColumn:
-    """Least fraction of layouts that offload nothing here with which they fit; negative: none does.
+    """Least fraction with which layouts fit that offload nothing here; negative: none does.
 
     More takes more of the host, so where the least is too much for a node no other fits.
 

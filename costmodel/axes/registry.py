@@ -1,0 +1,82 @@
+"""Every axis in a row, and in the levels of a search."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from trainplan.costmodel.axes.axis import Axis, Tried
+from trainplan.costmodel.axes.cp import CP, CP_HEADS
+from trainplan.costmodel.axes.dp import DP, DP_REPLICATE, MICRO_BATCH_SIZE, ZERO_STAGE
+from trainplan.costmodel.axes.ep import EP
+from trainplan.costmodel.axes.etp import ETP
+from trainplan.costmodel.axes.groups import STAGES
+from trainplan.costmodel.axes.offload import (
+    ACTIVATIONS,
+    CHECKPOINTS,
+    OPTIMIZER,
+    PARAMETERS,
+    STRIDE,
+    TIER,
+)
+from trainplan.costmodel.axes.pp import PP, SCHEDULE, VPP
+from trainplan.costmodel.axes.recompute import METHOD, MODULES, NUM_LAYERS, RECOMPUTED
+from trainplan.costmodel.axes.tiles import TILED_LOSS, TILED_MLP
+from trainplan.costmodel.axes.tp import SEQUENCE_PARALLEL, TP
+from trainplan.costmodel.layouts import Rule
+
+AXES: tuple[Axis, ...] = (
+    TP,
+    CP,
+    PP,
+    DP,
+    EP,
+    ETP,
+    VPP,
+    MICRO_BATCH_SIZE,
+    SEQUENCE_PARALLEL,
+    ZERO_STAGE,
+    SCHEDULE,
+    RECOMPUTED,
+    MODULES,
+    METHOD,
+    NUM_LAYERS,
+    OPTIMIZER,
+    ACTIVATIONS,
+    TIER,
+    PARAMETERS,
+    CHECKPOINTS,
+    STRIDE,
+    DP_REPLICATE,
+    STAGES,
+    TILED_LOSS,
+    TILED_MLP,
+    CP_HEADS,
+)
+"""Every choice of a layout, as the certificate of a search lists them."""
+NODE_AXES = (TP, CP, PP, DP, EP, ETP, CP_HEADS, SEQUENCE_PARALLEL, MICRO_BATCH_SIZE)
+"""Of the first level of a search: its bound, `node_bound_seconds`, holds for all other choices."""
+POLICY_AXES = (RECOMPUTED, MODULES, METHOD, NUM_LAYERS, ACTIVATIONS)
+"""Of the last level: chosen together, by what layers recompute and what they offload."""
+_FIRST_STAGED = (VPP, SCHEDULE, ZERO_STAGE, DP_REPLICATE, TILED_LOSS, TILED_MLP)
+STAGED_AXES: tuple[Axis, ...] = (
+    *_FIRST_STAGED,
+    *(
+        axis
+        for axis in AXES
+        if isinstance(axis.search, Tried) and axis not in (*NODE_AXES, *_FIRST_STAGED, *POLICY_AXES)
+    ),
+)
+"""Of the level between them, all others that are tried; the last varies fastest."""
+AXIS_OF_COLUMN = MappingProxyType({axis.column: axis for axis in AXES})
+AXIS_OF_OPTION = MappingProxyType({axis.option: axis for axis in AXES})
+AXIS_OF_SHORT = MappingProxyType({axis.short: axis for axis in AXES if axis.short})
+
+_INNER_TO_OUTER = (TP, CP, EP, ETP, DP, PP)
+"""As ranks are numbered; experts share the inner ranks."""
+RULED: tuple[Axis, ...] = (
+    *_INNER_TO_OUTER,
+    *(axis for axis in AXES if axis.rules and axis not in _INNER_TO_OUTER),
+)
+"""Axes with rules, in the order they are asked: a layout counts for the first it breaks."""
+RULES: tuple[Rule, ...] = tuple(rule for axis in RULED for rule in axis.rules)
+"""What mathematics forbids, whatever the runtime."""
