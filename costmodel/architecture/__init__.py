@@ -30,15 +30,13 @@ trains_head: has the output projection a gradient? A tied one is the token table
 
 from trainplan.costmodel.architecture.layers import (
     ATTENTIONS,
+    ConvolutionSpec,
     FeedForward,
+    IndexerSpec,
+    LinearAttentionSpec,
     LowRankSpec,
     Mixer,
     MlaSpec,
-)
-from trainplan.costmodel.architecture.mixers import (
-    ConvolutionSpec,
-    IndexerSpec,
-    LinearAttentionSpec,
     SsmSpec,
 )
 from trainplan.costmodel.architecture.model import Activation, ModelSpec, RopeScaling

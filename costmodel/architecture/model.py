@@ -18,22 +18,20 @@ from pydantic import (
 )
 
 from trainplan.costmodel.architecture.layers import (
+    SIZES,
+    ConvolutionSpec,
     Count,
     FeedForward,
+    IndexerSpec,
     KeyValues,
     LayerKind,
+    LinearAttentionSpec,
     LowRankSpec,
     Mixer,
     MlaSpec,
     NormWeights,
     Product,
     Size,
-)
-from trainplan.costmodel.architecture.mixers import (
-    SIZES,
-    ConvolutionSpec,
-    IndexerSpec,
-    LinearAttentionSpec,
     SsmSpec,
     check_sizes,
 )

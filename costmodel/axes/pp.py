@@ -53,7 +53,7 @@ def vpp_needs_pp(job: Job, table: LayoutTable) -> BoolColumn:
     "pp vpp stages",
     "stages hold every layer of the model once, and none but the first, the last and one for "
     "multi-token prediction is empty: correct their layers",
-    "costmodel/layouts/even_split.py; Megatron-LM pipeline_parallel_layer_layout.py, a stage `m`",
+    "costmodel/layouts/table.py; Megatron-LM pipeline_parallel_layer_layout.py, a stage `m`",
 )
 def stages_hold_the_model(job: Job, table: LayoutTable) -> BoolColumn:
     """Stages that a layout gives are a split of the model."""

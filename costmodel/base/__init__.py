@@ -33,10 +33,11 @@ from trainplan.costmodel.base.errors import (
     PlanError,
     SpecError,
     UnsupportedError,
+    did_you_mean,
+    shortened,
     unknown_name,
 )
 from trainplan.costmodel.base.identical import Identical
-from trainplan.costmodel.base.similar import did_you_mean, shortened
 from trainplan.costmodel.base.units import (
     BYTES_BF16,
     BYTES_FP8,

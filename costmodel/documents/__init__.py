@@ -32,16 +32,21 @@ Trial: a layout to run and for how many steps.
 from trainplan.costmodel.documents.calibration import (
     Calibration,
     CalibrationRun,
+    Ending,
     FittedFactor,
     FittedScalar,
+    Outcome,
     Scalars,
     SharedSpeed,
+    Trial,
 )
 from trainplan.costmodel.documents.constants import (
     Constants,
     IntervalEnds,
     Intervals,
     IntervalWidth,
+    PublishedRun,
+    Shape,
 )
 from trainplan.costmodel.documents.measured_run import (
     MeasuredRun,
@@ -54,5 +59,3 @@ from trainplan.costmodel.documents.measured_run import (
     RunTraining,
     RunWide,
 )
-from trainplan.costmodel.documents.published_run import PublishedRun, Shape
-from trainplan.costmodel.documents.trial import Ending, Outcome, Trial

@@ -1,10 +1,11 @@
-"""Constants of the formulas that no datasheet gives and no derivation fixes.
+"""Constants of the model of a machine, and the published runs that step times are scored on.
 
 Ends of the intervals around a step time.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import exp
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, NonPositiveFloat, PositiveFloat
@@ -150,3 +151,52 @@ class Intervals(Spec):
     libraries: dict[str, str] = Field(default_factory=dict)
     """Library of the layers of each runtime that does not train its own: regimes name that."""
     regimes: dict[str, IntervalEnds]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is compared of a run and of an answer: machine, model, layout and settings."""
+
+    gpu: str
+    """As in the catalog; the kinds of a mixed cluster with blanks between."""
+    runtime: str
+    precision: str
+    kind: tuple[str, ...]
+    """`dense`, or what its layers have: `moe`, `mla`."""
+    parameters: int
+    num_gpus: int
+    seq_length: int
+    tp: int
+    pp: int
+    vpp: int
+    cp: int
+    dp: int
+    ep: int
+    etp: int
+    dp_replicate: int
+    micro_batch_size: int
+    zero_stage: int
+    schedule: str
+    recompute: tuple[str, ...]
+    """Modules that are recomputed, `full` for whole layers; empty: nothing."""
+    offload_optimizer: float
+    """Fraction of the optimizer in host memory."""
+    offload_modules: tuple[str, ...]
+    settings: tuple[str, ...]
+    """What the runtime does as it was set, NAME=VALUE; only what this layout can notice."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedRun:
+    """A measured run with the error of its estimate."""
+
+    id: str
+    """Its name in `examples/accuracy/runs.jsonl`, which has the address of its source."""
+    source: str
+    """Repository or paper."""
+    model: str
+    step_time_s: float
+    """Measured."""
+    error_fraction: float
+    """Estimate over measured step time, minus one."""
+    shape: Shape

@@ -29,11 +29,17 @@ from trainplan.costmodel.hardware.cluster import (
     DIGITS,
     MOST_GPUS,
     MOST_GPUS_PER_NODE,
+    MOST_LINKED_NODES,
     MOST_NODES,
+    NODE_NAME,
     ClusterSpec,
+    DriveSpec,
     FabricTier,
+    HostSpec,
+    LinkSpec,
     NicSpec,
     NodeGroup,
+    Placement,
     parse_cluster,
 )
 from trainplan.costmodel.hardware.gpu import (
@@ -46,5 +52,3 @@ from trainplan.costmodel.hardware.gpu import (
     GemmFit,
     GpuSpec,
 )
-from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
-from trainplan.costmodel.hardware.links import MOST_LINKED_NODES, NODE_NAME, LinkSpec, Placement

@@ -1,9 +1,9 @@
-"""Where it is trained: groups of equal nodes, their links, what they cost."""
+"""A cluster as it is stated: node groups, their hosts and network cards, links between nodes."""
 
 from __future__ import annotations
 
 import re
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import (
     Field,
@@ -15,9 +15,116 @@ from pydantic import (
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware.gpu import CPU, GpuSpec
-from trainplan.costmodel.hardware.host import HostSpec
-from trainplan.costmodel.hardware.links import LinkSpec
 from trainplan.costmodel.spec import Spec
+
+MOST_LINKED_NODES = 1024
+"""A matrix of more nodes does not fit in a configuration file."""
+
+NODE_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$"
+NodeName = Annotated[str, Field(pattern=NODE_NAME)]
+"""A host name: letters, digits, dots, hyphens and underscores."""
+
+
+class LinkSpec(Spec):
+    """Bandwidth between every two nodes, as measured.
+
+    The fastest link counts as the NICs of the nodes; the others are slower in proportion.
+    """
+
+    nodes: tuple[NodeName, ...] = Field(min_length=1, max_length=MOST_LINKED_NODES)
+    """Host names, in the order they are given to the job today."""
+    gb_per_s: tuple[tuple[NonNegativeFloat, ...], ...]
+    """GB/s from the node of the row to the node of the column; the diagonal is not read, and of
+    both directions the slower counts."""
+    node_speed: tuple[PositiveFloat, ...] | None = None
+    """Speed of each node's GPUs over that of the others, 1 for a healthy node; null: all alike."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        count = len(self.nodes)
+        if len(set(self.nodes)) != count:
+            twice = sorted({name for name in self.nodes if self.nodes.count(name) > 1})
+            raise ValueError(f"nodes names {', '.join(twice)} twice: give every node once")
+        if len(self.gb_per_s) != count or any(len(row) != count for row in self.gb_per_s):
+            raise ValueError(f"gb_per_s must have {count} rows of {count} numbers, one per node")
+        for i, row in enumerate(self.gb_per_s):
+            dead = [self.nodes[j] for j, rate in enumerate(row) if rate == 0 and i != j]
+            if dead:
+                raise ValueError(
+                    f"gb_per_s from {self.nodes[i]} to {dead[0]} is 0: give a number above 0, or "
+                    "leave a node that cannot be reached out of the cluster"
+                )
+        if self.node_speed is not None and len(self.node_speed) != count:
+            raise ValueError(f"node_speed must have {count} numbers, one per node")
+        if self.node_speed is not None and max(self.node_speed) > 1:
+            raise ValueError("node_speed is at most 1, the speed of a healthy node")
+        return self
+
+
+class Placement(Spec):
+    """Which node holds which ranks, chosen on measured links."""
+
+    nodes: tuple[NodeName, ...]
+    """Names in rank order: the first holds the lowest ranks."""
+    step_time_s: float
+    """In this order; with all links as fast as the fastest it is that of the estimate."""
+    lower_bound_s: float
+    """No order of the nodes has a smaller step time."""
+    gap_fraction: float
+    """(step time - lower bound) / step time."""
+    identity_step_time_s: float
+    """In the order of the cluster file."""
+
+    @property
+    def gain_fraction(self) -> float:
+        """Step time saved over the order of the cluster file.
+
+        Source: seconds saved over the seconds of the old order: (old - new) / old = 1 - new / old.
+        """
+        return 1 - self.step_time_s / self.identity_step_time_s
+
+
+LEAST_GB_PER_S = 1e-6
+"""Slower copies are a typing slip, and their seconds would be no numbers."""
+
+
+class DriveSpec(Spec):
+    """Drives of one node that a training may write to; figures are of each drive."""
+
+    count: PositiveInt = Field(default=1, le=1 << 10)
+    """Drives."""
+    tb: PositiveFloat
+    """Space in TB of 10^12 bytes."""
+    read_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
+    """Sequential GB/s that each sustains; both ways or neither."""
+    write_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
+    """Sequential GB/s that it sustains; null: not known, and nothing is kept there."""
+    tb_written: PositiveFloat | None = None
+    """TB that may be written in its life, as its maker warrants; null: not known."""
+
+    @model_validator(mode="after")
+    def _both_ways(self) -> Self:
+        if (self.read_gb_per_s is None) != (self.write_gb_per_s is None):
+            raise ValueError("read_gb_per_s and write_gb_per_s go together: give both or neither")
+        return self
+
+
+class HostSpec(Spec):
+    """The host of one node. What is left out is that of `like`, else not known."""
+
+    like: str | None = None
+    """A host of the catalog, for instance `dgx-h100`."""
+    memory_gib: PositiveFloat | None = None
+    """Memory that the training may use; null: not known, so not checked."""
+    memory_gb_per_s: float | None = Field(default=None, ge=LEAST_GB_PER_S)
+    """Memory bandwidth of all processors together; null: no limit beside the GPUs' own links."""
+    adam_params_per_s: float | None = Field(default=None, ge=1.0)
+    """Parameters that all processors update in a second; null: as published."""
+    gpus_per_switch: PositiveInt | None = Field(default=None, le=1 << 10)
+    """GPUs that share one link to the processors; null or 1: each has its own."""
+    drives: DriveSpec | None = None
+    """Null: none that may be written to."""
+
 
 MOST_NODES = 1 << 20
 MOST_GPUS_PER_NODE = 1 << 10

@@ -38,6 +38,9 @@ from trainplan.costmodel.job.job import (
     GradientType,
     Graph,
     Job,
+    LengthSpec,
+    Lognormal,
+    Packing,
     Precision,
     RuntimeOptions,
     StatePrecision,
@@ -45,6 +48,5 @@ from trainplan.costmodel.job.job import (
     TrainingSpec,
     storage_bytes,
 )
-from trainplan.costmodel.job.lengths import LengthSpec, Lognormal, Packing
 from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.job.routing import RoutingSpec

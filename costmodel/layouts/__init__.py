@@ -29,11 +29,11 @@ stage_layers: layers of every virtual stage.
 UNIFORM: codes of the column `recompute_method`.
 """
 
-from trainplan.costmodel.layouts.even_split import EMPTY_ENDS, layers_per_stage, stage_layers
 from trainplan.costmodel.layouts.rules import Rule, num_microbatches, rule
 from trainplan.costmodel.layouts.table import (
     BLOCK,
     COLUMNS,
+    EMPTY_ENDS,
     FIELDS,
     FULL,
     NONE,
@@ -43,10 +43,12 @@ from trainplan.costmodel.layouts.table import (
     UNIFORM,
     LayoutTable,
     evenly,
+    layers_per_stage,
     module_bits,
     moves_states,
     offloads,
     place,
     recomputes,
     stage_codes,
+    stage_layers,
 )

@@ -9,7 +9,7 @@ from accuracy_tables import table
 from evidence_table import published_run
 
 from trainplan.cli.words import percent
-from trainplan.costmodel.documents.published_run import PublishedRun
+from trainplan.costmodel.documents.constants import PublishedRun
 from trainplan.costmodel.validate.steps import TimedRow
 from trainplan.planner.evidence.distance import distance
 from trainplan.planner.evidence.envelope import Measurements

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trainplan.costmodel.catalog import published
-from trainplan.costmodel.documents.published_run import PublishedRun
+from trainplan.costmodel.documents.constants import PublishedRun
 from trainplan.costmodel.validate.steps import TimedRow
 from trainplan.planner.evidence.shape import shape_of
 

@@ -30,9 +30,13 @@ from trainplan.cli.documents.schema import documented
 from trainplan.cli.main import plan
 from trainplan.costmodel.architecture import layers, model, tower
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
-from trainplan.costmodel.documents import calibration, trial
-from trainplan.costmodel.hardware import cluster, host, links
-from trainplan.costmodel.job import job, lengths
+from trainplan.costmodel.documents import calibration
+from trainplan.costmodel.documents import calibration as trial
+from trainplan.costmodel.hardware import cluster
+from trainplan.costmodel.hardware import cluster as host
+from trainplan.costmodel.hardware import cluster as links
+from trainplan.costmodel.job import job
+from trainplan.costmodel.job import job as lengths
 from trainplan.costmodel.layout import layout
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.step import results

@@ -19,8 +19,13 @@ from trainplan.costmodel.axes.axis import Axis
 from trainplan.costmodel.catalog import gpu_names, hosts
 from trainplan.costmodel.catalog.clusters import machines, short_names
 from trainplan.costmodel.catalog.models import preset_names, repositories
-from trainplan.costmodel.job.job import DEFAULT_RUNTIME, LARGEST_SIZE, Precision, StatePrecision
-from trainplan.costmodel.job.lengths import Packing
+from trainplan.costmodel.job.job import (
+    DEFAULT_RUNTIME,
+    LARGEST_SIZE,
+    Packing,
+    Precision,
+    StatePrecision,
+)
 from trainplan.costmodel.layout.codecs import Flag, Modules, Names, Stages
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.optimizers import OPTIMIZERS

@@ -14,7 +14,7 @@ from jobs import Question
 
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
-from trainplan.costmodel.documents.trial import Outcome
+from trainplan.costmodel.documents.calibration import Outcome
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes import traits_of

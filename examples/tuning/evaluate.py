@@ -18,7 +18,7 @@ from baselines import BASELINES, Known, Tuner
 from jobs import QUESTIONS
 from machines import machine
 
-from trainplan.costmodel.documents.trial import Outcome, Trial
+from trainplan.costmodel.documents.calibration import Outcome, Trial
 from trainplan.costmodel.job.job import Job, RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable

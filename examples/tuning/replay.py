@@ -20,8 +20,8 @@ from statistics import fmean
 import numpy as np
 
 from trainplan.cli.files.runs import read_runs
+from trainplan.costmodel.documents.calibration import Outcome
 from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.documents.trial import Outcome
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable

@@ -25,8 +25,7 @@ from tests.attack.target import Target
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.columns import objects
-from trainplan.costmodel.hardware.cluster import ClusterSpec, FabricTier
-from trainplan.costmodel.hardware.host import HostSpec
+from trainplan.costmodel.hardware.cluster import ClusterSpec, FabricTier, HostSpec
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.costmodel.layouts.table import LayoutTable

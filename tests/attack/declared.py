@@ -13,8 +13,7 @@ import numpy as np
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts.table import LayoutTable, layers_per_stage
 from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting

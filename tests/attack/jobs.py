@@ -7,8 +7,7 @@ from random import Random
 
 from tests.conftest import MODELS
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.plan.target import Name

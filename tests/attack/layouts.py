@@ -13,8 +13,7 @@ from trainplan.costmodel.axes import AXES, Held
 from trainplan.costmodel.axes.values import degrees
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout, StageSpec
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.layouts.table import LayoutTable, layers_per_stage
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.space import Choice, Space, legality_rules

@@ -12,7 +12,7 @@ from tests.attack.run import target_of
 from tests.attack.target import Target
 from tests.budgets import Steps
 from tests.grids import number as draws
-from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.search import estimate
 

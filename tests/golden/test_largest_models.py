@@ -4,8 +4,7 @@ import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
-from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.hardware.cluster import ClusterSpec, DriveSpec, HostSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.planner.plan import Infeasible

@@ -8,7 +8,7 @@ and with Liger's own below.
 
 import pytest
 
-from trainplan.costmodel.hardware.host import HostSpec
+from trainplan.costmodel.hardware.cluster import HostSpec
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.measured import NOTHING

@@ -2,11 +2,11 @@
 
 import pytest
 
-from trainplan.costmodel.architecture.layers import MlaSpec
-from trainplan.costmodel.architecture.mixers import (
+from trainplan.costmodel.architecture.layers import (
     ConvolutionSpec,
     IndexerSpec,
     LinearAttentionSpec,
+    MlaSpec,
     SsmSpec,
 )
 from trainplan.costmodel.architecture.model import ModelSpec

@@ -12,8 +12,7 @@ from tests.properties.test_bounds_nest import (
 )
 from tests.properties.test_search_is_exact import assert_best_of_all, every_legal_layout
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.job.job import TrainingSpec
-from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds

@@ -14,8 +14,7 @@ from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
-from trainplan.costmodel.layouts.even_split import layers_per_stage
-from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable
+from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable, layers_per_stage
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes import traits_of

@@ -7,7 +7,7 @@ import pytest
 
 from tests.grids import number
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

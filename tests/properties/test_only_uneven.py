@@ -6,7 +6,7 @@ import pytest
 from tests.budgets import Steps
 from tests.properties.every_split import chunks_alike, every_layout_and_split
 from trainplan.costmodel.candidates.context import Candidates
-from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import layers_per_stage
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.runtimes import traits_of

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.hardware.links import LinkSpec
+from trainplan.costmodel.hardware.cluster import LinkSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.step.placement import placed_seconds

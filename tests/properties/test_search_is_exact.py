@@ -13,7 +13,7 @@ from tests.fractions import with_every_fraction
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.candidates.context import Candidates, context_of
-from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout

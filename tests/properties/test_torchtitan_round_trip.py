@@ -10,7 +10,7 @@ from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
-from trainplan.costmodel.layouts.even_split import stage_layers
+from trainplan.costmodel.layouts.table import stage_layers
 from trainplan.planner.questions.search import check
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN

@@ -4,8 +4,7 @@ import pytest
 
 from trainplan.cli.files.lengths import with_lengths
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.job.job import TrainingSpec
-from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
 
 TRAINING = TrainingSpec(seq_length=4096, global_batch_size=8, tokens=10**9)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.architecture.mixers import LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.layers import LinearAttentionSpec, SsmSpec
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.attention.core import SELECTED_MORE, SELECTED_SPEED

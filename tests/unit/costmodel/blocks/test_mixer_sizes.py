@@ -5,7 +5,7 @@ import pytest
 
 from tests.conftest import SMALL_DENSE, SMALL_MOE
 from tests.unit.costmodel.blocks.test_mixers import candidates, model
-from trainplan.costmodel.architecture.mixers import LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.layers import LinearAttentionSpec, SsmSpec
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.host import dense_launches, layer_launches, moe_launches
 from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED, heads_exchange

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import SMALL_DENSE, SMALL_MOE
-from trainplan.costmodel.architecture.layers import Mixer
-from trainplan.costmodel.architecture.mixers import (
+from trainplan.costmodel.architecture.layers import (
     ConvolutionSpec,
     IndexerSpec,
     LinearAttentionSpec,
+    Mixer,
     SsmSpec,
 )
 from trainplan.costmodel.architecture.model import ModelSpec

@@ -5,8 +5,7 @@ import pytest
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.attention.packed import packed_rows, waiting_columns, waits
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.job.job import RuntimeOptions, TrainingSpec
-from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.job.job import LengthSpec, Lognormal, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layouts.even_split import layers_per_stage
+from trainplan.costmodel.layouts.table import layers_per_stage
 
 
 def test_layers_split_evenly_where_the_stages_divide_them():

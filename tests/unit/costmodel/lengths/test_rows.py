@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from trainplan.costmodel.job.job import TrainingSpec
-from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
 from trainplan.costmodel.lengths import padding_fraction, real_tokens_per_step, rows_of
 from trainplan.costmodel.lengths.distribution import lengths_of, sampled
 from trainplan.costmodel.lengths.packing import first_fit, least_work_first

@@ -5,8 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from trainplan.costmodel.job.job import TrainingSpec
-from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
 from trainplan.costmodel.lengths import Waiting, rows_of, waiting_factor
 from trainplan.costmodel.lengths.waits import grid, heaviest_path, largest_of, mean, mean_of
 

@@ -4,8 +4,13 @@ import pytest
 
 from tests.conftest import SMALL_DENSE
 from trainplan.costmodel.axes.values import has_drives
-from trainplan.costmodel.hardware.cluster import ClusterSpec, NodeGroup, parse_cluster
-from trainplan.costmodel.hardware.host import DriveSpec, HostSpec
+from trainplan.costmodel.hardware.cluster import (
+    ClusterSpec,
+    DriveSpec,
+    HostSpec,
+    NodeGroup,
+    parse_cluster,
+)
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured.host import (

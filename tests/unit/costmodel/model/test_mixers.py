@@ -5,8 +5,13 @@ from typing import get_args
 import pytest
 
 from tests.conftest import SMALL_DENSE
-from trainplan.costmodel.architecture.layers import Mixer
-from trainplan.costmodel.architecture.mixers import SIZES, IndexerSpec, LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.layers import (
+    SIZES,
+    IndexerSpec,
+    LinearAttentionSpec,
+    Mixer,
+    SsmSpec,
+)
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.model.flops import mixer_flop_per_token
 from trainplan.costmodel.model.params import MIXER_COUNTS, mixer_params

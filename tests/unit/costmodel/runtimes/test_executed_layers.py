@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conftest import SMALL_DENSE, SMALL_MOE
-from trainplan.costmodel.architecture.mixers import (
+from trainplan.costmodel.architecture.layers import (
     ConvolutionSpec,
     IndexerSpec,
     LinearAttentionSpec,

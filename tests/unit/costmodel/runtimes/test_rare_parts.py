@@ -2,10 +2,10 @@
 
 import pytest
 
-from trainplan.costmodel.architecture.layers import LayerKind
-from trainplan.costmodel.architecture.mixers import (
+from trainplan.costmodel.architecture.layers import (
     ConvolutionSpec,
     IndexerSpec,
+    LayerKind,
     LinearAttentionSpec,
     SsmSpec,
 )

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tests.conftest import MODELS
-from trainplan.costmodel.architecture.mixers import SsmSpec
+from trainplan.costmodel.architecture.layers import SsmSpec
 from trainplan.costmodel.catalog.published import published_runs
-from trainplan.costmodel.documents.published_run import PublishedRun
+from trainplan.costmodel.documents.constants import PublishedRun
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

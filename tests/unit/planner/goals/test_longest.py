@@ -4,7 +4,7 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.hardware.host import HostSpec
+from trainplan.costmodel.hardware.cluster import HostSpec
 from trainplan.costmodel.measured import NOTHING
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import TIME_LIMIT

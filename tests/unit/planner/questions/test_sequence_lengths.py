@@ -2,8 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.job.job import TrainingSpec
-from trainplan.costmodel.job.lengths import LengthSpec, Lognormal
+from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured import NOTHING
 from trainplan.planner.questions.estimates import estimate

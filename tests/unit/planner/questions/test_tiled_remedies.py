@@ -1,6 +1,6 @@
 """A layout too large for long sequences is told the tiles that make it fit."""
 
-from trainplan.costmodel.hardware.host import HostSpec
+from trainplan.costmodel.hardware.cluster import HostSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.questions.changes.neighbours import nearest_fitting
 from trainplan.planner.questions.changes.variations import Case

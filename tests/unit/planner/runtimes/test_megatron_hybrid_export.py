@@ -3,8 +3,12 @@
 import pytest
 
 from tests.megatron_jobs import DENSE, MIXTRAL, export, flags, values
-from trainplan.costmodel.architecture.layers import listed_kinds
-from trainplan.costmodel.architecture.mixers import IndexerSpec, LinearAttentionSpec, SsmSpec
+from trainplan.costmodel.architecture.layers import (
+    IndexerSpec,
+    LinearAttentionSpec,
+    SsmSpec,
+    listed_kinds,
+)
 from trainplan.costmodel.architecture.model import MlaSpec, ModelSpec
 from trainplan.costmodel.base.errors import UnsupportedError
 

@@ -3,8 +3,7 @@
 import pytest
 
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.job.job import TrainingSpec
-from trainplan.costmodel.job.lengths import LengthSpec
+from trainplan.costmodel.job.job import LengthSpec, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.runtimes import EXPORTERS
 

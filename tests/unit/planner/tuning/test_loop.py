@@ -5,7 +5,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.documents.trial import Outcome, Trial
+from trainplan.costmodel.documents.calibration import Outcome, Trial
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner import SearchOptions, parse_choice

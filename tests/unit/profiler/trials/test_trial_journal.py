@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.documents.trial import Outcome, Trial
+from trainplan.costmodel.documents.calibration import Outcome, Trial
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout

@@ -10,7 +10,7 @@ from trainplan.cli.files.inputs import load_cluster, load_model
 from trainplan.cli.pages.report.plan.launch import launch_section
 from trainplan.cli.pages.report.plan.reproduce import reproduce_section, search_command, short_form
 from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.costmodel.job.lengths import LengthSpec
+from trainplan.costmodel.job.job import LengthSpec
 from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.questions.search import SearchOptions, search
