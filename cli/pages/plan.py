@@ -46,7 +46,8 @@ from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan
 from trainplan.planner.plan.plan import UnevenStages
 from trainplan.planner.settings import ELSEWHERE
-from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY, legality_rules, ranks_straddle
+from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle
+from trainplan.planner.space.choices import rules_of_job
 
 ASKS_A_NUMBER = ("gpus", "context")
 """Objectives whose answer is a number: it comes before the layout."""
@@ -218,7 +219,7 @@ def refused_table(job: Job, refused: Mapping[str, int], most: int | None = None)
 
 def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
     """What rules of a search say, by name; a choice of the user has no text."""
-    rules = [*legality_rules(job), ranks_straddle()]
+    rules = [*rules_of_job(job), ranks_straddle()]
     if any(name.startswith(OPTION) for name in refused):
         rules += trusted_rules(job)
     return {

@@ -4,6 +4,4 @@ A profile replaces curves and constants; a calibration, fitted on measured steps
 scalars of a machine. `machine_for` is the machine of a job, whatever is known of it.
 """
 
-from trainplan.costmodel.measured.calibration import NOTHING, Measured, machine_for
-
-__all__ = ["NOTHING", "Measured", "machine_for"]
+from trainplan.costmodel.measured.calibration import NOTHING, Measured, context_for, machine_for

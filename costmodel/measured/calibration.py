@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.candidates import Context, context_of
 from trainplan.costmodel.documents import (
     Calibration,
     FittedFactor,
@@ -116,6 +117,15 @@ def machine_for(job: Job, measured: Measured = NOTHING) -> Machine:
         return machine
     alone = (machine_for(one, measured) for one in group_jobs(job))
     return replace(machine, groups=tuple(alone))
+
+
+def context_for(job: Job, measured: Measured = NOTHING) -> Context:
+    """A job resolved: with its machine as it was measured, and the traits of its runtime.
+
+    Raises:
+        PlanError: As `machine_for` and `traits_of`.
+    """
+    return context_of(job, machine_for(job, measured))
 
 
 def calibrated(machine: Machine, calibration: Calibration, job: Job) -> Machine:

@@ -7,10 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EVEN_SPLIT
 from trainplan.planner.goals.cluster_sizes import longest_step, lower_bound_of
 from trainplan.planner.goals.context import SearchContext
@@ -25,7 +23,6 @@ from trainplan.planner.goals.uneven import (
     splits_below,
     wants_uneven,
 )
-from trainplan.planner.plan import SearchOptions
 from trainplan.planner.stages import StageProblem, UnevenSearch
 from trainplan.planner.tree import UnevenResult
 
@@ -33,15 +30,15 @@ EXPANDED_FOR_ANY = 60
 """Layouts opened, where uneven stages are only tried, until one fits. Source: assumed; seconds."""
 
 
-def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> None:
+def check_uneven(context: SearchContext, *, pareto: bool = False) -> None:
     """Can even stages be excluded from a job?
 
     Raises:
         SpecError: They are, and the runtime, the objective or another choice leaves no others.
     """
+    options, traits = context.options, context.traits
     if not wants_uneven(options):
         return
-    traits = traits_of(job)
     if not traits.pipeline.splits_freely:
         raise SpecError(
             f"--exclude stages=even leaves no layout: rule {EVEN_SPLIT}, {traits.name} splits "
@@ -60,64 +57,65 @@ def check_uneven(job: Job, options: SearchOptions, *, pareto: bool = False) -> N
         )
 
 
-def with_uneven_stages(context: SearchContext, reached: Reached) -> Reached:
+def with_uneven_stages(reached: Reached) -> Reached:
     """The same answer, or a faster one whose stages are uneven, with what is proven of them.
 
     Raises:
         SpecError: Even stages are excluded, and no uneven ones were found.
     """
-    job, options, found = reached.job, context.options, reached.found
-    if wants_uneven(options) and not is_heterogeneous(job.cluster):
-        return _only_uneven(context, reached)
-    if options.objective != "time" or not looks_for_uneven(job, options):
+    context, found = reached.context, reached.found
+    options = context.options
+    if wants_uneven(options) and not is_heterogeneous(context.job.cluster):
+        return _only_uneven(reached)
+    if options.objective != "time" or not looks_for_uneven(context):
         return reached
     if reached.target is None:
-        return _where_no_even_fit(context, reached)
+        return _where_no_even_fit(reached)
     if (uneven_result := reached.uneven_result) is None:
         return reached
     bound = lower_bound_of(found, uneven_result)
     finalists = joined(found.finalists, uneven_result, options.top)
-    changed = _changed(context, reached, uneven_result, bound, finalists)
+    changed = _changed(reached, uneven_result, bound, finalists)
     return replace(changed, uneven=proof_of(found, uneven_result))
 
 
-def _where_no_even_fit(context: SearchContext, reached: Reached) -> Reached:
+def _where_no_even_fit(reached: Reached) -> Reached:
     """The best layout with uneven stages where even ones need too much memory; maybe none."""
     if not reached.found.complete:
         return reached
-    search = splits_below(context, context.group(reached.job), Limits())
+    context = reached.context
+    search = splits_below(context, context.group, Limits())
     tries = context.options.tries_uneven is not None
-    uneven_result = all_splits(context, search, EXPANDED_FOR_ANY if tries else np.inf, brief=tries)
+    uneven_result = all_splits(
+        search, context.budget, EXPANDED_FOR_ANY if tries else np.inf, brief=tries
+    )
     if uneven_result.table is None:
         return reached
-    return _changed(
-        context, reached, uneven_result, uneven_result.lower_bound_s, uneven_result.table
-    )
+    return _changed(reached, uneven_result, uneven_result.lower_bound_s, uneven_result.table)
 
 
 def _changed(
-    context: SearchContext,
     reached: Reached,
     uneven_result: UnevenResult,
     bound: float,
     finalists: LayoutTable | None,
 ) -> Reached:
     """The answer of the second half."""
-    target = step_target(context, reached.job, uneven_result.step_time_s, bound)
+    target = step_target(reached.context, uneven_result.step_time_s, bound)
     found = replace(
         reached.found, finalists=finalists, lower_bound_s=bound, value=uneven_result.step_time_s
     )
     return replace(reached, found=found, target=target)
 
 
-def _only_uneven(context: SearchContext, reached: Reached) -> Reached:
+def _only_uneven(reached: Reached) -> Reached:
     """The best layout whose stages are not even, whatever even ones give."""
-    job, found = reached.job, reached.found
-    cutoff_s = np.nextafter(longest_step(context, job), np.inf)
-    search = splits_below(context, context.group(job), Limits(cutoff_s), OnlyUneven)
+    context, found = reached.context, reached.found
+    cutoff_s = np.nextafter(longest_step(context), np.inf)
+    search = splits_below(context, context.group, Limits(cutoff_s), OnlyUneven)
     if found.finalists is not None:
         search.try_first(found.finalists)
-    uneven_result = all_splits(context, search)
+    uneven_result = all_splits(search, context.budget)
     late = context.budget.spent()
     if uneven_result.table is None and found.finalists is None and not late:
         return reached
@@ -129,9 +127,7 @@ def _only_uneven(context: SearchContext, reached: Reached) -> Reached:
             "stages=even"
         )
     proof = None if found.finalists is None else proof_of(found, uneven_result)
-    changed = _changed(
-        context, reached, uneven_result, uneven_result.lower_bound_s, uneven_result.table
-    )
+    changed = _changed(reached, uneven_result, uneven_result.lower_bound_s, uneven_result.table)
     return replace(changed, uneven=proof)
 
 

@@ -13,13 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.step.tower_apart import (
     TowerStep,
@@ -34,7 +31,6 @@ from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached
-from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.apart import Apart, SplitTried
 from trainplan.planner.settings import combinations
 
@@ -43,12 +39,12 @@ from trainplan.planner.settings import combinations
 class _Split:
     """GPUs of the tower, and the decoder on the rest."""
 
-    tower_job: Job
-    """The job on the GPUs of the tower."""
+    on_tower: SearchContext
+    """Of the job on the GPUs of the tower."""
     tower: TowerStep
     """As if it held one pass at a time: none is faster."""
-    job: Job
-    """Of the decoder."""
+    decoder: SearchContext
+    """Of the job without its tower, on the other GPUs."""
     bound_s: float
 
 
@@ -64,13 +60,13 @@ class _Answer:
     value: float
 
 
-def check_apart(job: Job, options: SearchOptions) -> None:
+def check_apart(context: SearchContext) -> None:
     """What no split helps.
 
     Raises:
         SpecError: There is no tower, or no such split; the message says why.
     """
-    option = "--fix tower=apart"
+    job, options, option = context.job, context.options, "--fix tower=apart"
     if job.model.tower is None:
         raise SpecError(f"{option}: {job.model.name} has no tower: leave the option out")
     if options.objective != "time":
@@ -82,7 +78,7 @@ def check_apart(job: Job, options: SearchOptions) -> None:
     if job.cluster.num_gpus == 1:
         raise SpecError(f"{option} needs two GPUs or more: there is 1")
     sharded = LayoutTable.of([Layout(dp=job.cluster.num_gpus, zero_stage=1)])
-    rules = (rule for rule in traits_of(job).rules if "zero_stage" in rule.columns)
+    rules = (rule for rule in context.traits.rules if "zero_stage" in rule.columns)
     if any(rule.broken(job, sharded)[0] for rule in rules):
         raise SpecError(
             f"{option}: a tower apart shards its optimizer alone (ZeRO-1), which {job.runtime} "
@@ -90,23 +86,23 @@ def check_apart(job: Job, options: SearchOptions) -> None:
         )
 
 
-def tower_apart(context: SearchContext, job: Job) -> tuple[Reached, Apart | None]:
+def tower_apart(context: SearchContext) -> tuple[Reached, Apart | None]:
     """The decoder's answer on its part of the GPUs, and the split; null: nothing fits.
 
     Raises:
         SpecError: No split fits, but the tower fits on the first stage.
         PlanError: A number of the machine is unknown.
     """
-    every = sorted(_splits(context, job), key=lambda split: split.bound_s)
+    every = sorted(_splits(context), key=lambda split: split.bound_s)
     best: _Answer | None = None
 
     def search(split: _Split, beats: float) -> tuple[float, float]:
         nonlocal best
-        reached = answer(context, split.job)
-        found = _answer(context, job, split, reached)
+        reached = answer(split.decoder)
+        found = _answer(context.job, split, reached)
         if found and found.value < beats:
             best = found
-        return found.value if found else np.inf, _bound(context, job, split, reached)
+        return found.value if found else np.inf, _bound(context.job, split, reached)
 
     waiting = [(split, split.bound_s) for split in every]
     tried = [
@@ -117,14 +113,14 @@ def tower_apart(context: SearchContext, job: Job) -> tuple[Reached, Apart | None
         )
         for split, value, bound in best_first(waiting, search, context.budget.spent)
     ]
-    unified = answer(context, job)
+    unified = answer(context)
     unified_s = None if unified.target is None else unified.target.value
     if best is None and unified_s is None:
         return unified, None
     if best is None:
         raise SpecError(
-            f"--fix tower=apart: no split of {job.cluster.num_gpus} GPUs fits; on the first stage "
-            f"the tower fits, with {unified_s:.3g} s a step: leave the option out"
+            f"--fix tower=apart: no split of {context.job.cluster.num_gpus} GPUs fits; on the "
+            f"first stage the tower fits, with {unified_s:.3g} s a step: leave the option out"
         )
     return best.reached, _apart(best, tried, unified_s)
 
@@ -135,7 +131,7 @@ def _apart(best: _Answer, tried: list[SplitTried], unified_s: float | None) -> A
     bounds = [one.lower_bound_s for one in tried if one.lower_bound_s is not None]
     return Apart(
         tower_gpus=tower.num_gpus,
-        decoder_gpus=best.split.job.cluster.num_gpus,
+        decoder_gpus=best.split.decoder.job.cluster.num_gpus,
         tower_tp=tower.tp,
         tower_dp=tower.dp,
         samples_at_once=tower.samples_at_once,
@@ -151,7 +147,7 @@ def _apart(best: _Answer, tried: list[SplitTried], unified_s: float | None) -> A
     )
 
 
-def _answer(context: SearchContext, job: Job, split: _Split, reached: Reached) -> _Answer | None:
+def _answer(job: Job, split: _Split, reached: Reached) -> _Answer | None:
     """The best step of a split with one of the layouts found for its decoder; null: none fits.
 
     The fastest decoder may hold more samples than the tower can keep, so all of them are asked.
@@ -159,11 +155,11 @@ def _answer(context: SearchContext, job: Job, split: _Split, reached: Reached) -
     finalists = reached.found.finalists
     if finalists is None or reached.target is None:
         return None
-    machine, best = machine_for(split.job, context.measured), None
-    seconds = step_seconds(context_of(split.job, machine).with_table(finalists))
+    machine, best = split.decoder.machine, None
+    seconds = step_seconds(split.decoder.with_table(finalists))
     for row, step_s in enumerate(seconds.tolist()):
         layout = finalists.row(row)
-        tower = _tower(context, split.tower_job, waiting_samples(job, layout))
+        tower = _tower(split.on_tower, waiting_samples(job, layout))
         if tower is None:
             continue
         sequences = layout.micro_batch_size
@@ -183,42 +179,41 @@ def _led_by(reached: Reached, row: int) -> Reached:
     return replace(reached, found=replace(reached.found, finalists=ordered))
 
 
-def _bound(context: SearchContext, job: Job, split: _Split, reached: Reached) -> float:
+def _bound(job: Job, split: _Split, reached: Reached) -> float:
     """What no step of a split that was searched goes below; infinite: nothing fits."""
     if reached.found.finalists is None and reached.found.complete:
         return np.inf
-    machine = machine_for(split.job, context.measured)
-    least = least_exposed(job, machine, split.tower)
+    least = least_exposed(job, split.decoder.machine, split.tower)
     decoder = reached.lower_bound_s if reached.target else 0.0
     return max(split.bound_s, joined(decoder, split.tower.step_s, least))
 
 
-def _tower(context: SearchContext, part: Job, waiting: int) -> TowerStep | None:
+def _tower(context: SearchContext, waiting: int) -> TowerStep | None:
     """The tower on all GPUs of a job."""
-    machine = machine_for(part, context.measured)
-    return tower_on_gpus(part, machine, context.usable_bytes(part), waiting)
+    return tower_on_gpus(context.job, context.machine, context.usable_bytes, waiting)
 
 
-def _splits(context: SearchContext, job: Job) -> Iterator[_Split]:
+def _splits(context: SearchContext) -> Iterator[_Split]:
     """Every split whose tower fits, with its bound."""
-    for own, rest in _parts(job.cluster):
-        part = job.model_copy(update={"cluster": own})
-        tower = _tower(context, part, 0)
+    for own, rest in _parts(context.job.cluster):
+        part = context.with_job(context.job.model_copy(update={"cluster": own}))
+        tower = _tower(part, 0)
         if tower is None:
             continue
-        decoder = decoder_alone(job).model_copy(update={"cluster": rest})
-        least = _least_bound(context, decoder)
-        exposed = least_exposed(job, machine_for(decoder, context.measured), tower)
+        alone = decoder_alone(context.job).model_copy(update={"cluster": rest})
+        decoder = context.with_job(alone)
+        least = _least_bound(decoder)
+        exposed = least_exposed(context.job, decoder.machine, tower)
         yield _Split(part, tower, decoder, joined(least, tower.step_s, exposed))
 
 
-def _least_bound(context: SearchContext, job: Job) -> float:
+def _least_bound(context: SearchContext) -> float:
     """Seconds that no layout beats under any of the settings, before anything is searched."""
     found = np.inf
-    for one in combinations(job, context.options.search_options):
+    for one in combinations(context, context.options.search_options):
         if not one.covered:
             inside = replace(context, only=(*context.only, *one.only))
-            found = min(found, inside.search(one.job).nodes.smallest)
+            found = min(found, inside.with_job(one.job).search().nodes.smallest)
     return float(found)
 
 

@@ -21,6 +21,7 @@ from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.goals.uneven import faster_splits, splits_freely
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.target import Name, Tried
 from trainplan.planner.tree import Search, SearchResult, UnevenResult
 
@@ -34,7 +35,7 @@ MOST_SIZES = 32
 class BestSize:
     """The part of the cluster that is best by one figure, and what is proven of the others."""
 
-    job: Job
+    context: SearchContext
     value: float
     """Figure of its best layout; infinite where no size has an answer."""
     tried: tuple[Tried, ...]
@@ -87,61 +88,62 @@ def scale_of(job: Job, name: Name) -> float:
     return steps * (price_per_second(job.cluster) if name == "cost" else 1.0)
 
 
-def longest_step(context: SearchContext, job: Job) -> float:
+def longest_step(context: SearchContext) -> float:
     """Seconds a step may take; infinite without a deadline.
 
     Raises:
         SpecError: There is a deadline, but no tokens.
     """
     days = context.options.deadline_days
-    return np.inf if days is None else longest_step_seconds(job, days)
+    return np.inf if days is None else longest_step_seconds(context.job, days)
 
 
-def cheapest_size(context: SearchContext, job: Job, name: Name) -> BestSize:
+def cheapest_size(context: SearchContext, name: Name) -> BestSize:
     """The size whose best layout costs least money (`cost`) or joules (`energy`).
 
     Raises:
         PlanError: A price, a power limit or another number of the machine is unknown.
     """
-    most, figure = longest_step(context, job), figure_of(name)
+    most, figure = longest_step(context), figure_of(name)
     limit = np.nextafter(most, np.inf) if figure == "time" else np.inf
-    splits = _Splits(context, name)
-    waiting = [_size(context, one, figure, scale_of(one, name), most) for one in part_jobs(job)]
-    waiting.sort(key=lambda size: (size.job.cluster != job.cluster, size.bound))
-    best = BestSize(job, np.inf, (), None)
+    splits = _Splits(context.options, name)
+    parts = map(context.with_job, part_jobs(context.job))
+    waiting = [_size(one, figure, scale_of(one.job, name), most) for one in parts]
+    waiting.sort(key=lambda size: (size.context.job.cluster != context.job.cluster, size.bound))
+    best = BestSize(context, np.inf, (), None)
 
     def search(size: _Size, value: float) -> tuple[float, float]:
         nonlocal best
         beats = value / size.scale
         found = context.best(size.search, min(beats, limit))
-        uneven_result = splits.below(size.job, found, min(beats, limit))
+        uneven_result = splits.below(size.context, found, min(beats, limit))
         bound = lower_bound_of(found, uneven_result) * size.scale
         own = value_of(found, uneven_result) * size.scale
         if own < value:
-            best = BestSize(size.job, own, (), found, uneven_result)
+            best = BestSize(size.context, own, (), found, uneven_result)
         # where a value was to beat, dearer layouts were not looked at
         return own, min(bound, own, value) if beats < limit else bound
 
     sizes = [(size, size.bound) for size in waiting]
     tried = [
-        Tried.of(size.job.cluster.num_gpus, own, bound)
+        Tried.of(size.context.job.cluster.num_gpus, own, bound)
         for size, own, bound in best_first(sizes, search, context.budget.spent)
     ]
     return replace(best, tried=tuple(sorted(tried, key=lambda one: one.num_gpus)))
 
 
-def fewest_gpus(context: SearchContext, job: Job) -> BestSize:
+def fewest_gpus(context: SearchContext) -> BestSize:
     """The smallest size on which the run ends before the deadline.
 
     Raises:
         PlanError: A number of the machine is unknown, or the tokens of the run are.
     """
-    cutoff_s = np.nextafter(longest_step(context, job), np.inf)
-    splits = _Splits(context, "gpus")
+    cutoff_s = np.nextafter(longest_step(context), np.inf)
+    splits = _Splits(context.options, "gpus")
     tried: list[Tried] = []
-    for one in part_jobs(job):
-        gpus = one.cluster.num_gpus
-        found, uneven_result = context.any(context.search(one), cutoff_s), None
+    for one in map(context.with_job, part_jobs(context.job)):
+        gpus = one.job.cluster.num_gpus
+        found, uneven_result = context.any(one.search(), cutoff_s), None
         if found.value >= cutoff_s:
             uneven_result = splits.below(one, found, cutoff_s, any_answer=True)
         if value_of(found, uneven_result) < cutoff_s:
@@ -149,7 +151,7 @@ def fewest_gpus(context: SearchContext, job: Job) -> BestSize:
             return BestSize(one, gpus, tuple(tried), found, uneven_result)
         settled = found.complete and lower_bound_of(found, uneven_result) >= cutoff_s
         tried.append(Tried.of(gpus, np.inf, np.inf if settled else gpus))
-    return BestSize(job, np.inf, tuple(tried), None)
+    return BestSize(context, np.inf, tuple(tried), None)
 
 
 def value_of(found: SearchResult, uneven_result: UnevenResult | None) -> float:
@@ -176,19 +178,24 @@ class _Splits:
     Without a time limit they open no more layouts together than on one size alone.
     """
 
-    def __init__(self, context: SearchContext, name: Name) -> None:
-        self._prober, self._may_open = context, OPENED
-        self._wanted = name != "energy" and not context.options.only_answer
+    def __init__(self, options: SearchOptions, name: Name) -> None:
+        self._may_open = OPENED
+        self._wanted = name != "energy" and not options.only_answer
 
     def below(
-        self, job: Job, found: SearchResult, cutoff_s: float, *, any_answer: bool = False
+        self,
+        context: SearchContext,
+        found: SearchResult,
+        cutoff_s: float,
+        *,
+        any_answer: bool = False,
     ) -> UnevenResult | None:
         """What they give below some seconds; null where they are not asked for."""
-        if not self._wanted or not splits_freely(job, self._prober.options):
+        if not self._wanted or not splits_freely(context, context.options):
             return None
         uneven_result = faster_splits(
-            self._prober,
-            EvenAnswer.of(self._prober.group(job), found),
+            context,
+            EvenAnswer.of(context.group, found),
             cutoff_s,
             most=self._may_open,
             any_answer=any_answer,
@@ -202,17 +209,17 @@ class _Splits:
 class _Size:
     """A part of the cluster that waits to be searched."""
 
-    job: Job
+    context: SearchContext
     search: Search
     scale: float
     bound: float
     """Figure no layout of it goes below."""
 
 
-def _size(context: SearchContext, job: Job, figure: Figure, scale: float, most: float) -> _Size:
-    search = context.search(job, figure, most_seconds=most)
+def _size(context: SearchContext, figure: Figure, scale: float, most: float) -> _Size:
+    search = context.search(figure, most_seconds=most)
     bound = search.nodes.smallest * scale if search.step_bound_s <= most else np.inf
-    return _Size(job, search, scale, bound)
+    return _Size(context, search, scale, bound)
 
 
 def figure_of(name: Name) -> Figure:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import Rule
-from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.measured import Measured, context_for
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.settings import Combination
@@ -45,8 +46,8 @@ class UntilFeasible(DeadlineBudget):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchContext:
-    """What all searches of one question share."""
+class SearchContext(Context):
+    """A job, resolved once, with what all searches of its question share."""
 
     options: SearchOptions
     measured: Measured
@@ -55,18 +56,45 @@ class SearchContext:
     only: tuple[Rule, ...] = ()
     """Which layouts are looked at, beside the choices of the user."""
 
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        options: SearchOptions,
+        measured: Measured,
+        budget: Budget,
+        workers: Workers = ALONE,
+    ) -> SearchContext:
+        """A question about a job.
+
+        Raises:
+            PlanError: As `context_for`.
+        """
+        return cls(*context_for(job, measured).shared, options, measured, budget, workers)
+
+    def with_job(self, job: Job) -> SearchContext:
+        """The same question about another job."""
+        if job is self.job:
+            return self
+        one = context_for(job, self.measured)
+        return replace(self, job=job, machine=one.machine, traits=one.traits)
+
     @property
     def held_off(self) -> frozenset[str]:
         """Columns that `only` reads."""
         return frozenset().union(*(rule.columns for rule in self.only))
 
-    def usable_bytes(self, job: Job) -> float:
+    @property
+    def usable_bytes(self) -> float:
         """Device memory a rank may use. Source: `SearchOptions.memory_margin`."""
-        return machine_for(job, self.measured).memory_bytes * (1 - self.options.memory_margin)
+        return self.usable_of(self.machine)
+
+    def usable_of(self, machine: Machine) -> float:
+        """As `usable_bytes`, of another machine."""
+        return machine.memory_bytes * (1 - self.options.memory_margin)
 
     def search(
         self,
-        job: Job,
         figure: Figure = "time",
         *,
         memory_bytes: float = np.inf,
@@ -82,17 +110,19 @@ class SearchContext:
         Raises:
             PlanError: A number of the machine is unknown.
         """
-        machine, rules = machine_for(job, self.measured), self.rules_of(job)
         objective: Objective = StepTime()
         if figure == "energy":
-            objective = StepEnergy(energy_of(job, machine, traits_of(job)), most_seconds)
-        limits = SearchLimits(min(self.usable_bytes(job), memory_bytes), top)
-        context = job, machine, rules, limits, objective
-        return Search(*context, workers=self.workers, exhaustive=exhaustive)
+            objective = StepEnergy(energy_of(*self.shared), most_seconds)
+        limits = SearchLimits(min(self.usable_bytes, memory_bytes), top)
+        return Search(
+            self, self.rules_of_grid, limits, objective, workers=self.workers, exhaustive=exhaustive
+        )
 
-    def rules_of(self, job: Job) -> tuple[Rule, ...]:
-        """What layouts of a job must respect before their layers are split."""
-        rules = (*self.options.rules_of_grid(job), *self.only, *legality_rules(job))
+    @property
+    def rules_of_grid(self) -> tuple[Rule, ...]:
+        """What layouts must respect before their layers are split."""
+        job = self.job
+        rules = (*self.options.rules_of_grid(job), *self.only, *legality_rules(self.traits))
         if self.options.objective == "time" and is_heterogeneous(job.cluster):
             uneven = any(choice.only_uneven for choice in self.options.choices)
             return (*rules, no_even_stages() if uneven else ranks_straddle())
@@ -100,20 +130,19 @@ class SearchContext:
 
     def member(self, one: Combination) -> Member:
         """A combination of settings, to be searched beside others."""
-        rules = (*one.only, *self.rules_of(one.job))
-        return Member(one, machine_for(one.job, self.measured), rules)
+        own = self.with_job(one.job)
+        return Member(one, own, (*one.only, *own.rules_of_grid))
 
-    def group(self, job: Job) -> Group:
-        """A job under its own settings alone."""
-        return Group((self.member(Combination(job, ())),))
+    @property
+    def group(self) -> Group:
+        """The job under its own settings alone."""
+        return Group((self.member(Combination(self.job, ())),))
 
     def search_group(self, group: Group, *, top: int = 1) -> Search:
         """A search for the fastest layouts of a group of combinations, not begun."""
-        first = group.members[0]
-        limits = SearchLimits(self.usable_bytes(first.job), top)
-        return Search(
-            first.job, first.machine, group.rules, limits, group=group, workers=self.workers
-        )
+        first = group.members[0].context
+        limits = SearchLimits(self.usable_of(first.machine), top)
+        return Search(first, group.rules, limits, group=group, workers=self.workers)
 
     def best(self, search: Search, cutoff: float = np.inf) -> SearchResult:
         """The best answer of a search whose objective is less than `cutoff`."""

@@ -74,7 +74,7 @@ class EvenTree:
     @classmethod
     def begin(cls, context: SearchContext, every: Sequence[Combination], top: int) -> EvenTree:
         """One search for each group of combinations that is not covered by others, not begun."""
-        groups = groups_of([context.member(one) for one in every if not one.covered])
+        groups = groups_of([context.member(one) for one in every if not one.covered], context)
         return cls(groups, tuple(context.search_group(one, top=top) for one in groups))
 
     @property

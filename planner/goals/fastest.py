@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.step import explicit
 from trainplan.planner.goals.cluster_sizes import longest_step
@@ -36,8 +33,8 @@ SAME = 1e-9
 class Fastest:
     """The fastest layouts, and what is proved of them."""
 
-    job: Job
-    """With the settings that the answer needs."""
+    context: SearchContext
+    """Of the job with the settings that the answer needs."""
     found: SearchResult
     """Of even stages; its finalists are under those settings."""
     target: Target | None
@@ -47,50 +44,48 @@ class Fastest:
     """What is proved of settings, where some were varied."""
 
 
-def fastest(context: SearchContext, job: Job, every: Sequence[Combination] = ()) -> Fastest:
+def fastest(context: SearchContext, every: Sequence[Combination] = ()) -> Fastest:
     """The best layout of a job under each of some combinations, or under its own settings alone.
 
     Raises:
         PlanError: A number of the machine is unknown.
     """
-    every = every or (Combination(job, ()),)
+    every = every or (Combination(context.job, ()),)
     tree = EvenTree.begin(context, every, top=_seeds(context))
     found = tree.run(context)
     if found.finalists is None:
-        return _nothing(context, job, every, found)
+        return _nothing(context, every, found)
     even, uneven_result = tree.answer(), None
-    if looks_for_uneven(job, context.options) and not wants_uneven(context.options):
+    if looks_for_uneven(context) and not wants_uneven(context.options):
         uneven_result = faster_splits(context, even)
-    return _fastest(context, job, every, tree, uneven_result)
+    return _fastest(context, every, tree, uneven_result)
 
 
-def settings_of_fastest(context: SearchContext, job: Job) -> tuple[Job, Settings | None]:
+def settings_of_fastest(context: SearchContext) -> tuple[SearchContext, Settings | None]:
     """A job with the settings that its fastest layout with even stages needs."""
-    every = combinations(job, context.options.search_options)
+    every = combinations(context, context.options.search_options)
     if len(every) < 2:
-        return job, None
+        return context, None
     tree = EvenTree.begin(context, every, top=1)
     if tree.run(context).finalists is None:
-        return job, None
+        return context, None
     even = tree.answer()
     assert even.finalists is not None
     settings = needed(context, even.combination, even.finalists)
-    return with_settings(job, settings), _reported(context, (), settings)
+    own = context.with_job(with_settings(context.job, settings))
+    return own, _reported(context, (), settings)
 
 
-def _nothing(
-    context: SearchContext, job: Job, every: Sequence[Combination], found: SearchResult
-) -> Fastest:
+def _nothing(context: SearchContext, every: Sequence[Combination], found: SearchResult) -> Fastest:
     """Nothing fits under any combination: the reasons are those of the job's own settings."""
     if found.complete:
-        own = job if len(every) > 1 else every[0].job
-        found = context.search(own, exhaustive=True).run(context.budget)
-    return Fastest(job, found, None)
+        own = context if len(every) > 1 else context.with_job(every[0].job)
+        found = own.search(exhaustive=True).run(context.budget)
+    return Fastest(context, found, None)
 
 
 def _fastest(
     context: SearchContext,
-    job: Job,
     every: Sequence[Combination],
     tree: EvenTree,
     uneven_result: UnevenResult | None,
@@ -103,18 +98,18 @@ def _fastest(
     answer = split.table if split else even.finalists
     assert answer is not None
     settings = needed(context, best, answer)
-    chosen = with_settings(best.plain, settings)
-    found = _alternatives(context, tree, even, best, chosen)
+    chosen = context.with_job(with_settings(best.plain, settings))
+    found = _alternatives(chosen, tree, even, best)
     bound, value = tree.lower_bound_s, min(even.value, found.value)
     found = replace(found, lower_bound_s=min(bound, value), value=value)
     tried = _tried(every, tree, best, uneven_result)
     reported = _reported(context, tried, settings) if len(every) > 1 else None
-    target = step_target(context, chosen, value, found.lower_bound_s)
+    target = step_target(chosen, value, found.lower_bound_s)
     return Fastest(chosen, found, target, uneven_result, reported)
 
 
 def _alternatives(
-    context: SearchContext, tree: EvenTree, even: EvenAnswer, best: Combination, job: Job
+    context: SearchContext, tree: EvenTree, even: EvenAnswer, best: Combination
 ) -> SearchResult:
     """The finalists under the settings of the answer; what is known where no more is wanted.
 
@@ -131,7 +126,7 @@ def _alternatives(
         return replace(known, complete=tree.lower_bound_s >= even.value)
     if context.budget.spent():
         return known
-    again = context.search(job, top=num_finalists(context))
+    again = context.search(top=num_finalists(context))
     found = context.best(again)  # in silence: all is proved
     priced += again.priced
     if found.finalists is None or (own and found.value > even.value * (1 + SAME)):  # no time left
@@ -151,9 +146,9 @@ def num_finalists(context: SearchContext) -> int:
     return options.top if alone else max(options.top, TRIED_FIRST)
 
 
-def step_target(context: SearchContext, job: Job, step_s: float, lower_bound_s: float) -> Target:
+def step_target(context: SearchContext, step_s: float, lower_bound_s: float) -> Target:
     """The step time of an answer; whether it is in time is asked when the search ends."""
-    limit = longest_step(context, job)
+    limit = longest_step(context)
     return Target(
         name="time",
         unit="s",
@@ -187,8 +182,8 @@ def _step_seconds(
     job = with_settings(best.plain, settings)
     if broken_rules(job, row)[0]:
         return np.inf
-    machine, margin = machine_for(job, context.measured), context.options.memory_margin
-    one = explicit(context_of(job, machine).with_table(row), memory_margin=margin)[0]
+    own, margin = context.with_job(job), context.options.memory_margin
+    one = explicit(own.with_table(row), memory_margin=margin)[0]
     return one.step_time_s if one.memory.fits else np.inf
 
 

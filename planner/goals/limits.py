@@ -6,11 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.job import LARGEST_SIZE, Job
+from trainplan.costmodel.job import LARGEST_SIZE
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
@@ -25,7 +22,7 @@ NO_LAYOUT = "no layout"
 """Where not even the shortest sequence trains."""
 
 
-def limit_of(context: SearchContext, job: Job, found: SearchResult | None, too_long: int) -> str:
+def limit_of(context: SearchContext, found: SearchResult | None, too_long: int) -> str:
     """What stops the layout of an answer at a length that no layout holds."""
     if context.budget.spent():
         return TIME_LIMIT
@@ -33,27 +30,26 @@ def limit_of(context: SearchContext, job: Job, found: SearchResult | None, too_l
         return "none met"
     if found is None or found.finalists is None:
         return NO_LAYOUT
-    longer = job.training.model_copy(update={"seq_length": too_long})
-    asked = job.model_copy(update={"training": longer})
-    return next(_limits(context, asked, found.finalists.take(np.array([0]))), "GPU memory")
+    longer = context.job.training.model_copy(update={"seq_length": too_long})
+    asked = context.job.model_copy(update={"training": longer})
+    return next(_limits(context.with_job(asked), found.finalists.take(np.array([0]))), "GPU memory")
 
 
-def _limits(context: SearchContext, job: Job, table: LayoutTable) -> Iterator[str]:
+def _limits(context: SearchContext, table: LayoutTable) -> Iterator[str]:
     """All that a layout breaks; of an optimizer that may be offloaded, with all of it."""
-    for rule in broken_rules(job, table)[0]:
+    for rule in broken_rules(context.job, table)[0]:
         yield RULES.get(rule.name, rule.name)
-    usable, machine = context.usable_bytes(job), machine_for(job, context.measured)
     whole = table
     held = {choice.field for choice in context.options.fix} | set(context.held_off)
-    if traits_of(job).offloading.optimizer_step and "offload_optimizer" not in held:
+    if context.traits.offloading.optimizer_step and "offload_optimizer" not in held:
         whole = table.replaced(offload_optimizer=np.ones(1))
-    memory = price(context_of(job, machine).with_table(whole)).memory
-    if memory.used[0] > usable:
+    memory = price(context.with_table(whole)).memory
+    if memory.used[0] > context.usable_bytes:
         yield "GPU memory"
     off = memory.off_device
     if off.host_used()[0] > off.host_limit:
         yield "host memory"
     if off.drive_used()[0] > off.drive_limit:
         yield "drive space"
-    if np.isfinite(longest_step(context, job)):
+    if np.isfinite(longest_step(context)):
         yield "time"

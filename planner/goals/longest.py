@@ -14,11 +14,11 @@ import numpy as np
 
 from trainplan.costmodel.axes import AXIS_OF_COLUMN, Least, Tried
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import LARGEST_SIZE, Job
 from trainplan.costmodel.layout import Flag
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import TIME_LIMIT, limit_of
@@ -55,8 +55,8 @@ NOTHING = "sharded data parallelism alone"
 class Longest:
     """The longest sequence under some techniques."""
 
-    job: Job
-    """With that length."""
+    context: SearchContext
+    """Of the job with that length."""
     found: SearchResult | None
     """A search that has an answer of it; null: no length at all trains."""
     too_long: int
@@ -65,43 +65,43 @@ class Longest:
     @property
     def tokens(self) -> int:
         """The length; 0 where none trains."""
-        return self.job.training.seq_length if self.found else 0
+        return self.context.job.training.seq_length if self.found else 0
 
 
-def ladder(context: SearchContext, job: Job) -> tuple[Longest, tuple[Rung, ...]]:
+def ladder(context: SearchContext) -> tuple[Longest, tuple[Rung, ...]]:
     """The longest sequence with all techniques, and with ever more of them.
 
     Raises:
         SpecError: Sequences of given lengths are asked for.
     """
-    if job.training.lengths is not None:
+    if context.job.training.lengths is not None:
         raise SpecError(
             "--objective context finds the length of a sequence: leave out --lengths, or give "
             "another objective"
         )
     best, rungs = None, []
-    for name, held in steps(context, job):
+    for name, held in steps(context):
         held_off = tuple(map(_held_off, held))
-        one = replace(context, only=(*context.only, *held_off))
-        asked = _own_sequences(job) if "cp" in held else job
+        asked = _own_sequences(context.job) if "cp" in held else context.job
+        one = replace(context.with_job(asked), only=(*context.only, *held_off))
         batch = asked.training.global_batch_size
-        same = best is not None and best.job.training.global_batch_size == batch
+        same = best is not None and best.context.job.training.global_batch_size == batch
         if context.budget.spent() and held:  # the last step, with nothing off, is what was asked
             tokens = best.tokens if best and same else 0
             rungs.append(Rung(adds=name, tokens=tokens, limit=TIME_LIMIT, global_batch_size=batch))
             continue
-        best = longest(one, asked, best if same else None)
-        limit = limit_of(one, best.job, best.found, best.too_long)
+        best = longest(one, best if same else None)
+        limit = limit_of(best.context, best.found, best.too_long)
         rungs.append(Rung(adds=name, tokens=best.tokens, limit=limit, global_batch_size=batch))
     assert best is not None
     return best, tuple(rungs)
 
 
-def steps(context: SearchContext, job: Job) -> Iterator[tuple[str, tuple[str, ...]]]:
+def steps(context: SearchContext) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every step of the ladder with the columns that are still off."""
     fixed = {choice.field for choice in context.options.choices if _settles(choice)}
     free = [
-        (one.name, tuple(c for c in one.columns if c not in fixed and _is_tried(job, c)))
+        (one.name, tuple(c for c in one.columns if c not in fixed and _is_tried(context, c)))
         for one in TECHNIQUES
     ]
     free = [(name, columns) for name, columns in free if columns]
@@ -116,12 +116,12 @@ def _settles(choice: Choice) -> bool:
     return not choice.excluded or flag
 
 
-def _is_tried(job: Job, column: str) -> bool:
+def _is_tried(on: Context, column: str) -> bool:
     """Does a search have any value of it but off?"""
-    axis, traits = AXIS_OF_COLUMN[column], traits_of(job)
+    axis = AXIS_OF_COLUMN[column]
     if isinstance(axis.search, Least):
-        return axis.search.step(traits) is not None
-    return isinstance(axis.search, Tried) and len(axis.search.values(job, traits)) > 1
+        return axis.search.step(on.traits) is not None
+    return isinstance(axis.search, Tried) and len(axis.search.values(on.job, on.traits)) > 1
 
 
 def _held_off(column: str) -> Rule:
@@ -152,24 +152,30 @@ def _with(job: Job, **training: int) -> Job:
     return job.model_copy(update={"training": job.training.model_copy(update=training)})
 
 
-def longest(context: SearchContext, job: Job, known: Longest | None = None) -> Longest:
+def longest(context: SearchContext, known: Longest | None = None) -> Longest:
     """The longest sequence of a job; `known` has fewer layouts and is where it begins.
 
     Steps of short sequences may be too many for a deadline, so lengths are then tried downwards
     from the longest that fits.
     """
+    job = context.job
     begin = _length(job, max(job.training.seq_length, FIRST))
-    nothing = Longest(_with(job, seq_length=_length(job, 0)), None, LARGEST_SIZE + 1)
+    nothing = Longest(_of_length(context, _length(job, 0)), None, LARGEST_SIZE + 1)
     if known is not None and known.found is not None:
-        nothing = replace(known, job=_with(job, seq_length=known.tokens), too_long=LARGEST_SIZE + 1)
+        longer = _of_length(context, known.tokens)
+        nothing = replace(known, context=longer, too_long=LARGEST_SIZE + 1)
         begin = _length(job, known.tokens * (1 + CLOSE) + _length(job, 0))
-    most = _halved(context, nothing, begin, in_time=False)
-    if most.found is None or np.isinf(longest_step(context, job)):
+    most = _halved(nothing, begin, in_time=False)
+    if most.found is None or np.isinf(longest_step(context)):
         return most
-    if _answer(context, most.job, in_time=True):
+    if _answer(most.context, in_time=True):
         return most
     slow = replace(most, found=None, too_long=most.tokens)
-    return _halved(context, slow, _length(job, most.tokens / 2), in_time=True)
+    return _halved(slow, _length(job, most.tokens / 2), in_time=True)
+
+
+def _of_length(context: SearchContext, tokens: int) -> SearchContext:
+    return context.with_job(_with(context.job, seq_length=tokens))
 
 
 def _length(job: Job, tokens: float) -> int:
@@ -178,30 +184,31 @@ def _length(job: Job, tokens: float) -> int:
     return max(unit, min(int(tokens), LARGEST_SIZE) // unit * unit)
 
 
-def _answer(context: SearchContext, job: Job, *, in_time: bool) -> SearchResult | None:
-    cutoff = np.nextafter(longest_step(context, job), np.inf) if in_time else np.inf
-    found = context.any(context.search(job), cutoff)
+def _answer(context: SearchContext, *, in_time: bool) -> SearchResult | None:
+    cutoff = np.nextafter(longest_step(context), np.inf) if in_time else np.inf
+    found = context.any(context.search(), cutoff)
     return found if found.finalists is not None and found.value < cutoff else None
 
 
-def _halved(context: SearchContext, known: Longest, tried: int, *, in_time: bool) -> Longest:
+def _halved(known: Longest, tried: int, *, in_time: bool) -> Longest:
     """From what is known to lengths that are close: doubled, then halfway between both ends.
 
     Once the time is over, one more length at most is tried, where none is known that trains.
     """
+    budget = known.context.budget
     while tried not in (known.tokens, known.too_long):
-        if known.found and context.budget.spent():
+        if known.found and budget.spent():
             break
-        job = _with(known.job, seq_length=tried)
-        if found := _answer(context, job, in_time=in_time):
-            known = Longest(job, found, known.too_long)
+        context = _of_length(known.context, tried)
+        if found := _answer(context, in_time=in_time):
+            known = Longest(context, found, known.too_long)
         else:
             known = replace(known, too_long=tried)
-        if context.budget.spent():
+        if budget.spent():
             break
         if known.too_long - known.tokens <= CLOSE * known.tokens:
             break
         unbounded = known.too_long > LARGEST_SIZE
         middle = 2 * known.tokens if unbounded else (known.tokens + known.too_long) / 2
-        tried = _length(job, middle)
+        tried = _length(known.context.job, middle)
     return known

@@ -11,10 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.step import price
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.uneven import splits_within_memory
@@ -36,36 +33,35 @@ class MemoryMinimal:
 
 
 def memory_minimal(
-    context: SearchContext, job: Job, known: LayoutTable, most_seconds: float
+    context: SearchContext, known: LayoutTable, most_seconds: float
 ) -> MemoryMinimal:
     """The layout that uses least memory of those whose step takes `most_seconds` at most.
 
     `known` are layouts that do, one at least.
     """
-    best = _memory_minimal_of(context, job, known)
-    usable = context.usable_bytes(job)
+    best = _memory_minimal_of(context, known)
+    usable = context.usable_bytes
     proved = 0.0
     cutoff = float(np.nextafter(most_seconds, np.inf))
     while proved < best.used_bytes and not context.budget.spent():
         limit = best.used_bytes - 1.0
         if best.used_bytes - proved > CLOSE_FRACTION * usable:
             limit = (best.used_bytes + proved) / 2
-        found = context.any(context.search(job, memory_bytes=limit), cutoff)
+        found = context.any(context.search(memory_bytes=limit), cutoff)
         even = found.finalists if found.value < cutoff else None
         if even is None and not found.complete:
             break
         fits = even or splits_within_memory(
-            context, job, best.layout, cutoff, memory_bytes=limit, roots=found.roots
+            context, best.layout, cutoff, memory_bytes=limit, roots=found.roots
         )
         if fits is not None:
-            best = _memory_minimal_of(context, job, fits)
+            best = _memory_minimal_of(context, fits)
         else:
             proved = best.used_bytes if limit >= best.used_bytes - 1.0 else limit
     return MemoryMinimal(best.layout, best.used_bytes, proved)
 
 
-def _memory_minimal_of(context: SearchContext, job: Job, table: LayoutTable) -> MemoryMinimal:
-    machine = machine_for(job, context.measured)
-    used = price(context_of(job, machine).with_table(table)).memory.used
+def _memory_minimal_of(context: SearchContext, table: LayoutTable) -> MemoryMinimal:
+    used = price(context.with_table(table)).memory.used
     row = int(np.argmin(used))
     return MemoryMinimal(table.take(np.array([row])), float(used[row]), 0.0)

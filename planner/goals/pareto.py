@@ -16,12 +16,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate, explicit
 from trainplan.costmodel.step.energy import energy_of
@@ -104,10 +102,10 @@ def pareto(
         raise SpecError(f"no choices between {' and '.join(objectives)}: pairs are {known}")
     options = options or SearchOptions()
     job = allowed(job, options.choices)
-    check_uneven(job, options, pareto=True)
-    context = SearchContext(options, measured, budget or Unlimited())
+    context = SearchContext.of(job, options, measured, budget or Unlimited())
+    check_uneven(context, pareto=True)
     jobs = (job,) if set(objectives) == {"time", "memory"} else part_jobs(job)
-    sweeps = [_Sweep(context, one, objectives) for one in jobs]
+    sweeps = [_Sweep(context.with_job(one), objectives) for one in jobs]
     points = [point for sweep in sweeps for point in sweep.points()]
     return Pareto(
         job=job,
@@ -134,16 +132,13 @@ class _Sweep:
     """The points of one size of the cluster."""
 
     context: SearchContext
-    job: Job
     objectives: tuple[Name, Name]
 
     def points(self) -> Iterator[Point]:
         """One after the other, each strictly better by the figure that is tightened."""
-        memory, most = inf, longest_step(self.context, self.job)
+        memory, most = inf, longest_step(self.context)
         while not self.context.budget.spent():
-            search = self.context.search(
-                self.job, self._figure, memory_bytes=memory, most_seconds=most
-            )
+            search = self.context.search(self._figure, memory_bytes=memory, most_seconds=most)
             cutoff = nextafter(most, inf) if self._figure == "time" else inf
             found = self.context.best(search, cutoff)
             if found.finalists is None or not found.complete or found.value >= cutoff:
@@ -160,7 +155,7 @@ class _Sweep:
     def _memory_below(self, point: Point) -> float:
         """Bytes that the next point may use."""
         used, fraction = point.estimate.memory.peak_reserved_bytes, point.layout.offload.optimizer
-        step = traits_of(self.job).offloading.optimizer_step
+        step = self.context.traits.offloading.optimizer_step
         line = step is not None and step < APART and 0 < fraction < 1
         return used * (1 - APART) if line else used - 1.0
 
@@ -169,14 +164,11 @@ class _Sweep:
         return "energy" if "energy" in self.objectives else "time"
 
     def _point(self, table: LayoutTable) -> Point:
-        machine = machine_for(self.job, self.context.measured)
         margin = self.context.options.memory_margin
-        estimate = explicit(context_of(self.job, machine).with_table(table), memory_margin=margin)[
-            0
-        ]
+        estimate = explicit(self.context.with_table(table), memory_margin=margin)[0]
         first, second = (self._value(name, table, estimate) for name in self.objectives)
         return Point(
-            num_gpus=self.job.cluster.num_gpus,
+            num_gpus=self.context.job.cluster.num_gpus,
             layout=table.row(0),
             estimate=estimate,
             values=(first, second),
@@ -186,15 +178,13 @@ class _Sweep:
         if name == "memory":
             return estimate.memory.peak_reserved_bytes
         if name == "gpus":
-            return float(self.job.cluster.num_gpus)
+            return float(self.context.job.cluster.num_gpus)
         if name == "time":
             return estimate.step_time_s
         seconds = np.array([estimate.step_time_s])
         if name == "energy":
-            machine = machine_for(self.job, self.context.measured)
-            energy = energy_of(self.job, machine, traits_of(self.job))
-            seconds = StepEnergy(energy).value(table, seconds)
-        return float(seconds[0]) * scale_of(self.job, name)
+            seconds = StepEnergy(energy_of(*self.context.shared)).value(table, seconds)
+        return float(seconds[0]) * scale_of(self.context.job, name)
 
 
 def _unit(job: Job, name: Name) -> str:

@@ -11,7 +11,6 @@ from trainplan.costmodel.base import SECONDS_PER_DAY, SpecError, long_unit
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.money import run_steps
 from trainplan.planner.goals.cluster_sizes import (
     BestSize,
@@ -61,8 +60,8 @@ UNITS: Mapping[Name, str] = {
 class Reached:
     """What a plan is made of."""
 
-    job: Job
-    """On the part of the cluster that is used."""
+    context: SearchContext
+    """Of the job on the part of the cluster that is used."""
     found: SearchResult
     """Its finalists, the answer first."""
     target: Target | None
@@ -78,12 +77,17 @@ class Reached:
     def of(cls, answer: Fastest) -> Reached:
         """The fastest layouts."""
         return cls(
-            answer.job,
+            answer.context,
             answer.found,
             answer.target,
             uneven_result=answer.uneven_result,
             settings=answer.settings,
         )
+
+    @property
+    def job(self) -> Job:
+        """The job of the answer."""
+        return self.context.job
 
     @property
     def lower_bound_s(self) -> float:
@@ -92,7 +96,7 @@ class Reached:
         return self.found.step_bound_s if energy_minimal else self.found.lower_bound_s
 
 
-def reach(context: SearchContext, job: Job) -> Reached:
+def reach(context: SearchContext) -> Reached:
     """The layouts of a plan for the objective of the options, over settings that may vary.
 
     Objectives other than the step time keep the settings of the fastest layout with even stages;
@@ -103,34 +107,34 @@ def reach(context: SearchContext, job: Job) -> Reached:
     """
     options, name = context.options, context.options.objective
     if wants_uneven(options) or name == "context":
-        return _GOALS[name](context, job)
+        return _GOALS[name](context)
     if name == "time":
-        return Reached.of(fastest(context, job, combinations(job, options.search_options)))
-    if is_heterogeneous(job.cluster):
-        return _GOALS[name](context, job)
-    job, settings = settings_of_fastest(context, job)
-    return replace(_GOALS[name](context, job), settings=settings)
+        return Reached.of(fastest(context, combinations(context, options.search_options)))
+    if is_heterogeneous(context.job.cluster):
+        return _GOALS[name](context)
+    context, settings = settings_of_fastest(context)
+    return replace(_GOALS[name](context), settings=settings)
 
 
-def _fastest(context: SearchContext, job: Job) -> Reached:
-    return Reached.of(fastest(context, job))
+def _fastest(context: SearchContext) -> Reached:
+    return Reached.of(fastest(context))
 
 
-def _memory_minimal(context: SearchContext, job: Job) -> Reached:
+def _memory_minimal(context: SearchContext) -> Reached:
     """The fastest first: the slack is counted from its step, whatever its stages."""
-    fastest = _fastest(context, job)
+    fastest = _fastest(context)
     found, uneven_result = fastest.found, fastest.uneven_result
     if found.finalists is None:
         return fastest
-    incumbent_s, deadline = value_of(found, uneven_result), longest_step(context, job)
+    incumbent_s, deadline = value_of(found, uneven_result), longest_step(context)
     if incumbent_s > deadline:
-        raise too_late(context, job, incumbent_s, even=not looks_for_uneven(job, context.options))
+        raise too_late(context, incumbent_s, even=not looks_for_uneven(context))
     limit = min(incumbent_s * (1 + context.options.slack), deadline)
     finalists, top = found.finalists, context.options.top
     known = [] if uneven_result is None or uneven_result.table is None else [uneven_result.table]
     if found.value <= limit:
         known.append(finalists.take(np.array([0])))
-    min_memory = memory_minimal(context, job, LayoutTable.concat(known), limit)
+    min_memory = memory_minimal(context, LayoutTable.concat(known), limit)
     target = Target(
         name="memory",
         unit=UNITS["memory"],
@@ -144,35 +148,35 @@ def _memory_minimal(context: SearchContext, job: Job) -> Reached:
     )
     first = _first(min_memory.layout, others, top)
     return Reached(
-        job,
+        context,
         replace(found, finalists=first, lower_bound_s=lower_bound_of(found, uneven_result)),
         target,
     )
 
 
-def _cheapest(context: SearchContext, job: Job) -> Reached:
-    size = cheapest_size(context, job, context.options.objective)
-    return _none(context, job) if size.found is None else _of_size(context, size, size.found)
+def _cheapest(context: SearchContext) -> Reached:
+    size = cheapest_size(context, context.options.objective)
+    return _none(context) if size.found is None else _of_size(size, size.found)
 
 
-def _fewest(context: SearchContext, job: Job) -> Reached:
-    if context.options.deadline_days is None or job.training.tokens is None:
+def _fewest(context: SearchContext) -> Reached:
+    if context.options.deadline_days is None or context.job.training.tokens is None:
         raise SpecError(
             "the fewest GPUs for what? give --tokens, such as 15T, and --deadline, such as 30d"
         )
-    size = fewest_gpus(context, job)
-    return _none(context, job) if size.found is None else _of_size(context, size, size.found)
+    size = fewest_gpus(context)
+    return _none(context) if size.found is None else _of_size(size, size.found)
 
 
-def _longest(context: SearchContext, job: Job) -> Reached:
+def _longest(context: SearchContext) -> Reached:
     """The longest sequence that trains, and the fastest layout of it."""
-    best, rungs = ladder(context, job)
+    best, rungs = ladder(context)
     if best.found is None:
-        return _none(context, best.job)
-    fastest = _fastest(context, best.job)
+        return _none(best.context)
+    fastest = _fastest(best.context)
     if fastest.target is None:
         return fastest
-    tokens = float(best.job.training.seq_length)
+    tokens = float(best.context.job.training.seq_length)
     target = Target(
         name="context",
         unit=UNITS["context"],
@@ -186,18 +190,22 @@ def _longest(context: SearchContext, job: Job) -> Reached:
     return replace(fastest, target=target)
 
 
-def _of_size(context: SearchContext, size: BestSize, known: SearchResult) -> Reached:
+def _of_size(size: BestSize, known: SearchResult) -> Reached:
     """The whole search on the size chosen, for the alternatives; what is known if time is short."""
-    name, job = context.options.objective, size.job
-    limit, top = longest_step(context, job), num_finalists(context)
-    found = context.search(job, figure_of(name), most_seconds=limit, top=top).run(context.budget)
+    context, job, name = size.context, size.context.job, size.context.options.objective
+    limit, top = longest_step(context), num_finalists(context)
+    found = context.search(figure_of(name), most_seconds=limit, top=top).run(context.budget)
     found = found if found.complete else known
     uneven_result = size.uneven_result
-    if name == "gpus" and splits_freely(job, context.options) and not context.options.only_answer:
+    if (
+        name == "gpus"
+        and splits_freely(context, context.options)
+        and not context.options.only_answer
+    ):
         uneven_result = _faster(
             uneven_result,
             faster_splits(
-                context, EvenAnswer.of(context.group(job), found), np.nextafter(limit, np.inf)
+                context, EvenAnswer.of(context.group, found), np.nextafter(limit, np.inf)
             ),
         )
     found, uneven = _with_splits(found, uneven_result, limit, top)
@@ -211,7 +219,7 @@ def _of_size(context: SearchContext, size: BestSize, known: SearchResult) -> Rea
         step_time_limit_s=limit if np.isfinite(limit) else None,
         tried=size.tried,
     )
-    return Reached(job, found, target, uneven=uneven)
+    return Reached(context, found, target, uneven=uneven)
 
 
 def _faster(one: UnevenResult | None, other: UnevenResult) -> UnevenResult:
@@ -237,23 +245,23 @@ def _with_splits(
     return changed, proof_of(found, uneven_result) if np.isfinite(found.value) else None
 
 
-def _none(context: SearchContext, job: Job) -> Reached:
+def _none(context: SearchContext) -> Reached:
     """No size has an answer: nothing fits, or nothing that fits is fast enough."""
-    fastest = context.search(job).run(context.budget)
+    fastest = context.search().run(context.budget)
     if fastest.finalists is not None:
-        raise too_late(context, job, fastest.value, even=traits_of(job).pipeline.splits_freely)
-    return Reached(job, fastest, None)
+        raise too_late(context, fastest.value, even=context.traits.pipeline.splits_freely)
+    return Reached(context, fastest, None)
 
 
-def too_late(context: SearchContext, job: Job, step_s: float, *, even: bool) -> SpecError:
+def too_late(context: SearchContext, step_s: float, *, even: bool) -> SpecError:
     """The fastest layout found, maybe of those with even stages, misses the deadline."""
-    taken = step_s * (run_steps(job) or 1)
+    taken = step_s * (run_steps(context.job) or 1)
     wanted = (context.options.deadline_days or 0.0) * SECONDS_PER_DAY
     stages = " with even stages" if even else ""
     return SpecError(
         f"no layout that was found ends the run in {_long(wanted)}: the fastest{stages} on all "
-        f"{job.cluster.num_gpus} GPUs takes {_long(taken)}: raise --deadline, lower --tokens, "
-        "or give more nodes"
+        f"{context.job.cluster.num_gpus} GPUs takes {_long(taken)}: raise --deadline, lower "
+        "--tokens, or give more nodes"
     )
 
 
@@ -269,7 +277,7 @@ def _first(chosen: LayoutTable, others: LayoutTable, most: int) -> LayoutTable:
     return LayoutTable.concat([chosen, rest])
 
 
-_GOALS: Mapping[Name, Callable[[SearchContext, Job], Reached]] = {
+_GOALS: Mapping[Name, Callable[[SearchContext], Reached]] = {
     "time": _fastest,
     "memory": _memory_minimal,
     "cost": _cheapest,

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule, layers_per_stage
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.plan import SearchOptions
@@ -38,13 +37,14 @@ ANY_ANSWER = 60
 """Layouts with any chunks split where none fits with chunks alike. Source: assumed."""
 
 
-def splits_freely(job: Job, options: SearchOptions) -> bool:
+def splits_freely(on: Context, options: SearchOptions) -> bool:
     """Does the runtime take any split of the layers, and the user too?
 
     Clusters of unlike groups have a search of their own.
     """
-    held = any(choice.only_even for choice in options.choices)
-    return traits_of(job).pipeline.splits_freely and not held and not is_heterogeneous(job.cluster)
+    if any(choice.only_even for choice in options.choices):
+        return False
+    return on.traits.pipeline.splits_freely and not is_heterogeneous(on.job.cluster)
 
 
 def wants_uneven(options: SearchOptions) -> bool:
@@ -52,10 +52,11 @@ def wants_uneven(options: SearchOptions) -> bool:
     return any(choice.only_uneven for choice in options.choices)
 
 
-def looks_for_uneven(job: Job, options: SearchOptions) -> bool:
+def looks_for_uneven(context: SearchContext) -> bool:
     """Does a search for the fastest layout go on with uneven stages?"""
+    options = context.options
     wanted = options.tries_uneven is not None or not options.only_answer
-    return wanted and splits_freely(job, options)
+    return wanted and splits_freely(context, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,10 @@ def splits_below(
 ) -> UnevenSearch:
     """A search for splits of a group that are faster and smaller than some limits, not begun."""
     members = [
-        SplitMember(_split_context(context, one.job, one.rules, limits.memory_bytes), one.rules)
+        SplitMember(_split_context(context, one.context, one.rules, limits), one.rules)
         for one in group.members
     ]
-    of = _split_context(context, group.members[0].job, group.rules, limits.memory_bytes)
+    of = _split_context(context, group.members[0].context, group.rules, limits)
     tries = context.options.tries_uneven is not None
     budget = TaskBudget(context.budget) if tries else context.budget
     known = limits.cutoff_s, budget, context.workers
@@ -87,12 +88,10 @@ def splits_below(
 
 
 def _split_context(
-    context: SearchContext, job: Job, rules: Sequence[Rule], memory_bytes: float
+    context: SearchContext, own: Context, rules: Sequence[Rule], limits: Limits
 ) -> SplitContext:
-    usable = min(context.usable_bytes(job), memory_bytes)
-    traits = traits_of(job)
-    machine = machine_for(job, context.measured)
-    return SplitContext(job, machine, traits, usable, fractions_of_splits(traits, rules))
+    usable = min(context.usable_of(own.machine), limits.memory_bytes)
+    return SplitContext(*own.shared, usable, fractions_of_splits(own.traits, rules))
 
 
 class Splits:
@@ -254,10 +253,10 @@ def _at_last(context: SearchContext, splits: Splits, found: EvenAnswer) -> Uneve
 
 
 def all_splits(
-    context: SearchContext, search: UnevenSearch, most: float = np.inf, *, brief: bool = False
+    search: UnevenSearch, budget: Budget, most: float = np.inf, *, brief: bool = False
 ) -> UnevenResult:
     """What a search of one combination finds of splits with chunks alike, and then of any."""
-    splits = Splits([search], search.incumbent_s, context.budget)
+    splits = Splits([search], search.incumbent_s, budget)
     splits.table = search.table
     splits.open(most, any_answer=brief)
     if not brief:
@@ -268,7 +267,6 @@ def all_splits(
 
 def splits_within_memory(
     context: SearchContext,
-    job: Job,
     answer: LayoutTable,
     cutoff_s: float,
     *,
@@ -279,10 +277,10 @@ def splits_within_memory(
 
     `roots` are nodes that may fit.
     """
-    if not looks_for_uneven(job, context.options):
+    if not looks_for_uneven(context):
         return None
     limits = Limits(cutoff_s, memory_bytes)
-    splits = splits_below(context, context.group(job), limits, roots=roots)
+    splits = splits_below(context, context.group, limits, roots=roots)
     splits.budget = TaskBudget(context.budget)
     try_near(splits, answer)
     return splits.table

@@ -6,10 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.job import Job
-from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.fastest import needed, step_target, texts_of
@@ -19,21 +16,21 @@ from trainplan.planner.space import legality_rules
 from trainplan.planner.stages import HeterogeneousResult, HeterogeneousSearch
 
 
-def with_groups(context: SearchContext, job: Job, reached: Reached) -> Reached:
+def with_groups(context: SearchContext, reached: Reached) -> Reached:
     """The same answer, or a faster one whose pipeline ranks live in one node group each.
 
     The bound then holds for both kinds of layout, under every combination of settings.
     """
     options, found = context.options, reached.found
-    if options.objective != "time" or not is_heterogeneous(job.cluster):
+    if options.objective != "time" or not is_heterogeneous(context.job.cluster):
         return reached
     chosen = set(reached.settings.chosen if reached.settings else ())
-    every = [one for one in combinations(job, options.search_options) if not one.covered]
+    every = [one for one in combinations(context, options.search_options) if not one.covered]
     every.sort(key=lambda one: len(chosen.symmetric_difference(texts_of(one.settings))))
     search = HeterogeneousSearch(
         [
-            (context_of(one.job, machine_for(one.job, context.measured)), _rules(context, one))
-            for one in every
+            (own, [*one.only, *options.rules_of_layouts(one.job), *legality_rules(own.traits)])
+            for one, own in ((one, context.with_job(one.job)) for one in every)
         ],
         options.memory_margin,
         found.value,
@@ -48,7 +45,7 @@ def with_groups(context: SearchContext, job: Job, reached: Reached) -> Reached:
         reached = _changed(context, reached, every[heterogeneous.combination], heterogeneous)
     elif found.finalists is None:
         return reached
-    target = step_target(context, reached.job, reached.found.value, bound)
+    target = step_target(reached.context, reached.found.value, bound)
     return replace(reached, target=target)
 
 
@@ -65,11 +62,7 @@ def _changed(
     reported = reached.settings
     if reported is not None:
         reported = reported.model_copy(update={"chosen": texts_of(settings)})
-    return replace(reached, job=job, found=found, settings=reported)
-
-
-def _rules(context: SearchContext, one: Combination) -> list[Rule]:
-    return [*one.only, *context.options.rules_of_layouts(one.job), *legality_rules(one.job)]
+    return replace(reached, context=context.with_job(job), found=found, settings=reported)
 
 
 def _joined(

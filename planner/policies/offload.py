@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.memory.rank import MemoryTable
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -143,7 +143,7 @@ def with_least_offload(table: LayoutTable, ranges: Iterable[Fractions]) -> Layou
 
 
 def legal_offloads(
-    job: Job, rules: Sequence[Rule], table: LayoutTable, ranges: Sequence[Fractions]
+    on: Context, rules: Sequence[Rule], table: LayoutTable, ranges: Sequence[Fractions]
 ) -> tuple[BoolColumn, Counter[str]]:
     """Which rows may offload fractions of each range, shape (range, row), and what others break.
 
@@ -153,7 +153,7 @@ def legal_offloads(
     for rule in rules:
         before = legal.any(axis=0)
         each = ranges if COLUMN in rule.columns else ranges[:1]
-        legal &= ~np.array([rule.broken(job, with_fraction(table, one.least)) for one in each])
+        legal &= ~np.array([rule.broken(on.job, with_fraction(table, one.least)) for one in each])
         lost[rule.name] += int((before & ~legal.any(axis=0)).sum())
     return legal, +lost
 
@@ -197,10 +197,10 @@ def with_least_of(
 
 
 def largest_fraction(
-    job: Job, rules: Sequence[Rule], table: LayoutTable, ranges: Sequence[Fractions]
+    on: Context, rules: Sequence[Rule], table: LayoutTable, ranges: Sequence[Fractions]
 ) -> FloatColumn:
     """Largest fraction that rows may offload by some rules; 0 where none is legal."""
-    most, (legal, _) = np.zeros(len(table)), legal_offloads(job, rules, table, ranges)
+    most, (legal, _) = np.zeros(len(table)), legal_offloads(on, rules, table, ranges)
     for one, may in zip(ranges, legal, strict=True):
         most = np.where(may, one.most, most)
     return most

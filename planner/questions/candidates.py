@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.uncertainty import is_near_tie, place_of_tie
 from trainplan.planner.evidence.evidence import is_inside
@@ -13,19 +11,18 @@ from trainplan.planner.plan import Candidate, SearchOptions
 
 
 def candidates_of(
-    job: Job, machine: Machine, options: SearchOptions, finalists: LayoutTable
+    on: Context, options: SearchOptions, finalists: LayoutTable
 ) -> tuple[Candidate, ...]:
     """The answer first, then near-ties, then the others by time.
 
     Near-ties come as `place_of_tie` says; what was measured is left out where the answer alone is
     asked for.
     """
-    rows = context_of(job, machine).with_table(finalists)
-    estimates = explicit(rows, memory_margin=options.memory_margin)
+    estimates = explicit(on.with_table(finalists), memory_margin=options.memory_margin)
     layouts = [finalists.row(i) for i in range(len(estimates))]
     best, seconds = layouts[0], [estimate.step_time_s for estimate in estimates]
     ties = [is_near_tie(layouts[i], seconds[i], best, seconds[0]) for i in range(len(layouts))]
-    inside = [None if options.only_answer else is_inside(job, layout) for layout in layouts]
+    inside = [None if options.only_answer else is_inside(on.job, layout) for layout in layouts]
 
     def place(i: int) -> tuple[bool, bool, bool, float]:
         rest = place_of_tie(inside[i], seconds[i]) if ties[i] else (False, seconds[i])

@@ -11,19 +11,19 @@ from typing import overload
 import numpy as np
 
 from trainplan.costmodel.base import Identical, SpecError
-from trainplan.costmodel.candidates import Context, context_of
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import COLUMNS, FIELDS, LayoutTable, Rule, num_microbatches
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
+from trainplan.costmodel.measured import NOTHING, Measured, context_for
 from trainplan.costmodel.routing import check_routing
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.options import option_without_price
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.simulate import Simulated, simulated
-from trainplan.planner.space import legality_rules
+from trainplan.planner.space.choices import rules_of_job
 
 AT_ONCE = 4096
 """Layouts priced together. Source: measured; more are not faster, and take more memory."""
@@ -130,14 +130,14 @@ def check(job: Job, layout: Layout) -> None:
 @lru_cache(maxsize=KNOWN)
 def _context(job: Identical[Job], measured: Identical[Measured]) -> Context:
     """Machine and traits of a job: the same for all its layouts."""
-    return context_of(job.of, machine_for(job.of, measured.of))
+    return context_for(job.of, measured.of)
 
 
 @lru_cache(maxsize=KNOWN)
 def _checked_rules(job: Identical[Job]) -> tuple[Rule, ...]:
     """The rules of a job whose model no layout needs to help."""
     check_model(job.of)
-    return legality_rules(job.of)
+    return rules_of_job(job.of)
 
 
 def _check(job: Job, table: LayoutTable) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import IntColumn, objects
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, stage_specs
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.measured import Measured, context_for
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import simulated
 from trainplan.planner.plan import Plan, SearchOptions
@@ -35,27 +35,27 @@ MOST_NODES, MOST_SKELETONS, MOST_SIMULATED = 64, 512, 8
 
 
 def offload_gain(
-    plan: Plan, asked: Job, options: SearchOptions, measured: Measured
+    own: Context, plan: Plan, asked: Job, options: SearchOptions, measured: Measured
 ) -> tuple[str, ...]:
     """A sentence on the fastest layout near the plan's that offloads modules; none: no gain.
 
     Near are the alternatives and layouts of half and double degrees; a whole search may find more.
     """
-    if not _open(plan, options):
+    if not _open(own, plan, options):
         return ()
     job, now = _without_graphs(plan.job, asked), plan.best.estimate.step_time_s
-    machine, traits = machine_for(job, measured), traits_of(job)
-    limit = machine.memory_bytes * (1 - options.memory_margin)
-    context = PricingContext(job, machine, traits, StepTime(), limit)
-    rules = (*legality_rules(job), *rules_of_grid(options.choices))
+    on = context_for(job, measured)
+    limit = on.machine.memory_bytes * (1 - options.memory_margin)
+    context = PricingContext(*on.shared, StepTime(), limit)
+    rules = (*legality_rules(on.traits), *rules_of_grid(options.choices))
     wanted = now * (1 - LEAST_GAIN)
     near = _near(context, plan, RuleFilter(job, rules), wanted)
     if not len(near):
         return ()
-    table, _ = memory_policies(Space(job), near)
+    table, _ = memory_policies(Space(on), near)
     table = table.take(table.offload_modules != 0)
-    ranges = fractions_of(traits, rules)
-    legal, _ = legal_offloads(job, rules, table, ranges)
+    ranges = fractions_of(on.traits, rules)
+    legal, _ = legal_offloads(on, rules, table, ranges)
     found = PricePolicies(context, table, ranges, legal, wanted)(Unlimited())
     rows = _smallest(np.where(found.offload < 0, np.inf, found.bound), MOST_SIMULATED, wanted)
     if not len(rows):
@@ -80,10 +80,10 @@ def _smallest(bounds: np.ndarray, number: int, wanted: float) -> np.ndarray:
     return np.asarray(rows[bounds[rows] < wanted])
 
 
-def _open(plan: Plan, options: SearchOptions) -> bool:
+def _open(own: Context, plan: Plan, options: SearchOptions) -> bool:
     """Has the runtime modules to offload, and did nobody allow or refuse them?"""
     job = plan.job
-    offloads = bool(traits_of(job).offloading.choices(job.model)) and job.model.trained is None
+    offloads = bool(own.traits.offloading.choices(job.model)) and job.model.trained is None
     said = job.may_offload_activations or any(
         one.field == "offload_modules" for one in options.choices
     )
@@ -114,7 +114,7 @@ def _near(
     legal = rule_filter(Rows(nodes, np.ones(len(nodes), dtype=np.int64)), (), NODE_COLUMNS).table
     bound = node_bound_seconds(context.with_table(legal))
     some = legal.take(_smallest(bound, MOST_NODES, wanted))
-    found = skeletons(Space(job), rule_filter, some).table if len(some) else some
+    found = skeletons(Space(context), rule_filter, some).table if len(some) else some
     if best.stages is not None:
         alike = found.take((found.pp == best.pp) & (found.vpp == best.vpp))
         split = objects([stage_specs(one.layers for one in best.stages)] * len(alike))

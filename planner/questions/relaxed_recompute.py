@@ -14,17 +14,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.goals.uneven import splits_freely
+from trainplan.planner.plan import SearchOptions
 from trainplan.planner.policies import (
     allows_any_split,
     fractions_of_splits,
@@ -125,15 +124,15 @@ def recompute_rule(
     """
     if deadline.seconds_left() <= 0:
         return None
-    job, traits = case.job, traits_of(case.job)
-    unknown = len(job.cluster.groups) > 1 or traits.footprint.offloaded_layers > 0
-    if traits.recompute.by_stage or unknown:
+    on = case.context
+    unknown = len(on.job.cluster.groups) > 1 or on.traits.footprint.offloaded_layers > 0
+    if on.traits.recompute.by_stage or unknown:
         return None
     seconds = min(SHARE_OF_TIME * deadline.seconds_left(), MOST_SECONDS)
     whole = Until(deadline, seconds)
-    search = _Search(case, machine_for(job, case.measured), step_time_s)
+    search = _Search(on, case.options, step_time_s)
     own = LayoutTable.of([layout])
-    free = splits_freely(job, case.options)
+    free = splits_freely(on, case.options)
     same = search.even(Until(whole, SHARE_OF_EVEN * seconds if free else seconds), own)
     anew = search.anew(own, same, whole) if free else same
     return RecomputeRule(same, anew if anew.step_time_s < same.step_time_s else None)
@@ -142,18 +141,17 @@ def recompute_rule(
 class _Search:
     """Layouts that recompute stage by stage and are faster than a plan."""
 
-    def __init__(self, case: Case, machine: Machine, plan_s: float) -> None:
-        self.job, self.machine, self.plan_s = case.job, machine, plan_s
-        self.traits, self.pool = traits_of(case.job), PathPool()
-        self.memory_bytes = machine.memory_bytes * (1 - case.options.memory_margin)
-        chosen = [choice for choice in case.options.choices if choice.field != "stages"]
+    def __init__(self, on: Context, options: SearchOptions, plan_s: float) -> None:
+        self.on, self.plan_s, self.pool = on, plan_s, PathPool()
+        self.memory_bytes = on.machine.memory_bytes * (1 - options.memory_margin)
+        chosen = [choice for choice in options.choices if choice.field != "stages"]
         self.rules: list[Rule] = [
             *(choice.rule() for choice in chosen),
-            *case.options.rules_of_evidence(case.job),
-            *legality_rules(case.job),
+            *options.rules_of_evidence(on.job),
+            *legality_rules(on.traits),
         ]
-        self.ranges = in_parts(fractions_of_splits(self.traits, self.rules))
-        self.layouts = EvenLayouts(self.job, machine, self.traits, self.memory_bytes, self.ranges)
+        self.ranges = in_parts(fractions_of_splits(on.traits, self.rules))
+        self.layouts = EvenLayouts(*on.shared, self.memory_bytes, self.ranges)
 
     def even(self, deadline: Deadline, own: LayoutTable) -> RelaxedRule:
         """Even stages of all degrees; and the split of one layout, if that is another."""
@@ -161,8 +159,8 @@ class _Search:
         if own.stages[0] is not None:
             split = np.array([stage.layers for stage in own.stages[0]])
             best = self._all(self._policies(own), best, deadline, split)
-        space = Space(self.job)
-        rule_filter = RuleFilter(self.job, self.rules)
+        space = Space(self.on)
+        rule_filter = RuleFilter(self.on.job, self.rules)
         table = nodes(space, rule_filter).table
         table = table.take((table.pp > 1) & (self._node_bound(table) < self.plan_s))
         table = skeletons(space, rule_filter, table).table
@@ -186,11 +184,11 @@ class _Search:
 
     def _policies(self, table: LayoutTable) -> LayoutTable:
         """Every offload of layouts that recompute by stage, those that break no rule."""
-        table = by_stage(table.take(allows_any_split(self.traits, table)))
+        table = by_stage(table.take(allows_any_split(self.on.traits, table)))
         every = with_least_offload(table, self.ranges)
         legal: BoolColumn = np.ones(len(every), dtype=bool)
         for rule in self.rules:
-            legal &= ~rule.broken(self.job, every)
+            legal &= ~rule.broken(self.on.job, every)
         return every.take(legal)
 
     def _best_first(self, table: LayoutTable, best: RelaxedRule, deadline: Deadline) -> RelaxedRule:

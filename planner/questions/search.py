@@ -10,7 +10,6 @@ from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.measured.calibration import measured_notes
 from trainplan.costmodel.pipeline import is_heterogeneous
@@ -73,31 +72,31 @@ def search(
     options = options or SearchOptions()
     job = allowed(job, options.choices)
     check_model(job)
-    check_drives(job)
-    check_uneven(job, options)
     budget, late = budget or Unlimited(), False
     limit = time_for_answer(options, budget, reserve=job.reserves)
-    context = SearchContext(options, measured, limit, workers)
-    asked = job
+    context = SearchContext.of(job, options, measured, limit, workers)
+    check_drives(context)
+    check_uneven(context)
     apart: Apart | None = None
     if options.tower == "apart":
-        check_apart(job, options)
-        reached, apart = tower_apart(context, job)
+        check_apart(context)
+        reached, apart = tower_apart(context)
     else:
-        reached = answer(context, job)
+        reached = answer(context)
     # The deadline: the fastest of all these meets it.
-    _check_deadline(context, reached)
+    _check_deadline(reached)
     if reached.found.finalists is None or reached.target is None:
-        return _infeasible(context, reached)
+        return _infeasible(reached)
     # The plan: the answer and its alternatives run on the clock, and what is known beside them.
-    job, machine = reached.job, machine_for(reached.job, measured)
-    plan = _plan(context, machine, reached, reached.found.finalists, reached.target, asked=asked)
+    own = reached.context
+    job, machine = own.job, own.machine
+    plan = _plan(context, reached, reached.found.finalists, reached.target)
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         late = budget.spent()
         margin = options.memory_margin
         slower = () if late else other_schedules(plan.job, machine, plan.best.layout, margin)
-        certificate = _priced(replace(context, budget=budget), asked, plan.certificate)
+        certificate = _priced(replace(context, budget=budget), plan.certificate)
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         best = plan.best
         spent = None if apart else spent_of(plan.job, best.layout, best.estimate, measured)
@@ -107,7 +106,11 @@ def search(
         *_without_files(job, layout),
         *imbalance_notes(job, layout),
         *offload_notes(layout, plan.best.estimate, measured.profile),
-        *(() if options.only_answer or apart else offload_gain(plan, asked, options, measured)),
+        *(
+            ()
+            if options.only_answer or apart
+            else offload_gain(own, plan, context.job, options, measured)
+        ),
         *width_notes(job, layout, plan.best.estimate, measured),
         *notes(job, measured),
     ]
@@ -125,40 +128,32 @@ def spent_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NO
     return spent_on(job, machine_for(job, measured), layout, priced.step_time_s)
 
 
-def _priced(context: SearchContext, asked: Job, certificate: Certificate) -> Certificate:
+def _priced(context: SearchContext, certificate: Certificate) -> Certificate:
     """The certificate with what `--trusted` and `--reserve` cost."""
-    target, both = certificate.objective, context.options.trusted and asked.reserves
+    target, both = certificate.objective, context.options.trusted and context.job.reserves
     first = replace(context, budget=part_of(context.budget, 1 / 2)) if both else context
     prices = {
-        "trusted": price_of_trust(first, asked, target),
-        "reserve": price_of_reserve(context, asked, target),
+        "trusted": price_of_trust(first, target),
+        "reserve": price_of_reserve(context, target),
     }
     return certificate.model_copy(update=prices)
 
 
-def _check_deadline(context: SearchContext, reached: Reached) -> None:
+def _check_deadline(reached: Reached) -> None:
     """Is the fastest layout in time? Other objectives take no slower ones for an answer."""
     target = reached.target
     if target is None or target.name != "time" or target.step_time_limit_s is None:
         return
     if target.value > target.step_time_limit_s:
-        free, options = traits_of(reached.job).pipeline.splits_freely, context.options
-        even = free and not looks_for_uneven(reached.job, options)
-        raise too_late(context, reached.job, target.value, even=even)
+        free = reached.context.traits.pipeline.splits_freely
+        even = free and not looks_for_uneven(reached.context)
+        raise too_late(reached.context, target.value, even=even)
 
 
-def _plan(
-    context: SearchContext,
-    machine: Machine,
-    reached: Reached,
-    finalists: LayoutTable,
-    target: Target,
-    *,
-    asked: Job,
-) -> Plan:
-    job, found, options = reached.job, reached.found, context.options
+def _plan(context: SearchContext, reached: Reached, finalists: LayoutTable, target: Target) -> Plan:
+    own, found, options = reached.context, reached.found, context.options
     listed = finalists.take(np.arange(min(len(finalists), options.top)))
-    candidates = candidates_of(job, machine, options, listed)
+    candidates = candidates_of(own, options, listed)
     best = candidates[0]
     step = best.estimate.step_time_s
     value = step if target.name == "time" else target.value
@@ -166,8 +161,8 @@ def _plan(
     target = target.model_copy(update={"value": value, "lower_bound": bound})
     proved = target.lower_bound >= target.value
     return Plan(
-        job=job,
-        runtime_version=traits_of(job).version,
+        job=own.job,
+        runtime_version=own.traits.version,
         memory_margin=options.memory_margin,
         choices=options.held,
         best=best,
@@ -179,7 +174,7 @@ def _plan(
             lower_bound_s=settled(step, reached.lower_bound_s),
             gap_fraction=target.gap_fraction,
             relaxed_bound_s=min(found.relaxed_bound_s, reached.lower_bound_s),
-            space=_space(options, asked, reached, best.layout),
+            space=_space(context, reached, best.layout),
             space_size=found.space.size,
             bounded=found.bounded,
             priced=found.priced,
@@ -189,18 +184,22 @@ def _plan(
             uneven_stages=reached.uneven,
         ),
         refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
-        sources=_sources(machine),
+        sources=tuple(
+            Source(quantity=p.quantity, kind=p.kind, source=p.source)
+            for p in own.machine.provenance
+        ),
     )
 
 
 def _space(
-    options: SearchOptions, asked: Job, reached: Reached, best: Layout
+    context: SearchContext, reached: Reached, best: Layout
 ) -> dict[str, list[int | float | str]]:
     """Values of every axis, and of every setting that was varied."""
+    options = context.options
     groups = options.objective == "time" and is_heterogeneous(reached.job.cluster)
     uneven = best.stages or reached.uneven or groups
     stages = ("even", "uneven") if uneven else ("even",)
-    varied = combinations(asked, options.search_options) if reached.settings else ()
+    varied = combinations(context, options.search_options) if reached.settings else ()
     return {
         **reached.found.space.axis_values(),
         "stages": [*(stages[1:] if wants_uneven(options) else stages)],
@@ -208,13 +207,14 @@ def _space(
     }
 
 
-def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:
+def _infeasible(reached: Reached) -> Infeasible:
     """What kept every layout from fitting, and what would help.
 
     Raises:
         SpecError: The budget was spent before anything was found.
     """
-    job, found, options = reached.job, reached.found, context.options
+    context, found = reached.context, reached.found
+    job, options = context.job, context.options
     if found.finalists is None and not found.complete:
         raise SpecError(
             "the time limit struck before any layout was found: raise --time-limit "
@@ -224,7 +224,7 @@ def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:
     if not options.only_answer:
         changes = relaxations(Case(job, options, context.measured), context.budget)
     used, least_memory = found.least_memory or (None, None)
-    if host := host_change(job, found.least_host_bytes):
+    if host := host_change(context, found.least_host_bytes):
         changes = ((host,), *(one for one in changes if len(one) == 1))
     return Infeasible(
         job=job,
@@ -232,17 +232,11 @@ def _infeasible(context: SearchContext, reached: Reached) -> Infeasible:
         space_size=found.space.size,
         least_memory_bytes=used,
         least_memory_layout=least_memory.row(0) if least_memory else None,
-        capacity_bytes=context.usable_bytes(job),
+        capacity_bytes=context.usable_bytes,
         least_host_bytes=found.least_host_bytes,
         changes=tuple(one[0] for one in changes if len(one) == 1),
         relaxations=changes,
         untried=values_outside_grid(found.space, options.choices),
-    )
-
-
-def _sources(machine: Machine) -> tuple[Source, ...]:
-    return tuple(
-        Source(quantity=p.quantity, kind=p.kind, source=p.source) for p in machine.provenance
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.costmodel.job import Job
 from trainplan.planner.evidence.trusted import trusted_rules
 from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.context import SearchContext
@@ -23,37 +22,37 @@ def time_for_answer(options: SearchOptions, budget: Budget, *, reserve: bool = F
     return part_of(budget, 1 - SHARE_OF_PRICE) if priced else budget
 
 
-def price_of_trust(context: SearchContext, job: Job, target: Target) -> Trusted | None:
+def price_of_trust(context: SearchContext, target: Target) -> Trusted | None:
     """The objective with the rules of `trusted` beside that of a second search without them."""
     options = context.options
     if not options.trusted:
         return None
     free = options.model_copy(update={"trusted": False})
-    value, bound = _searched(replace(context, options=free), job, target)
+    value, bound = _searched(replace(context, options=free), target)
     return Trusted(
-        rules=tuple(rule.name for rule in trusted_rules(job)),
+        rules=tuple(rule.name for rule in trusted_rules(context.job)),
         value_without=value,
         lower_bound_without=bound,
         cost_fraction=target.value / value - 1 if value else 0.0,
     )
 
 
-def price_of_reserve(context: SearchContext, job: Job, target: Target) -> Reserve | None:
+def price_of_reserve(context: SearchContext, target: Target) -> Reserve | None:
     """The objective with the reserve beside that of a second search without it."""
-    if not job.reserves:
+    if not context.job.reserves:
         return None
-    whole = job.model_copy(update={"reserve_bytes": 0, "reserve_host_bytes": 0})
-    value, bound = _searched(context, whole, target)
+    whole = context.job.model_copy(update={"reserve_bytes": 0, "reserve_host_bytes": 0})
+    value, bound = _searched(context.with_job(whole), target)
     return Reserve(
-        reserve_bytes=job.reserve_bytes,
-        reserve_host_bytes=job.reserve_host_bytes,
+        reserve_bytes=context.job.reserve_bytes,
+        reserve_host_bytes=context.job.reserve_host_bytes,
         value_without=value,
         lower_bound_without=bound,
         cost_fraction=target.value / value - 1 if value else 0.0,
     )
 
 
-def _searched(context: SearchContext, job: Job, target: Target) -> tuple[float, float | None]:
+def _searched(context: SearchContext, target: Target) -> tuple[float, float | None]:
     """Objective of a freer search, and its bound.
 
     Every layout of the search that is priced is one of the freer, so the best of that is no worse
@@ -64,7 +63,7 @@ def _searched(context: SearchContext, job: Job, target: Target) -> tuple[float, 
     options = context.options.model_copy(update={"top": 1})
     found = None
     if not context.budget.spent():
-        found = answer(replace(context, options=options), job).target
+        found = answer(replace(context, options=options)).target
     if found is None:
         return target.value, None
     value = found.value if target.name == "memory" else min(target.value, found.value)

@@ -14,10 +14,10 @@ from typing import Literal
 
 import numpy as np
 
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
 
 DEFAULT = "default"
@@ -44,9 +44,10 @@ class Combination:
         return without(self.job, self.settings)
 
 
-def combinations(job: Job, level: Level) -> tuple[Combination, ...]:
+def combinations(on: Context, level: Level) -> tuple[Combination, ...]:
     """All combinations of settings that the job does not state, its own options first."""
-    tried = [one for one in traits_of(job).settings if _varied(job, one, level)]
+    job = on.job
+    tried = [one for one in on.traits.settings if _varied(job, one, level)]
     names = groupby(sorted(tried, key=lambda one: one.name), key=lambda one: one.name)
     choices = [(None, *values) for _, values in names]
     every = [_with(job, [one for one in some if one]) for some in product(*choices)]
@@ -104,21 +105,21 @@ def _covers(one: Combination, other: Combination, *, first: bool) -> bool:
     ours, theirs = _by_name(one), _by_name(other)
     pairs = [(ours.get(name), theirs.get(name)) for name in ours.keys() | theirs.keys()]
     unlike = [(a, b) for a, b in pairs if a is not b]
-    if not unlike or not all(_no_slower(a, b, other.job) for a, b in unlike):
+    if not unlike or not all(_no_slower(a, b, other) for a, b in unlike):
         return False
-    return first or any(not _no_slower(b, a, other.job) for a, b in unlike)
+    return first or any(not _no_slower(b, a, other) for a, b in unlike)
 
 
 def _by_name(one: Combination) -> Mapping[str, Setting]:
     return {value.name: value for value in one.settings}
 
 
-def _no_slower(one: Setting | None, other: Setting | None, job: Job) -> bool:
+def _no_slower(one: Setting | None, other: Setting | None, under: Combination) -> bool:
     """Of two values of one option; null is the default."""
     if one is None or one.rank is None:
         return False
     if other is None:
-        return one.beats_default(job)
+        return one.beats_default(under.job)
     return other.rank is not None and one.rank >= other.rank
 
 

@@ -22,6 +22,7 @@ ranks_straddle: leaves layouts of whole pipeline ranks in node groups to a searc
 Rows: rows of one level of the tree, with the number of layouts below each.
 RuleFilter: applies rules and counts the layouts each refused.
 rules_of_grid: rules of layouts whose layers are not split yet.
+rules_of_job: `legality_rules` for who has the job alone.
 SKELETON_COLUMNS: those, and the columns of a skeleton.
 skeletons: legal skeletons of some nodes.
 Space: all layouts of a job, legal or not.
@@ -43,6 +44,7 @@ from trainplan.planner.space.choices import (
     parse_choice,
     ranks_straddle,
     rules_of_grid,
+    rules_of_job,
 )
 from trainplan.planner.space.grid import (
     FIRST_KNOWN,

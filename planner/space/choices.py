@@ -13,6 +13,7 @@ from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule, evenly
 from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import executed
 
 MEMORY = "memory"
@@ -21,14 +22,18 @@ HOST_MEMORY, DRIVE_SPACE = "host_memory", "drive_space"
 """As above, of rows that fit on the GPUs, and whose node has not the memory, or the space."""
 
 
-def legality_rules(job: Job) -> tuple[Rule, ...]:
+def legality_rules(traits: RuntimeTraits) -> tuple[Rule, ...]:
     """What mathematics and the runtime forbid.
 
     What a runtime asks of a schedule is more than the schedule does, so it is asked first.
     """
-    traits = traits_of(job)
     (own, rest), (stricter, others) = _of_schedules(RULES), _of_schedules(traits.rules)
     return (*rest, *stricter, *own, *executed(traits), *others)
+
+
+def rules_of_job(job: Job) -> tuple[Rule, ...]:
+    """As `legality_rules`, for who has the job alone."""
+    return legality_rules(traits_of(job))
 
 
 def _of_schedules(rules: Iterable[Rule]) -> tuple[list[Rule], list[Rule]]:
@@ -40,7 +45,7 @@ def _of_schedules(rules: Iterable[Rule]) -> tuple[list[Rule], list[Rule]]:
 
 def broken_rules(job: Job, table: LayoutTable) -> tuple[tuple[Rule, ...], ...]:
     """For each row, the rules it breaks; empty for a legal layout."""
-    verdicts = [(rule, rule.broken(job, table)) for rule in legality_rules(job)]
+    verdicts = [(rule, rule.broken(job, table)) for rule in rules_of_job(job)]
     return tuple(
         tuple(rule for rule, broken in verdicts if broken[row]) for row in range(len(table))
     )

@@ -36,10 +36,10 @@ from trainplan.costmodel.axes import (
     recompute_subsets,
     virtual_stages,
 )
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, IntColumn, distinct
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.traits import Offload
 from trainplan.planner.policies import POLICY_COLUMNS, policy_columns
@@ -62,15 +62,20 @@ MOVED_AXES = tuple(
 class Space:
     """All layouts of a job, legal or not."""
 
-    job: Job
+    context: Context
     any_vpp: bool = False
     """Are numbers of virtual stages tried that do not divide a rank's layers?"""
     _stagings: dict[int, LayoutTable] = field(default_factory=dict, repr=False, compare=False)
 
-    @cached_property
+    @property
+    def job(self) -> Job:
+        """The job."""
+        return self.context.job
+
+    @property
     def traits(self) -> RuntimeTraits:
         """The runtime the plan is for."""
-        return traits_of(self.job)
+        return self.context.traits
 
     def values(self, axis: Axis) -> tuple[object, ...]:
         """Those of an axis that are tried with any of the others."""

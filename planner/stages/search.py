@@ -17,8 +17,8 @@ from itertools import chain
 
 import numpy as np
 
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.policies import (
@@ -83,7 +83,7 @@ class SplitMember:
 
     def legal(self, table: LayoutTable) -> BoolColumn:
         """Which rows break no rule of it under any split."""
-        return legal_rows(self.of.job, self.rules, table)
+        return legal_rows(self.of, self.rules, table)
 
 
 class UnevenSearch:
@@ -105,7 +105,7 @@ class UnevenSearch:
         self.members = members if len(members) > 1 else ()
         self.budget, self.workers = budget, workers
         self.partition = AffinityPartition(workers.parts)
-        self.space = Space(of.job, any_vpp=not of.alike)
+        self.space = Space(of, any_vpp=not of.alike)
         self.rule_filter = RuleFilter(of.job, rules)
         self.roots = (roots or roots_of(of, rules)).prune(incumbent_s)
         self.nodes = self.roots.take(self.roots.table.pp > 1)
@@ -390,7 +390,7 @@ class UnevenSearch:
 
     def legal(self, table: LayoutTable) -> BoolColumn:
         """Which rows break no rule under any split."""
-        return legal_rows(self.of.job, self.rules, table) & self._allows(table)
+        return legal_rows(self.of, self.rules, table) & self._allows(table)
 
     def _allows(self, table: LayoutTable) -> BoolColumn:
         """Which rows have policies that are some and allow any split."""
@@ -401,11 +401,11 @@ class UnevenSearch:
         return self.of.rows(table) if len(table) else []
 
 
-def legal_rows(job: Job, rules: Sequence[Rule], table: LayoutTable) -> BoolColumn:
+def legal_rows(on: Context, rules: Sequence[Rule], table: LayoutTable) -> BoolColumn:
     """Which rows break none of some rules."""
     legal = np.ones(len(table), dtype=bool)
     for rule in rules:
-        legal &= ~rule.broken(job, table)
+        legal &= ~rule.broken(on.job, table)
     return legal
 
 

@@ -59,8 +59,8 @@ def bounding(
 
 def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
     """All nodes whose states may fit, each with its floor."""
-    space = Space(of.job)
-    table = nodes(space, MemoryFilter(space, of.machine, rules, of.memory_bytes)).table
+    space = Space(of)
+    table = nodes(space, MemoryFilter(space, rules, of.memory_bytes)).table
     bound = of.nodes(table) if len(table) else np.zeros(0)
     return Pool.of(table, bound).prune(np.inf)
 

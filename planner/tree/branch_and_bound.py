@@ -19,11 +19,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.timeline import settled
@@ -99,8 +97,7 @@ class Search:
 
     def __init__(
         self,
-        job: Job,
-        machine: Machine,
+        context: Context,
         rules: Sequence[Rule],
         limits: SearchLimits,
         objective: Objective | None = None,
@@ -109,22 +106,20 @@ class Search:
         workers: Workers = ALONE,
         exhaustive: bool = False,
     ) -> None:
-        self.job, self.machine, self.limits = job, machine, limits
+        self.job, self.limits = context.job, limits
         self.objective = objective or StepTime()
         members = () if group is None or len(group.members) == 1 else group.members
         self.workers, self.partition = workers, AffinityPartition(workers.parts)
-        self.space = Space(job)
-        self.context = PricingContext(
-            job, machine, self.space.traits, self.objective, limits.memory_bytes
-        )
+        self.space = Space(context)
+        self.context = PricingContext(*context.shared, self.objective, limits.memory_bytes)
         self.rules, self.exhaustive = rules, exhaustive
         self.members = tuple(
-            replace(self.context, job=one.job, machine=one.machine, traits=traits_of(one.job))
+            PricingContext(*one.context.shared, self.objective, limits.memory_bytes)
             for one in members
         )
         self.rules_of = [[*one.rules] for one in members]
-        min_memory = MemoryFilter(self.space, machine, rules, limits.memory_bytes)
-        self.rule_filter = RuleFilter(job, rules) if exhaustive else min_memory
+        min_memory = MemoryFilter(self.space, rules, limits.memory_bytes)
+        self.rule_filter = RuleFilter(context.job, rules) if exhaustive else min_memory
         self.policy_rules = [rule for rule in rules if not rule.columns <= KNOWN_COLUMNS]
         self.ranges = fractions_of(self.space.traits, self.policy_rules)
         roots = nodes(self.space, self.rule_filter)
@@ -161,7 +156,7 @@ class Search:
         if not complete and not self.best:
             self.primal_heuristic()
         if complete and not self.best and np.isinf(cutoff) and not self.exhaustive:
-            context = self.job, self.machine, self.rules, self.limits, self.objective
+            context = self.space.context, self.rules, self.limits, self.objective
             again = Search(*context, workers=self.workers, exhaustive=True)
             return again.run(budget)  # tells of every layout why
         return self.result(complete=complete)
@@ -298,7 +293,7 @@ class Search:
         again = np.zeros(len(table), dtype=bool)
         for number, (context, rules) in enumerate(zip(self.members, self.rules_of, strict=True)):
             ranges = fractions_of(context.traits, rules)
-            legal, _ = legal_offloads(context.job, rules, table, ranges)
+            legal, _ = legal_offloads(context, rules, table, ranges)
             found = PricePolicies(context, table, ranges, legal, self._cutoff())(self.budget)
             self.priced += found.priced
             again |= found.offload != 0
@@ -354,7 +349,7 @@ class Search:
         """Price every recomputation of skeletons, with the least offload that makes it fit."""
         table, owner = policies_of(self.space, batch.table)
         offload, bound = np.zeros((2, len(table)))
-        legal, lost = legal_offloads(self.job, self.policy_rules, table, self.ranges)
+        legal, lost = legal_offloads(self.context, self.policy_rules, table, self.ranges)
         self.rule_filter.refused += lost
         parts = self.partition.by_worker(table, FEWEST_ROWS)
         tasks = [

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.candidates import Candidates
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.settings import Combination, covers
 from trainplan.planner.space import NODE_COLUMNS, RuleFilter, Space, nodes
@@ -35,7 +33,8 @@ class Member:
     """One combination of settings, and what its layouts must respect."""
 
     combination: Combination
-    machine: Machine
+    context: Context
+    """Of its job."""
     rules: tuple[Rule, ...]
 
     @property
@@ -83,12 +82,15 @@ def _by_name(rules: Sequence[Rule]) -> dict[tuple[str, int], Rule]:
     return {(one.name, names[:place].count(one.name)): one for place, one in enumerate(rules)}
 
 
-def groups_of(members: Sequence[Member]) -> tuple[Group, ...]:
-    """All members in groups; each joins the first top that covers it and bounds it closely."""
+def groups_of(members: Sequence[Member], plain: Context) -> tuple[Group, ...]:
+    """All members in groups; each joins the first top that covers it and bounds it closely.
+
+    `plain` is the job under the settings of none.
+    """
     if len(members) == 1:
         return (Group(tuple(members)),)
     order = sorted(members, key=lambda one: -sum(_covers(one, other) for other in members))
-    sample = _nodes(members)
+    sample = _nodes(members, plain)
     grouped: list[list[Member]] = []
     for one in order:
         legal = _legal(one, sample)
@@ -104,10 +106,9 @@ def _covers(one: Member, other: Member) -> bool:
     return one is not other and covers(one.combination, other.combination)
 
 
-def _nodes(members: Sequence[Member]) -> LayoutTable:
+def _nodes(members: Sequence[Member], plain: Context) -> LayoutTable:
     """Nodes of the grid that the rules allow which all members have."""
-    job = members[0].combination.plain
-    table = nodes(Space(job), RuleFilter(job, Group(tuple(members)).rules)).table
+    table = nodes(Space(plain), RuleFilter(plain.job, Group(tuple(members)).rules)).table
     step = max(1, len(table) // SAMPLED)
     return table.take(np.arange(0, len(table), step))
 
@@ -123,7 +124,7 @@ def _legal(one: Member, table: LayoutTable) -> LayoutTable:
 
 
 def _bound(one: Member, table: LayoutTable) -> np.ndarray:
-    return node_bound_seconds(Candidates(one.job, one.machine, traits_of(one.job), table))
+    return node_bound_seconds(one.context.with_table(table))
 
 
 def _bounds_closely(top: Member, one: Member, table: LayoutTable) -> bool:

@@ -13,7 +13,6 @@ import numpy as np
 
 from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import OFFLOAD_MODULES, PARAMETER_TIERS
 from trainplan.costmodel.layouts import (
     BLOCK,
@@ -24,7 +23,6 @@ from trainplan.costmodel.layouts import (
     Rule,
     module_bits,
 )
-from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.optimizer_state import block_state_bytes, optimizer_bytes
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
 from trainplan.costmodel.memory.states import (
@@ -37,7 +35,6 @@ from trainplan.costmodel.memory.states import (
 )
 from trainplan.costmodel.memory.trained import held_params, held_weight_bytes
 from trainplan.costmodel.memory.transients import layer_backward_bytes
-from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.step import Priced
 from trainplan.costmodel.step.block_costs import layer_counts
 from trainplan.costmodel.step.estimate import as_executed
@@ -69,9 +66,9 @@ OFFLOAD_COLUMNS = KNOWN_COLUMNS | {"offload_optimizer"}
 class MemoryFilter(RuleFilter):
     """A sieve that refuses what needs more than a rank may use before it is priced."""
 
-    def __init__(self, space: Space, machine: Machine, rules: Sequence[Rule], limit: float) -> None:
+    def __init__(self, space: Space, rules: Sequence[Rule], limit: float) -> None:
         super().__init__(space.job, rules)
-        self.space, self.machine, self.limit = space, machine, limit
+        self.space, self.limit = space, limit
 
     def __call__(self, rows: Rows, before: Sequence[str], known: Sequence[str]) -> Rows:
         """As any sieve; the memory is asked when the degrees are known, and the ZeRO stage."""
@@ -79,22 +76,19 @@ class MemoryFilter(RuleFilter):
         if tuple(known) not in (DEGREES, SKELETON_COLUMNS) or not len(rows):
             return rows
         least = states_bytes if tuple(known) == DEGREES else skeleton_bytes
-        over = least(self.space, self.machine, self.rules, rows.table) > self.limit
+        over = least(self.space, self.rules, rows.table) > self.limit
         self.refused[MEMORY] += int(rows.weight[over].sum())
         return rows.take(~over)
 
 
-def states_bytes(
-    space: Space, machine: Machine, rules: Sequence[Rule], table: LayoutTable
-) -> FloatColumn:
+def states_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> FloatColumn:
     """Device memory of the fullest rank at least, by the states alone, however they are staged.
 
     Source: derived; the mean over ranks under the ZeRO stage of least memory, with all
     that may be offloaded. 0 where all are forbidden, which is for the rules to say.
     """
-    job, traits = space.job, space.traits
-    on = Context(job, machine, traits)
-    held = _mean(job, table, held_params(job, table))
+    on, traits = space.context, space.traits
+    held = _mean(on.with_table(table), held_params(on.job, table))
     most = fractions_of(traits, ())[-1].most
     most_moved = max(PARAMETER_TIERS.index(one) for one in traits.offloading.parameters)
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
@@ -104,43 +98,41 @@ def states_bytes(
             "zero_stage": stage,
             "offload_optimizer": most,
             "offload_parameters": most_moved,
-            **least_memory_stages(job, traits),
+            **least_memory_stages(on),
         }
         rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
-        broken = [rule.broken(job, rows) for rule in rules if rule.columns <= known]
+        broken = [rule.broken(on.job, rows) for rule in rules if rule.columns <= known]
         each.append(
             np.where(np.any(broken, axis=0), np.inf, _states_bytes(on.with_table(rows), held))
         )
     least = np.min(each, axis=0)
-    used = least * RESERVE_FACTOR + _outside_bytes(traits, machine)
+    used = least * RESERVE_FACTOR + _outside_bytes(on)
     return np.where(np.isfinite(least), used, 0.0)
 
 
-def least_memory_stages(job: Job, traits: RuntimeTraits) -> dict[str, int]:
+def least_memory_stages(on: Context) -> dict[str, int]:
     """Columns of the virtual stages whose gradients are fewest at once, by name.
 
     Source: `costmodel.memory.states.stages_one_by_one`.
     """
-    if not traits.sharding.whole_under_pipeline:
+    if not on.traits.sharding.whole_under_pipeline:
         return {}
-    return {"vpp": job.model.num_hidden_layers, "schedule": int(STAGE_BY_STAGE.argmax())}
+    return {"vpp": on.job.model.num_hidden_layers, "schedule": int(STAGE_BY_STAGE.argmax())}
 
 
-def skeleton_bytes(
-    space: Space, machine: Machine, rules: Sequence[Rule], table: LayoutTable
-) -> FloatColumn:
+def skeleton_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> FloatColumn:
     """As `states_bytes`, of skeletons, with what one layer needs while it runs backward.
 
     Source: as `MemoryTable.least_used`: states with the largest share offloaded and no activations;
     what a layer needs while it runs backward is there under every policy.
     """
-    job, traits = space.job, space.traits
+    on, job = space.context, space.job
     table = table.replaced(offload_optimizer=most_offload(space, rules, table))
-    rows = Candidates(job, machine, traits, table)
+    rows = on.with_table(table)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
-    moment = layer_backward_bytes(rows, tokens) + workspace_bytes(job, traits)
-    least = _states_bytes(rows, _mean(job, table, held_params(job, table))) + moment
-    return np.asarray(least * RESERVE_FACTOR + _outside_bytes(traits, machine))
+    moment = layer_backward_bytes(rows, tokens) + workspace_bytes(job, on.traits)
+    least = _states_bytes(rows, _mean(rows, held_params(job, table))) + moment
+    return np.asarray(least * RESERVE_FACTOR + _outside_bytes(on))
 
 
 def most_offload(space: Space, rules: Sequence[Rule], table: LayoutTable) -> FloatColumn:
@@ -149,25 +141,25 @@ def most_offload(space: Space, rules: Sequence[Rule], table: LayoutTable) -> Flo
     Rules on recomputation are not asked: a policy refused later leaves a bound lower, but valid.
     """
     needed = [rule for rule in rules if "offload_optimizer" in rule.columns <= OFFLOAD_COLUMNS]
-    return largest_fraction(space.job, needed, table, fractions_of(space.traits, needed))
+    return largest_fraction(space.context, needed, table, fractions_of(space.traits, needed))
 
 
-def _outside_bytes(traits: RuntimeTraits, machine: Machine) -> float:
+def _outside_bytes(on: Context) -> float:
     """Of the runtime or as measured, whichever is less."""
-    usual, measured = traits.footprint.outside_bytes, machine.outside_bytes
+    usual, measured = on.traits.footprint.outside_bytes, on.machine.outside_bytes
     return usual if measured is None else min(usual, measured)
 
 
-def _mean(job: Job, table: LayoutTable, params: BlockParams) -> RankParams:
+def _mean(rows: Candidates, params: BlockParams) -> RankParams:
     """What a pipeline rank has of its blocks, mean over the ranks; as rank classes hold it."""
-    modules = job.model.num_nextn_predict_layers
+    modules = rows.job.model.num_nextn_predict_layers
     shared = params.embedding + params.tower.trained + params.head + modules * params.mtp
     expert = modules * params.mtp_experts
-    for kind, count in layer_counts(job.model.kind_of_layer):
+    for kind, count in layer_counts(rows.job.model.kind_of_layer):
         shared = shared + count * params.layers[kind]
         expert = expert + count * params.experts[kind]
-    trained = _mean(job, table, params.trained) if params.trained else None
-    return RankParams(shared / table.pp, expert / table.pp, trained=trained)
+    trained = _mean(rows, params.trained) if params.trained else None
+    return RankParams(shared / rows.table.pp, expert / rows.table.pp, trained=trained)
 
 
 def _states_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
@@ -178,7 +170,7 @@ def _states_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
     weights = np.where(candidates.table.offload_parameters > 0, 0.0, weights)
     gradients = own.weighted(*(gradient_bytes_per_param(candidates, ranks) for ranks in shards))
     blocks = block_state_bytes(candidates)
-    shaped = None if blocks is None else _mean(candidates.job, candidates.table, blocks)
+    shaped = None if blocks is None else _mean(candidates, blocks)
     return weights + gradients + optimizer_bytes(candidates, own, shaped)
 
 

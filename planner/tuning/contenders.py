@@ -21,7 +21,7 @@ from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
+from trainplan.costmodel.measured import NOTHING, Measured, context_for, machine_for
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.plan import SearchOptions
@@ -177,7 +177,7 @@ def contenders(
     rows = (found.row(i) for i in range(len(found)))
     own = [layout for layout in dict.fromkeys((*also, *rows)) if can_start(chosen, layout)]
     pairs = [*tried, *((chosen, layout) for layout in own)]
-    for variant in _variants(job, chosen, options) if own else ():
+    for variant in _variants(context_for(job, measured), chosen, options) if own else ():
         some = _varied(grid, variant, own[:MOST_VARIED])
         pairs += [(variant.job, layout) for layout in some if can_start(variant.job, layout)]
     return _grouped(pairs, measured)
@@ -195,10 +195,10 @@ def _grouped(pairs: Sequence[tuple[Job, Layout]], measured: Measured) -> Contend
     return Contenders(tuple(groups))
 
 
-def _variants(job: Job, chosen: Job, options: SearchOptions) -> list[Combination]:
+def _variants(on: Context, chosen: Job, options: SearchOptions) -> list[Combination]:
     """Settings that differ from the chosen ones in one."""
     own = chosen.options
-    every = combinations(job, options.search_options)
+    every = combinations(on, options.search_options)
     return [
         one for one in every if sum(a != b for a, b in zip(own, one.job.options, strict=True)) == 1
     ]
@@ -207,9 +207,10 @@ def _variants(job: Job, chosen: Job, options: SearchOptions) -> list[Combination
 def _varied(grid: _Grid, variant: Combination, layouts: Sequence[Layout]) -> list[Layout]:
     """Layouts that run otherwise with other settings: another time or another memory."""
     job, table = variant.job, LayoutTable.of(layouts)
-    other = _Grid(context_of(job, grid.context.machine), grid.space, grid.rules)
+    on = context_of(job, grid.context.machine)
+    other = _Grid(on, grid.space, grid.rules)
     asked = [rule for value in variant.settings for rule in value.rules(job)]
-    legal = [~rule.broken(job, table) for rule in (*legality_rules(job), *asked)]
+    legal = [~rule.broken(job, table) for rule in (*legality_rules(on.traits), *asked)]
     pairs = zip(grid.price(table), other.price(table), strict=True)
     unlike = [~np.isclose(one, another, rtol=SAME) for one, another in pairs]
     rows = np.flatnonzero(np.all(legal, axis=0) & np.any(unlike, axis=0)).tolist()
@@ -238,8 +239,9 @@ class _Grid:
 
 
 def _grid(job: Job, options: SearchOptions, measured: Measured) -> _Grid:
-    rules = (*options.rules_of_grid(job), *legality_rules(job))
-    return _Grid(context_of(job, machine_for(job, measured)), Space(job), rules)
+    on = context_for(job, measured)
+    rules = (*options.rules_of_grid(job), *legality_rules(on.traits))
+    return _Grid(on, Space(on), rules)
 
 
 def _near_the_fastest(grid: _Grid) -> _Priced:

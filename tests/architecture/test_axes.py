@@ -17,7 +17,7 @@ from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.codecs import Count, Flag, Modules, Names, Share
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
-from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.measured import context_for, machine_for
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.step import price
@@ -232,7 +232,7 @@ def test_an_axis_is_fixed_and_excluded(axis, job_for):
         choice = parse_choice(f"{axis.option}={text}", excluded=excluded)
         refused = choice.rule().broken(job, table).tolist()
         assert refused == [one == excluded for one in same]
-    for sentence in values_outside_grid(Space(job), [replace(choice, excluded=False)]):
+    for sentence in values_outside_grid(Space(context_for(job)), [replace(choice, excluded=False)]):
         assert sentence.startswith(f"--fix {axis.option}=")
 
 

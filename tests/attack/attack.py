@@ -29,14 +29,14 @@ from trainplan.costmodel.hardware.cluster import ClusterSpec, FabricTier, HostSp
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.measured import context_for, machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs
 from trainplan.planner.plan import Plan
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.space import Space, legality_rules, parse_choice
+from trainplan.planner.space import Space, parse_choice, rules_of_job
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.work import Budget
 
@@ -121,7 +121,7 @@ def exhaust(target: Target, random: Random) -> list[str]:
         if len(rows) > MOST_SPLITS:
             return []
     whole = table.take(np.array(rows)).replaced(stages=objects(stages))
-    for rule in legality_rules(job):
+    for rule in rules_of_job(job):
         whole = whole.take(~rule.broken(job, whole))
     priced = price(context.with_table(whole), merged=False)
     fits = priced.memory.fits(context.machine.memory_bytes * (1 - margin))
@@ -137,7 +137,7 @@ def exhaust(target: Target, random: Random) -> list[str]:
 
 def _every_layout(job: Job) -> LayoutTable:
     """The grid, with the fractions of the optimizer in tenths beside."""
-    space, rule_filter = Space(job), RuleFilter(job, legality_rules(job))
+    space, rule_filter = Space(context_for(job)), RuleFilter(job, rules_of_job(job))
     below = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
     table, _ = memory_policies(space, below)
     known = space.traits.offloading.optimizer_step is not None

@@ -14,6 +14,7 @@ from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable, layers_per_stage
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
@@ -61,7 +62,7 @@ class Declared:
         settings = frozenset(one.text for one in settings_of(self.original, job))
         if settings not in self.combinations:
             return ["settings"] * len(layouts)
-        space, table = Space(job.model_copy(update=self._may)), LayoutTable.of(layouts)
+        space, table = Space(context_for(job.model_copy(update=self._may))), LayoutTable.of(layouts)
         alone = allows_any_split(space.traits, table).tolist()
         return [
             next(self._unsearched(space, table, row), None) or self._split(space, layout, free=free)

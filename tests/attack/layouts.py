@@ -14,9 +14,11 @@ from trainplan.costmodel.axes.values import degrees
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.costmodel.layouts.table import LayoutTable, layers_per_stage
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.planner.space import Choice, Space, legality_rules
+from trainplan.planner.space import Choice, Space
+from trainplan.planner.space.choices import rules_of_job
 
 DEGREES = ("tp", "cp", "pp", "dp")
 TOGETHER = (*DEGREES, "vpp", "schedule", "offload.optimizer", "stages")
@@ -35,8 +37,8 @@ class Changes:
 
     def __init__(self, job: Job, random: Random, choices: Sequence[Choice] = ()) -> None:
         self.job, self.random = job, random
-        self.rules = (*(choice.rule() for choice in choices), *legality_rules(job))
-        self.traits, self.space = traits_of(job), Space(job)
+        self.rules = (*(choice.rule() for choice in choices), *rules_of_job(job))
+        self.traits, self.space = traits_of(job), Space(context_for(job))
         self.values = _values(job)
         self.kinds = (
             self._degrees,

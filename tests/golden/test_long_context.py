@@ -39,7 +39,7 @@ def _rungs(make_job):
             fix=tuple(parse_choice(text, excluded=False) for text in fixed),
             exclude=tuple(parse_choice(text, excluded=True) for text in exclude),
         )
-        _, found = ladder(SearchContext(options, NOTHING, Unlimited()), job)
+        _, found = ladder(SearchContext.of(job, options, NOTHING, Unlimited()))
         return {rung.adds: (rung.tokens, rung.limit) for rung in found}
 
     return make
@@ -50,9 +50,10 @@ def _longest_of_all(make_job):
     """The last rung alone: the longest sequence with every technique, and its limit."""
 
     def make(cluster, liger=None):
-        context = SearchContext(SearchOptions(objective="context"), NOTHING, Unlimited())
-        found = longest(context, long_job(make_job, cluster, 16, liger))
-        return {ALL: (found.tokens, limit_of(context, found.job, found.found, found.too_long))}
+        job = long_job(make_job, cluster, 16, liger)
+        options = SearchOptions(objective="context")
+        found = longest(SearchContext.of(job, options, NOTHING, Unlimited()))
+        return {ALL: (found.tokens, limit_of(found.context, found.found, found.too_long))}
 
     return make
 

@@ -13,13 +13,15 @@ from trainplan.costmodel.columns import objects
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, stage_specs
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.policies.recompute import allows_any_split
-from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space import Space
+from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.problem.problem import StageProblem
@@ -165,7 +167,7 @@ def random_job(base, rng, most=12):
 
 def random_layouts(job, count, rng):
     """Random legal layouts of a job whose layers may be split freely, with few splits."""
-    space, rules = Space(job), legality_rules(job)
+    space, rules = Space(context_for(job)), rules_of_job(job)
     rule_filter = RuleFilter(job, rules)
     table = nodes(space, rule_filter).table
     depth = rng.choice([2, 3, 4, 8], 3)
@@ -198,7 +200,7 @@ def random_splits(base, count, seed):
 
 def every_layout_and_split(job, rules):
     """The grid of layouts that may be split freely, each with all its splits."""
-    space = Space(job)
+    space = Space(context_for(job))
     rule_filter = RuleFilter(job, rules)
     table = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
     plain, _ = memory_policies(space, table.take(allows_any_split(space.traits, table)))

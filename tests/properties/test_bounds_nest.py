@@ -7,11 +7,12 @@ from tests.fractions import every_fraction
 from tests.grids import number
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space import Space, rules_of_job
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 
 pytestmark = pytest.mark.usefixtures("quarters")
@@ -39,7 +40,7 @@ def test_node_skeleton_layout_and_simulation_bound_each_other(make_job, case):
     model, cluster, batch, sequence, name = case
     job = make_job(model, cluster, batch, sequence).model_copy(update={"runtime": name})
     machine, traits = machine_of(job.cluster, "bf16"), runtime(name)
-    space, rule_filter = Space(job), RuleFilter(job, legality_rules(job))
+    space, rule_filter = Space(context_for(job)), RuleFilter(job, rules_of_job(job))
     random = np.random.default_rng(7)
     roots = nodes(space, rule_filter).table
     for node in random.choice(len(roots), number(20, by_night=40)):

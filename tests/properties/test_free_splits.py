@@ -9,16 +9,14 @@ import pytest
 
 from tests.budgets import Steps
 from tests.properties.every_split import chunks_alike, every_layout_and_split
-from trainplan.costmodel.candidates.context import Candidates
+from trainplan.costmodel.candidates.context import Candidates, context_of
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.uneven import all_splits
-from trainplan.planner.plan import SearchOptions
-from trainplan.planner.space import legality_rules, parse_choice
+from trainplan.planner.space import parse_choice
+from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.stages.contexts import SplitContext
 from trainplan.planner.stages.search import UnevenSearch
 from trainplan.planner.tree.branch_and_bound import Search
@@ -94,12 +92,13 @@ class Small:
         return best
 
     def even(self, memory):
-        return Search(*self.surroundings, self.rules, SearchLimits(memory, 1)).run(Unlimited())
+        on = context_of(*self.surroundings)
+        return Search(on, self.rules, SearchLimits(memory, 1)).run(Unlimited())
 
     def uneven_result(self, memory, below=np.inf, steps=MANY, most=np.inf):
-        context = SearchContext(SearchOptions(), NOTHING, Steps(steps))
+        budget = Steps(steps)
         of = SplitContext(*self.surroundings, traits_of(self.job), memory)
-        return all_splits(context, UnevenSearch(of, self.rules, below, context.budget), most)
+        return all_splits(UnevenSearch(of, self.rules, below, budget), budget, most)
 
 
 best, even, uneven_result = cache(Small.best), cache(Small.even), cache(Small.uneven_result)
@@ -111,7 +110,7 @@ def _small(request, make_job):
     job = make_job(model, cluster, 8)
     shape = job.model.model_copy(update={"num_hidden_layers": layers, **PLAIN.get(runtime, {})})
     job = job.model_copy(update={"model": shape, "runtime": runtime})
-    rules = [*(parse_choice(text, excluded=False).rule() for text in fixed), *legality_rules(job)]
+    rules = [*(parse_choice(text, excluded=False).rule() for text in fixed), *rules_of_job(job)]
     table = every_layout_and_split(job, rules)
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
     priced = price(Candidates(job, machine, traits, table))

@@ -6,14 +6,13 @@ from hypothesis import strategies as st
 
 from tests.conftest import SMALL_MOE, random_rows
 from tests.grids import examples
-from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.settings.combinations import combinations
-from trainplan.planner.space import legality_rules
+from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.stages.search import legal_rows
 from trainplan.planner.tree.groups import Member, groups_of
 
@@ -58,19 +57,20 @@ def jobs(draw):
 @given(jobs(), st.sampled_from([*4 * ["safe"], "all"]), st.integers(0, 2**32 - 1))
 def test_no_layout_is_bounded_higher_under_the_top_than_under_a_member(job, level, seed):
     random = np.random.default_rng(seed)
+    plain = context_for(job)
     members = [
-        Member(one, machine_for(one.job), (*one.only, *legality_rules(one.job)))
-        for one in combinations(job, level)
+        Member(one, context_for(one.job), (*one.only, *rules_of_job(one.job)))
+        for one in combinations(plain, level)
         if not one.covered
     ]
-    pairs = [(group, one) for group in groups_of(members) for one in group.members[1:]]
+    pairs = [(group, one) for group in groups_of(members, plain) for one in group.members[1:]]
     for place in random.permutation(len(pairs))[:PAIRS].tolist():
         group, one = pairs[place]
         table = random_rows(one.job, ROWS, random)
-        table = table.take(legal_rows(one.job, one.rules, table))
+        table = table.take(legal_rows(one.context, one.rules, table))
         if not len(table):
             continue
-        both = [context_of(each.job, each.machine) for each in (group.members[0], one)]
+        both = [each.context for each in (group.members[0], one)]
         top, own = (price(context.with_table(table)) for context in both)
         assert (top.step_seconds <= own.step_seconds * ROUNDING).all()
         assert (top.memory.used <= own.memory.used * ROUNDING).all()

@@ -5,11 +5,12 @@ import pytest
 
 from tests.fractions import every_fraction, with_every_fraction
 from trainplan.costmodel.candidates.context import Candidates
-from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.measured import context_for, machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.planner.policies.recompute import POLICY_COLUMNS
-from trainplan.planner.space import Space, legality_rules
+from trainplan.planner.space import Space
+from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.tree import Pool
 from trainplan.planner.tree.memory_bounds import (
@@ -46,7 +47,7 @@ class Case:
     def __init__(self, job):
         job = job.model_copy(update={"may_offload_activations": True})
         self.job, self.machine, self.traits = job, machine_for(job), traits_of(job)
-        self.rules, self.space = legality_rules(job), Space(job)
+        self.rules, self.space = rules_of_job(job), Space(context_for(job))
         rule_filter = RuleFilter(job, self.rules)
         every = skeletons(self.space, rule_filter, nodes(self.space, rule_filter).table).table
         rows = np.random.default_rng(7).choice(len(every), min(SOME, len(every)), replace=False)
@@ -75,7 +76,7 @@ def _case(request, make_job):
 
 @pytest.mark.parametrize("least", [states_bytes, skeleton_bytes])
 def test_no_layout_uses_less_than_its_skeleton_is_said_to_need(case, least):
-    bytes_ = least(case.space, case.machine, case.rules, case.skeletons)
+    bytes_ = least(case.space, case.rules, case.skeletons)
     assert len(case.table)
     assert (bytes_[case.owner] <= case.priced.memory.used * ROUNDING).all()
     assert (bytes_ > 0).any()

@@ -17,8 +17,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.space import legality_rules, parse_choice
-from trainplan.planner.space.choices import rules_of_grid
+from trainplan.planner.space.choices import parse_choice, rules_of_grid, rules_of_job
 
 pytestmark = pytest.mark.usefixtures("quarters")
 
@@ -101,7 +100,7 @@ def test_the_best_split_of_stages_stays_the_best_of_all(make_job, packing):
     shape = {"num_hidden_layers": 4}
     job = job.model_copy(update={"model": job.model.model_copy(update=shape)})
     choices = [parse_choice(text, excluded=False) for text in ("pp=2", "cp=1")]
-    rules = [*rules_of_grid(choices), *legality_rules(job)]
+    rules = [*rules_of_grid(choices), *rules_of_job(job)]
     context = context_of(job, machine_of(job.cluster, "bf16"))
     table = every_layout_and_split(job, rules)
     seconds = step_seconds(context.with_table(table))

@@ -15,7 +15,7 @@ from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable, layers_per_stage
-from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.measured import context_for, machine_for
 from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
@@ -269,7 +269,7 @@ def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
     margin = tightest(mixed, machine)
     plain = {"stages": None, "recompute": "none", "recompute_method": None}
     skeleton = layout.model_copy(update={**plain, "recompute_num_layers": None})
-    least = class_extremes(Space(job), LayoutTable.of([skeleton]))[1]
+    least = class_extremes(Space(context_for(job)), LayoutTable.of([skeleton]))[1]
     full = layout.recompute == "full"
     own = (least.recompute == FULL) & (least.recompute_method == BLOCK)
     own = own if full else (least.recompute == SELECTIVE) & (least.offload_modules == 0)

@@ -16,7 +16,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.space import legality_rules
+from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.stages.problem.in_transit import ANYWHERE, first_layers, least_in_transit
 
 ROUNDING = 1 + 1e-12
@@ -46,7 +46,7 @@ def offloading(job, table, *modules):
     """Rows that offload some modules instead of what they offload, where that is legal."""
     bits = module_bits(modules, OFFLOAD_MODULES)
     table = table.replaced(offload_modules=np.full(len(table), bits))
-    legal = [~rule.broken(job, table) for rule in legality_rules(job)]
+    legal = [~rule.broken(job, table) for rule in rules_of_job(job)]
     return table.take(np.all(legal, axis=0))
 
 

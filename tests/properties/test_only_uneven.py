@@ -8,16 +8,13 @@ from tests.properties.every_split import chunks_alike, every_layout_and_split
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layouts.table import layers_per_stage
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.after_even import OnlyUneven
-from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.uneven import all_splits
-from trainplan.planner.plan import SearchOptions
-from trainplan.planner.space import legality_rules, parse_choice
-from trainplan.planner.space.choices import rules_of_grid
+from trainplan.planner.space import parse_choice
+from trainplan.planner.space.choices import rules_of_grid, rules_of_job
 from trainplan.planner.stages.contexts import SplitContext
 
 pytestmark = pytest.mark.usefixtures("quarters")
@@ -48,16 +45,15 @@ def test_the_best_split_that_is_not_even_is_found(make_job, case):
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
     choices = [parse_choice(text, excluded=False) for text in fixed]
     even = parse_choice("stages=even", excluded=True)
-    rules = [*rules_of_grid([*choices, even]), *legality_rules(job)]
+    rules = [*rules_of_grid([*choices, even]), *rules_of_job(job)]
     table = every_layout_and_split(job, rules)
     table = table.take(~np.array([is_even(stages) for stages in table.stages]))
     used = price(Candidates(job, machine, traits, table), merged=False).memory.used
     seconds, alike = step_seconds(Candidates(job, machine, traits, table)), chunks_alike(job, table)
-    context = SearchContext(SearchOptions(), NOTHING, Steps())
     for share in SHARES:
         memory = float(np.quantile(used, share, method="lower"))
         of = SplitContext(job, machine, traits, memory)
-        found = all_splits(context, OnlyUneven(of, rules, np.inf, context.budget))
+        found = all_splits(OnlyUneven(of, rules, np.inf, Steps()), Steps())
         best = seconds[used <= memory].min()
         assert found.any_split_lower_bound_s <= best * (1 + 1e-9)
         assert best <= found.step_time_s * (1 + 1e-9)

@@ -23,8 +23,9 @@ from trainplan.costmodel.layout.layout import (
     StageSpec,
 )
 from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.planner.space import legality_rules
+from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
 
 MOE = preset("qwen3-30b-a3b")
@@ -86,7 +87,7 @@ def tables(runtime, make_job):
     """Layouts that searches for a runtime meet."""
     for name in JOBS:
         job = make_job(*name).model_copy(update={"runtime": runtime})
-        space, rules = Space(job), RuleFilter(job, legality_rules(job))
+        space, rules = Space(context_for(job)), RuleFilter(job, rules_of_job(job))
         below = skeletons(space, rules, nodes(space, rules).table).table
         if len(below):
             yield job, memory_policies(space, below)[0]

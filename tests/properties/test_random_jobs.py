@@ -13,11 +13,12 @@ from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.space import Space, legality_rules, parse_choice
+from trainplan.planner.space import Space, parse_choice, rules_of_job
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 
 pytestmark = pytest.mark.usefixtures("quarters")
@@ -75,7 +76,7 @@ def jobs(draw):
 
 def all_layouts(job):
     """Every legal layout, and the number of its skeleton."""
-    space, rules = Space(job), legality_rules(job)
+    space, rules = Space(context_for(job)), rules_of_job(job)
     rule_filter = RuleFilter(job, rules)
     below = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
     table, owner = memory_policies(space, below)

@@ -19,11 +19,12 @@ from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.space import Space, legality_rules, parse_choice
+from trainplan.planner.space import Space, parse_choice, rules_of_job
 from trainplan.planner.space.choices import broken_rules, rules_of_grid
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.tree.branch_and_bound import Search
@@ -43,7 +44,7 @@ JOBS = [
 
 def every_legal_layout(job):
     """The grid without any pruning."""
-    space, rules = Space(job), legality_rules(job)
+    space, rules = Space(context_for(job)), rules_of_job(job)
     rule_filter = RuleFilter(job, rules)
     table, _ = memory_policies(
         space, skeletons(space, rule_filter, nodes(space, rule_filter).table).table
@@ -205,7 +206,7 @@ def assert_best_of_all(job, memory_gib, *fix):
 @pytest.mark.parametrize("name", ["megatron-lm", "torchtitan", "megatron-zero-bubble"])
 def test_a_grid_is_counted_to_the_last_layout(make_job, name):
     job = make_job("small-moe", "1x8:h100-sxm", 16).model_copy(update={"runtime": name})
-    space, rules = Space(job), legality_rules(job)
+    space, rules = Space(context_for(job)), rules_of_job(job)
     rule_filter = RuleFilter(job, rules)
     roots = nodes(space, rule_filter)
     assert roots.weight.sum() + sum(rule_filter.refused.values()) == space.size
@@ -380,8 +381,8 @@ def test_one_branch_after_the_other_finds_the_best_of_all_and_the_next_best(
     job = make_job(model, cluster, batch)
     machine, traits = machine_of(job.cluster, "bf16"), traits_of(job)
     memory, many = memory_gib * 2**30 * 0.95, parse_choice("pp=1", excluded=True)
-    rules = [*rules_of_grid((many,)), *legality_rules(job)]
-    found = Search(job, machine, rules, SearchLimits(memory, top)).run(Unlimited())
+    rules = [*rules_of_grid((many,)), *rules_of_job(job)]
+    found = Search(context_of(job, machine), rules, SearchLimits(memory, top)).run(Unlimited())
     answers = step_seconds(Candidates(job, machine, traits, found.finalists))
     table = every_legal_layout(job)
     table = table.take(table.pp > 1)
@@ -389,6 +390,6 @@ def test_one_branch_after_the_other_finds_the_best_of_all_and_the_next_best(
     near = priced.step_seconds <= answers.max() * (1 + 1e-12)
     table = table.take(near & (priced.memory.used <= memory))
     seconds = step_seconds(Candidates(job, machine, traits, table))
-    variants = Space(job).variants(table)
+    variants = Space(context_for(job)).variants(table)
     best = sorted(seconds[variants == one].min() for one in set(variants.tolist()))
     assert answers == pytest.approx(best[:top], rel=1e-12)

@@ -12,6 +12,7 @@ from tests.properties.every_split import memory_of, on_the_clock, random_splits,
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.timeline.lower_bounds import EQUALS
 from trainplan.planner.policies.recompute import (
@@ -160,7 +161,7 @@ def test_no_split_is_faster_than_the_bound_for_all_of_them(base, seed):
 @given(seeds)
 def test_no_split_is_faster_than_the_bound_of_its_class_of_policies(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
-        row, space = one.row, Space(one.row.job)
+        row, space = one.row, Space(context_for(one.row.job))
         min_memory = class_extremes(
             space, row.table.replaced(**dict.fromkeys(POLICY_COLUMNS, np.zeros(1, np.int64)))
         )[1]
@@ -298,7 +299,7 @@ def test_a_layout_that_only_offloads_more_of_the_optimizer_is_never_faster(base,
 def test_no_member_of_a_family_is_faster_than_its_bound(base, seed):
     for one in random_splits(base, LAYOUTS, seed):
         row, nothing = one.row, dict.fromkeys(POLICY_COLUMNS, np.array([0]))
-        table = policies_of(Space(row.job), row.table.replaced(**nothing))[0]
+        table = policies_of(Space(context_for(row.job)), row.table.replaced(**nothing))[0]
         alike = families(table, np.zeros(len(table), dtype=np.int64))
         members = np.flatnonzero((alike >= 0) & names_modules(table))[::13]
         every = [

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.properties.every_split import chunks_alike, every_layout_and_split
-from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
@@ -33,14 +32,14 @@ def _job(make_job):
 
 
 @pytest.fixture(name="context")
-def _context():
-    return SearchContext(SearchOptions(fix=HELD), NOTHING, Unlimited())
+def _context(job):
+    return SearchContext.of(job, SearchOptions(fix=HELD), NOTHING, Unlimited())
 
 
 @pytest.fixture(name="groups")
-def _groups(context, job):
-    every = [one for one in combinations(job, "safe") if not one.covered]
-    groups = groups_of([context.member(one) for one in every])
+def _groups(context):
+    every = [one for one in combinations(context, "safe") if not one.covered]
+    groups = groups_of([context.member(one) for one in every], context)
     assert max(len(group.members) for group in groups) > 1
     return groups
 
@@ -51,7 +50,7 @@ def fastest(context, member, memory_bytes):
     table = table.take(chunks_alike(member.job, table))
     if not len(table):
         return np.inf
-    rows = context_of(member.job, member.machine).with_table(table)
+    rows = member.context.with_table(table)
     priced = price(rows)
     seconds, fits = priced.step_seconds, priced.memory.used <= memory_bytes
     order, best = np.flatnonzero(fits), np.inf
@@ -66,7 +65,7 @@ def fastest(context, member, memory_bytes):
 
 @pytest.mark.parametrize("memory_gib", [80, 3])
 def test_the_best_split_of_all_combinations_is_found_and_proved(context, groups, memory_gib):
-    memory = min(memory_gib * 2.0**30, context.usable_bytes(groups[0].members[0].job))
+    memory = min(memory_gib * 2.0**30, context.usable_of(groups[0].members[0].context.machine))
     limits = Limits(memory_bytes=memory)
     splits = Splits([splits_below(context, one, limits) for one in groups], np.inf, context.budget)
     splits.open(np.inf)
@@ -75,7 +74,7 @@ def test_the_best_split_of_all_combinations_is_found_and_proved(context, groups,
     truth = min(fastest(context, one, memory) for one in members)
     assert found.step_time_s == found.lower_bound_s == pytest.approx(truth, rel=1e-9)
     own = next(one for one in members if one.job == found.job)
-    assert legal_rows(own.job, own.rules, found.table).all()
+    assert legal_rows(own.context, own.rules, found.table).all()
 
 
 def test_layouts_that_wait_for_all_combinations_are_not_split(context, groups, monkeypatch):

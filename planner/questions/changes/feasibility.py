@@ -8,7 +8,6 @@ from itertools import combinations
 
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.layouts import Rule
-from trainplan.costmodel.measured import machine_for
 from trainplan.planner.evidence.trusted import OPTION
 from trainplan.planner.goals.context import UntilFeasible
 from trainplan.planner.questions.changes.variations import (
@@ -165,14 +164,14 @@ ANY = 1e30
 
 def feasible(case: Case, budget: Budget) -> bool:
     """Is there a layout that fits? A question nobody can ask has none."""
-    job, options = case.job, case.options
+    options = case.options
     try:
-        machine = machine_for(job, case.measured)
+        on = case.context
     except PlanError:
         return False
-    if values_outside_grid(Space(job), options.choices):
+    if values_outside_grid(Space(on), options.choices):
         return False
-    rules: list[Rule] = [*options.rules_of_grid(job), *legality_rules(job)]
-    limits = SearchLimits(machine.memory_bytes * (1 - options.memory_margin), top=1)
-    search = Search(job, machine, rules, limits)
+    rules: list[Rule] = [*options.rules_of_grid(on.job), *legality_rules(on.traits)]
+    limits = SearchLimits(on.machine.memory_bytes * (1 - options.memory_margin), top=1)
+    search = Search(on, rules, limits)
     return search.run(UntilFeasible(search, budget), ANY).finalists is not None

@@ -10,10 +10,11 @@ from pydantic import ValidationError
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.hardware import ClusterSpec, NicSpec, NodeGroup
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
+from trainplan.costmodel.measured import NOTHING, Measured, context_for
 from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import Choice
@@ -28,6 +29,15 @@ class Case:
     job: Job
     options: SearchOptions
     measured: Measured = NOTHING
+
+    @property
+    def context(self) -> Context:
+        """The job resolved.
+
+        Raises:
+            PlanError: As `context_for`.
+        """
+        return context_for(self.job, self.measured)
 
     def near(self, layout: Layout) -> Case:
         """The same, its answer maybe near to a layout."""
@@ -64,7 +74,7 @@ def with_nic(case: Case, factor: float) -> Case:
     Raises:
         SpecError: The cluster is one scale-up domain, or the NIC of its nodes is unknown.
     """
-    machine = machine_for(case.job, case.measured)
+    machine = case.context.machine
     if machine.num_gpus <= machine.domain_gpus:
         raise SpecError("the cluster is one scale-up domain: nothing uses the NIC")
     changed = _with_groups(case, lambda group: replaced(group, nic=_nic(group, factor)))
@@ -96,7 +106,7 @@ def with_domain(case: Case, factor: int) -> Case:
     Raises:
         SpecError: The whole cluster is one domain already.
     """
-    machine = machine_for(case.job, case.measured)
+    machine = case.context.machine
     if machine.num_gpus <= machine.domain_gpus:
         raise SpecError("the cluster is one scale-up domain already")
     gpus = machine.domain_gpus * factor

@@ -12,6 +12,7 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import explicit, price
@@ -191,14 +192,14 @@ def test_the_option_names_sets_of_modules_in_any_order():
 
 
 def test_a_search_offloads_modules_only_where_the_job_allows_it(job):
-    assert Space(job).axis_values()["offload_modules"] == ["none"]
+    assert Space(context_for(job)).axis_values()["offload_modules"] == ["none"]
     for text in ("free", "core_attn+attn_proj"):
         asked = parse_choice(f"offload_modules={text}", excluded=False)
-        space = Space(allowed(job, [asked]))
+        space = Space(context_for(allowed(job, [asked])))
         assert "core_attn+attn_proj" in space.axis_values()["offload_modules"]
         assert not values_outside_grid(space, [asked])
     some = parse_choice("offload_modules=core_attn", excluded=False)
-    (told,) = values_outside_grid(Space(allowed(job, [some])), [some])
+    (told,) = values_outside_grid(Space(context_for(allowed(job, [some]))), [some])
     assert "the search tries none, core_attn+attn_proj, qkv_linear+core_attn+attn_proj" in told
     none = parse_choice("offload_modules=none", excluded=False)
     assert not allowed(job, [none]).may_offload_activations

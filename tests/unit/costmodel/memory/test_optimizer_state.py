@@ -11,12 +11,13 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.memory.states import block_params, rank_params, shard_ranks
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES, runtime_with, traits_of
 from trainplan.costmodel.step import price
 from trainplan.planner.space import Space
-from trainplan.planner.space.choices import broken_rules, legality_rules
+from trainplan.planner.space.choices import broken_rules, rules_of_job
 from trainplan.planner.tree.memory_bounds import skeleton_bytes, states_bytes
 
 
@@ -214,15 +215,15 @@ def test_fp16_runs_no_optimizer_of_the_package(job_of):
 def test_no_layout_takes_less_memory_than_its_bound(job_of, optimizer, model):
     """What a search discards by its states could not have fitted."""
     job = job_of(optimizer, model=model, cluster="1x8:h100-sxm")
-    space, machine = Space(job), machine_of(job.cluster, job.training.precision)
-    rules = legality_rules(job)
+    space, machine = Space(context_for(job)), machine_of(job.cluster, job.training.precision)
+    rules = rules_of_job(job)
     table = random_rows(job, 400, np.random.default_rng(3))
     rows = legal(job, table)
     if len(rows) == 0:
         rows = LayoutTable.of([Layout(dp=8)])
     used = price(Candidates(job, machine, traits_of(job), rows)).memory.used
     for bound in (states_bytes, skeleton_bytes):
-        assert (bound(space, machine, rules, rows) <= used * (1 + 1e-9)).all()
+        assert (bound(space, rules, rows) <= used * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize("name", [n for n, t in RUNTIMES.items() if "o2" in t.state_precisions])

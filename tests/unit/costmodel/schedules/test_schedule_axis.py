@@ -17,6 +17,7 @@ from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.pipeline.stages import decoder_of, rank_classes, stage_layers
 from trainplan.costmodel.program.held_activations import peak_activations
@@ -159,7 +160,7 @@ def test_megatron_refuses_uneven_groups_in_its_own_words(make_job):
 
 
 def test_the_space_pairs_every_vpp_with_every_schedule_that_runs_it(job):
-    space = Space(job)
+    space = Space(context_for(job))
     for pp in (2, 4):
         one = space.stagings(pp)
         assert set(zip(one.vpp.tolist(), one.schedule.tolist(), strict=True)) == {
@@ -171,13 +172,13 @@ def test_the_space_pairs_every_vpp_with_every_schedule_that_runs_it(job):
 
 
 def test_one_pipeline_rank_has_one_schedule(job):
-    assert set(Space(job).stagings(1).schedule) == {0}
+    assert set(Space(context_for(job)).stagings(1).schedule) == {0}
 
 
 def test_zero_stages_that_run_alike_under_a_pipeline_are_one_layout(job):
-    assert set(Space(job).stagings(2).zero_stage) == {0, 1}
-    assert set(Space(job).stagings(1).zero_stage) == {0, 1, 2, 3}
-    assert set(Space(on(job, "megatron-lm")).stagings(2).zero_stage) == {0, 1, 2, 3}
+    assert set(Space(context_for(job)).stagings(2).zero_stage) == {0, 1}
+    assert set(Space(context_for(job)).stagings(1).zero_stage) == {0, 1, 2, 3}
+    assert set(Space(context_for(on(job, "megatron-lm"))).stagings(2).zero_stage) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("name", runtime("torchtitan").pipeline.schedules)

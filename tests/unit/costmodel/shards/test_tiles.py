@@ -10,7 +10,7 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.measured import context_for, machine_for
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 from trainplan.costmodel.shards.tiles import mlp_tiles
 from trainplan.costmodel.step import price
@@ -104,9 +104,9 @@ def tilings(space):
 
 @pytest.mark.parametrize("seq_length", [2048, 1 << 17])
 def test_a_runtime_without_tiles_has_none_in_its_space(make_job, seq_length):
-    space = Space(long_job(make_job, seq_length, "megatron-lm"))
+    space = Space(context_for(long_job(make_job, seq_length, "megatron-lm")))
     assert tilings(space) == {(0, 0)}
-    assert tilings(Space(long_job(make_job, seq_length))) == {(0, 0), (1, 0), (1, 1)}
+    assert tilings(Space(context_for(long_job(make_job, seq_length)))) == {(0, 0), (1, 0), (1, 1)}
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def test_a_smaller_bound_stays_what_it_is():
 def test_an_answer_whose_bound_is_below_it_by_rounding_is_proved(make_job, monkeypatch):
     job, answer = make_job("small-dense", "1x8:h100-sxm"), asked.answer
 
-    def rounded(context, job):
-        found = answer(context, job)
+    def rounded(context):
+        found = answer(context)
         bound = found.target.lower_bound * (1 - 4.4e-16)
         return replaced(found, bound)
 

@@ -1,5 +1,7 @@
 """The longest sequence that trains, and the ladder of what each technique adds."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.budgets import Steps
@@ -23,8 +25,9 @@ def job_of(make_job, cluster="1x8:h100-sxm", runtime="deepspeed", model="llama3.
     return make_job(model, cluster, 1, 16).model_copy(update={"runtime": runtime})
 
 
-def context_of(**options):
-    return SearchContext(SearchOptions(objective="context", **options), NOTHING, Unlimited())
+def context_of(job, budget=None, **options):
+    asked = SearchOptions(objective="context", **options)
+    return SearchContext.of(job, asked, NOTHING, budget or Unlimited())
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,7 @@ def counted_found(make_job):
     """The longest sequence, and the lengths of all the searches for it."""
     with pytest.MonkeyPatch.context() as patch:
         counted = Counted(patch)
-        return longest(context_of(), job_of(make_job)), counted.lengths
+        return longest(context_of(job_of(make_job))), counted.lengths
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +56,9 @@ class Counted:
         self.lengths = []
         whole = SearchContext.search
 
-        def counting(context, job, *some, **others):
-            self.lengths.append(job.training.seq_length)
-            return whole(context, job, *some, **others)
+        def counting(context, *some, **others):
+            self.lengths.append(context.job.training.seq_length)
+            return whole(context, *some, **others)
 
         monkeypatch.setattr(SearchContext, "search", counting)
 
@@ -64,16 +67,16 @@ def test_a_length_takes_fewer_than_twenty_searches(counted_found):
     found, lengths = counted_found
     assert len(lengths) < 20
     assert all(length % 16 == 0 for length in lengths)
-    tokens = found.job.training.seq_length
+    tokens = found.context.job.training.seq_length
     assert tokens in lengths
     assert tokens < found.too_long <= tokens * (1 + CLOSE) + 16
     assert found.too_long in lengths
 
 
 def test_what_is_too_long_has_no_layout_and_what_trains_has_one(found):
-    for tokens, trains in ((found.job.training.seq_length, True), (found.too_long, False)):
-        training = found.job.training.model_copy(update={"seq_length": tokens})
-        job = found.job.model_copy(update={"training": training})
+    for tokens, trains in ((found.context.job.training.seq_length, True), (found.too_long, False)):
+        training = found.context.job.training.model_copy(update={"seq_length": tokens})
+        job = found.context.job.model_copy(update={"training": training})
         answer = search(job, SearchOptions(only_answer=True))
         assert isinstance(answer, Infeasible) != trains
 
@@ -98,17 +101,17 @@ def test_each_step_of_the_ladder_is_as_long_as_that_before(plan):
 
 def test_techniques_that_are_fixed_or_that_a_runtime_lacks_are_no_steps(make_job):
     job = job_of(make_job, "1x2:h100-sxm")
-    assert {"tiled loss", "tiled MLPs"} <= adds(context_of(), job)
+    assert {"tiled loss", "tiled MLPs"} <= adds(context_of(job))
     for excluded, held in ((False, "fix"), (True, "exclude")):
         choices = (parse_choice("tiled_mlp=true", excluded=excluded),)
-        assert adds(context_of(), job) - adds(context_of(**{held: choices}), job) == {"tiled MLPs"}
+        assert adds(context_of(job)) - adds(context_of(job, **{held: choices})) == {"tiled MLPs"}
     other = job_of(make_job, "1x2:h100-sxm", "fms-fsdp", "small-dense")
-    assert not adds(context_of(), other) & {"tiled loss", "tiled MLPs"}
+    assert not adds(context_of(other)) & {"tiled loss", "tiled MLPs"}
 
 
-def adds(context, job):
+def adds(context):
     """Names of the steps of a ladder."""
-    return {name for name, _ in steps(context, job)}
+    return {name for name, _ in steps(context)}
 
 
 def test_host_memory_is_named_where_checkpoints_fill_it(make_job):
@@ -116,9 +119,9 @@ def test_host_memory_is_named_where_checkpoints_fill_it(make_job):
     host = {"memory_gib": 200.0, "memory_gb_per_s": 200.0, "adam_params_per_s": 1e9}
     group = job.cluster.groups[0].model_copy(update={"host": HostSpec(**host)})
     cluster = job.cluster.model_copy(update={"groups": (group,)})
-    rich, (*_, last) = ladder(context_of(fix=TILED), job.model_copy(update={"cluster": cluster}))
+    rich, (*_, last) = ladder(context_of(job.model_copy(update={"cluster": cluster}), fix=TILED))
     assert last.limit == "host memory"
-    checkpoints = 32 * 2 * 4096 * rich.job.training.seq_length
+    checkpoints = 32 * 2 * 4096 * rich.context.job.training.seq_length
     assert 160 * 2**30 < checkpoints < 200 * 2**30
 
 
@@ -139,7 +142,7 @@ def test_where_no_sequence_trains_the_answer_is_why(make_job):
 def test_given_lengths_are_refused(make_job):
     job = job_of(make_job)
     with pytest.raises(SpecError, match="leave out --lengths"):
-        ladder(context_of(), with_lengths(job))
+        ladder(replace(context_of(job), job=with_lengths(job)))
 
 
 def with_lengths(job):
@@ -151,14 +154,13 @@ def test_a_deadline_stops_sequences_that_take_too_long(make_job, plan):
     job = job_of(make_job)
     training = job.training.model_copy(update={"tokens": 10**8})
     job = job.model_copy(update={"training": training})
-    bound, (*_, last) = ladder(context_of(deadline_days=1.0, fix=TILED), job)
-    assert bound.job.training.seq_length < plan.job.training.seq_length
+    bound, (*_, last) = ladder(context_of(job, deadline_days=1.0, fix=TILED))
+    assert bound.context.job.training.seq_length < plan.job.training.seq_length
     assert last.limit == "time"
 
 
 def test_a_time_limit_is_what_stops_a_search_that_it_ends(make_job):
-    context = SearchContext(SearchOptions(objective="context"), NOTHING, Steps(0))
-    _, rungs = ladder(context, job_of(make_job, "1x2:h100-sxm"))
+    _, rungs = ladder(context_of(job_of(make_job, "1x2:h100-sxm"), Steps(0)))
     assert rungs[-1].limit == "the time limit of this search"
 
 
@@ -166,7 +168,6 @@ def test_once_the_time_is_over_one_length_is_tried_and_the_steps_without_techniq
     make_job, monkeypatch
 ):
     counted = Counted(monkeypatch)
-    context = SearchContext(SearchOptions(objective="context"), NOTHING, Steps(0))
-    _, rungs = ladder(context, job_of(make_job))
+    _, rungs = ladder(context_of(job_of(make_job), Steps(0)))
     assert len(counted.lengths) == 1
     assert {rung.limit for rung in rungs} == {TIME_LIMIT}

@@ -205,10 +205,10 @@ def test_sizes_that_were_searched_below_the_best_one_have_bounds_that_hold(make_
     job = make_job("small-dense", "4x1:h100-sxm", 8, tokens=10**9)
     group = job.cluster.groups[0].model_copy(update={"memory_gib": 3})
     job = job.model_copy(update={"cluster": job.cluster.model_copy(update={"groups": (group,)})})
-    context = SearchContext(SearchOptions(objective="energy"), NOTHING, Unlimited())
-    best = cheapest_size(context, job, "energy")
+    context = SearchContext.of(job, SearchOptions(objective="energy"), NOTHING, Unlimited())
+    best = cheapest_size(context, "energy")
     alone = {
-        one.cluster.num_gpus: context.best(context.search(one, "energy")).value
+        one.cluster.num_gpus: context.best(context.with_job(one).search("energy")).value
         * scale_of(one, "energy")
         for one in part_jobs(job)
     }

@@ -4,6 +4,7 @@ import pytest
 
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.measured import context_for
 from trainplan.planner.questions.search import SearchOptions, estimate, search
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import allowed
@@ -26,7 +27,7 @@ def fixed(*texts):
 
 def groups(job):
     """(ZeRO stage, dp_replicate) of all skeletons without a pipeline."""
-    one = Space(job).stagings(1)
+    one = Space(context_for(job)).stagings(1)
     return set(zip(one.zero_stage.tolist(), one.dp_replicate.tolist(), strict=True))
 
 

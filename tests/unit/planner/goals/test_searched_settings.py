@@ -7,6 +7,7 @@ import pytest
 from tests.budgets import Steps
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.costmodel.measured import context_for
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.document import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
@@ -36,7 +37,7 @@ def held(job, **more):
 def test_the_answer_is_the_best_of_all_combinations(job, plan):
     steps = [
         held(one.job, top=1, fix=EVEN).best.estimate.step_time_s
-        for one in combinations(job, "safe")
+        for one in combinations(context_for(job), "safe")
     ]
     even = search(job, SearchOptions(fix=EVEN)).best.estimate.step_time_s
     assert even == pytest.approx(min(steps), rel=1e-12)
@@ -96,7 +97,7 @@ def test_when_the_time_is_over_the_bounds_still_hold(job, plan):
 
 
 def test_the_space_lists_every_axis_and_the_values_of_settings(job, plan):
-    every = combinations(job, "safe")
+    every = combinations(context_for(job), "safe")
     space = plan.certificate.space
     assert {axis.name for axis in AXES} <= space.keys()
     assert space["stages"] == ["even", "uneven"]

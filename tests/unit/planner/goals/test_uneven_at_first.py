@@ -29,13 +29,14 @@ def siblings_job(make_job):
 @lru_cache(maxsize=1)
 def even_stages(job):
     """What the search for even stages leaves to that for others."""
-    context = SearchContext(SearchOptions(), NOTHING, Unlimited())
-    return EvenAnswer.of(context.group(job), context.search(job, top=10).run(context.budget))
+    context = SearchContext.of(job, SearchOptions(), NOTHING, Unlimited())
+    return EvenAnswer.of(context.group, context.search(top=10).run(context.budget))
 
 
 def run(job, most, *, budget=None, workers=None, brief=False):
     """What uneven stages give after so much work."""
-    context = SearchContext(SearchOptions(), NOTHING, budget or Unlimited(), workers or Alone())
+    of = SearchOptions(), NOTHING, budget or Unlimited(), workers or Alone()
+    context = SearchContext.of(job, *of)
     return faster_splits(context, even_stages(job), most=most, brief=brief)
 
 

@@ -129,13 +129,13 @@ def test_where_nothing_fits_the_space_is_walked_twice_at_most(make_job, monkeypa
 
     monkeypatch.setattr(Search, "__init__", counted)
     job = make_job("llama3.1-405b", "2x8:a100-sxm-40gb", 64, 4096)
-    found = reach(SearchContext(SearchOptions(), NOTHING, Steps()), job)
+    found = reach(SearchContext.of(job, SearchOptions(), NOTHING, Steps()))
     assert found.target is None
     assert begun[-1]
     assert begun.count(True) == 1
     begun.clear()
-    held = SearchContext(SearchOptions(search_options="none"), NOTHING, Steps())
-    assert reach(held, job).target is None
+    held = SearchContext.of(job, SearchOptions(search_options="none"), NOTHING, Steps())
+    assert reach(held).target is None
     assert begun == [False, True]
 
 

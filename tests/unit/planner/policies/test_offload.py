@@ -11,6 +11,7 @@ from trainplan.cli.words import layout_line
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import price
 from trainplan.planner.plan.plan import layout_from_json, layout_json
@@ -100,9 +101,11 @@ def test_parts_of_ranges_hold_every_step_once():
 def test_a_runtime_that_offloads_nothing_has_one_fraction(make_job):
     assert fractions_of(RUNTIMES["accelerate"], ()) == (Fractions(0.0, 0.0),)
     job = make_job("small-dense", "1x8:h100-sxm").model_copy(update={"runtime": "accelerate"})
-    (told,) = values_outside_grid(Space(job), [parse_choice("offload=0.5", excluded=False)])
+    (told,) = values_outside_grid(
+        Space(context_for(job)), [parse_choice("offload=0.5", excluded=False)]
+    )
     assert told == "--fix offload=0.5: the search tries 0 only"
-    assert Space(job).axis_values()["offload.optimizer"] == [0.0]
+    assert Space(context_for(job)).axis_values()["offload.optimizer"] == [0.0]
 
 
 def test_a_runtime_that_offloads_all_or_nothing_has_two(make_job):
@@ -114,10 +117,12 @@ def test_a_runtime_that_offloads_all_or_nothing_has_two(make_job):
 
 def test_a_fraction_counts_as_one_choice(make_job):
     job = make_job("small-dense", "1x8:h100-sxm")
-    fine = Space(job).size
-    assert Space(job).axis_values()["offload.optimizer"] == ["0 to 1 in steps of 0.001"]
+    fine = Space(context_for(job)).size
+    assert Space(context_for(job)).axis_values()["offload.optimizer"] == [
+        "0 to 1 in steps of 0.001"
+    ]
     with steps_of(QUARTER):
-        assert Space(job).size == fine
+        assert Space(context_for(job)).size == fine
 
 
 def tight_job(make_job, cluster, memory_gib):

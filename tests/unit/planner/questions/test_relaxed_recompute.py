@@ -8,14 +8,15 @@ import pytest
 
 from tests.budgets import Steps
 from tests.fractions import every_fraction
+from trainplan.cli.blocks.shown import show
 from trainplan.cli.documents.explain import ExplainDocument
 from trainplan.cli.pages.explain import explain_page
-from trainplan.cli.terminal.output import show
 from trainplan.cli.words import seconds_like
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EQUAL_RECOMPUTE
 from trainplan.planner.plan import Plan
@@ -23,7 +24,7 @@ from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.explain import explain
 from trainplan.planner.questions.relaxed_recompute import RelaxedRule, recompute_rule
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.space import Space, legality_rules, parse_choice
+from trainplan.planner.space import Space, parse_choice, rules_of_job
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
@@ -64,7 +65,7 @@ def priced(job, margin, *fixed):
 def every_choice(job, margin):
     """Step times of all layouts with even stages whose recomputation fits."""
     machine, traits = machine_of(job.cluster, job.training.precision), traits_of(job)
-    space, rules = Space(job), legality_rules(job)
+    space, rules = Space(context_for(job)), rules_of_job(job)
     rule_filter = RuleFilter(job, rules)
     table = skeletons(space, rule_filter, nodes(space, rule_filter).table).table
     table = by_stage(table.take(table.pp > 1))

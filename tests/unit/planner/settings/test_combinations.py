@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.measured import context_for
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.step import explicit
 from trainplan.planner.settings.combinations import combinations
 from trainplan.planner.space.choices import broken_rules
@@ -24,7 +24,8 @@ def jobs(make_job):
 
 
 def texts(job, level="safe"):
-    return [{value.text for value in one.settings} for one in combinations(job, level)]
+    on = Context(job, None, traits_of(job))  # of any GPU, priced or not
+    return [{value.text for value in one.settings} for one in combinations(on, level)]
 
 
 def test_none_varies_nothing_and_a_runtime_without_settings_has_none(job_of):
@@ -42,7 +43,9 @@ def test_what_means_nothing_for_a_model_has_no_variants(job_of):
 
 def test_a_stated_setting_is_held(job_of):
     job = job_of(cuda_graph="partial")
-    assert all(one.job.options.cuda_graph == "partial" for one in combinations(job, "all"))
+    assert all(
+        one.job.options.cuda_graph == "partial" for one in combinations(context_for(job), "all")
+    )
 
 
 def test_stored_precision_is_varied_where_all_is_asked_for(job_of):
@@ -66,7 +69,9 @@ def test_an_exchange_beside_compute_is_tried_with_and_without_unless_the_step_is
     """The host has more to launch there, and a graph of the step nothing."""
 
     def tried_without(graph):
-        tried = combinations(job_of(cuda_graph=graph, moe_dispatcher="hybridep"), "safe")
+        tried = combinations(
+            context_for(job_of(cuda_graph=graph, moe_dispatcher="hybridep")), "safe"
+        )
         plain = [one for one in tried if one.job.options.overlap_moe_a2a is None]
         return any(not one.only and not one.covered for one in plain)
 
@@ -113,7 +118,7 @@ def prices(one, table):
     """Seconds and bytes of each layout; infinite where a combination does not allow it."""
     found = np.full((2, len(table)), np.inf)
     legal = [row for row, broken in enumerate(broken_rules(one.job, table)) if not broken]
-    on = context_of(one.job, machine_for(one.job))
+    on = context_for(one.job)
     estimates = explicit(on.with_table(table.take(np.array(legal, dtype=np.int64))))
     found[:, legal] = [
         [estimate.step_time_s for estimate in estimates],
@@ -125,7 +130,7 @@ def prices(one, table):
 def searched_and_best(job, level, table):
     """Prices under the combinations that search a layout, and under all of them."""
     best = searched = np.full((2, len(table)), np.inf)
-    for one in combinations(job, level):
+    for one in combinations(context_for(job), level):
         found = prices(one, table)
         best = np.minimum(best, found)
         left = [rule.broken(one.job, table) for rule in one.only]

@@ -6,8 +6,7 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.planner.questions.search import check, estimate
-from trainplan.planner.space import legality_rules, parse_choice
-from trainplan.planner.space.choices import broken_rules
+from trainplan.planner.space.choices import broken_rules, parse_choice, rules_of_job
 
 
 def broken(job, **fields):
@@ -84,7 +83,7 @@ def test_fp8_needs_whole_blocks(make_job):
 
 
 def test_every_rule_has_a_name_a_fix_and_a_source(make_job):
-    rules = legality_rules(make_job("small-moe", "1x8:h100-sxm"))
+    rules = rules_of_job(make_job("small-moe", "1x8:h100-sxm"))
     assert len({rule.name for rule in rules}) == len(rules)
     assert all(rule.says and rule.source and rule.columns for rule in rules)
     assert all(rule.broken.__doc__ for rule in rules)
@@ -93,7 +92,7 @@ def test_every_rule_has_a_name_a_fix_and_a_source(make_job):
 def test_a_rule_reads_only_the_columns_it_names(make_job):
     job = make_job("small-moe", "1x8:h100-sxm")
     table = LayoutTable.of([Layout(dp=8)])
-    for rule in legality_rules(job):
+    for rule in rules_of_job(job):
         read = _Recorder(table)
         rule.broken(job, read)
         assert read.seen - {"__len__"} <= rule.columns | {"dp_replicate"}, rule.name

@@ -4,6 +4,7 @@ import pytest
 
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.axes.values import divisors
+from trainplan.costmodel.measured import context_for
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions.search import search
 from trainplan.planner.space import Space
@@ -12,7 +13,7 @@ from trainplan.planner.space.grid import RuleFilter, nodes
 
 def layers(job, count):
     model = job.model.model_copy(update={"num_hidden_layers": count})
-    return Space(job.model_copy(update={"model": model}))
+    return Space(context_for(job.model_copy(update={"model": model})))
 
 
 @pytest.mark.parametrize(
@@ -36,10 +37,10 @@ def test_virtual_stages_divide_the_layers_of_a_rank_or_are_all_that_may_be(
 
 def test_a_choice_of_degrees_has_experts_micro_batches_and_sequence_parallelism_below_it(make_job):
     """ep and etp out of 1, 2, 4, 8; micro batches of 1 to 64 or that divide 24; on or off."""
-    space = Space(make_job("small-moe", "1x8:h100-sxm", 24))
+    space = Space(context_for(make_job("small-moe", "1x8:h100-sxm", 24)))
     assert space.micro_batches == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
     assert space.node_choices == 4 * 4 * 11 * 2
-    assert Space(make_job("small-dense", "1x8:h100-sxm", 24)).node_choices == 11 * 2
+    assert Space(context_for(make_job("small-dense", "1x8:h100-sxm", 24))).node_choices == 11 * 2
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_heads_are_exchanged_inside_rings_of_long_sequences(
 ):
     """Of 8 key-value heads; a ring has no windows."""
     job = make_job(model, "1x8:h100-sxm", 1, tokens).model_copy(update={"runtime": runtime})
-    space = Space(job)
+    space = Space(context_for(job))
     assert space.axis_values()["cp_heads"] == values
     found = nodes(space, RuleFilter(job, RULES)).table
     pairs = {(cp, heads) for cp, heads in zip(found.cp, found.cp_heads, strict=True) if heads > 1}
@@ -71,7 +72,7 @@ def test_a_search_of_long_sequences_finds_heads_inside_a_ring(make_job):
 
 def test_degrees_split_the_world_in_every_ordered_way(make_job):
     """8 is a product of four factors in 20 ways: three twos among four places."""
-    table = Space(make_job("small-dense", "1x8:h100-sxm")).degree_table
+    table = Space(context_for(make_job("small-dense", "1x8:h100-sxm"))).degree_table
     assert len(table) == 20
     assert (table.tp * table.cp * table.pp * table.dp == 8).all()
     assert divisors(12) == (1, 2, 3, 4, 6, 12)
@@ -79,6 +80,6 @@ def test_degrees_split_the_world_in_every_ordered_way(make_job):
 
 def test_vpp_need_not_divide_where_layers_may_be_split_freely(make_job):
     job = make_job("mixtral-8x7b", "4x8:h100-sxm", 256, 4096)
-    assert 17 not in Space(job).virtual_stages(2)
-    assert Space(job, any_vpp=True).virtual_stages(2) == tuple(range(1, 18))
-    assert Space(job, any_vpp=True).virtual_stages(1) == (1,)
+    assert 17 not in Space(context_for(job)).virtual_stages(2)
+    assert Space(context_for(job), any_vpp=True).virtual_stages(2) == tuple(range(1, 18))
+    assert Space(context_for(job), any_vpp=True).virtual_stages(1) == (1,)

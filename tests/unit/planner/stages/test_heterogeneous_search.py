@@ -13,7 +13,8 @@ from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.space import legality_rules, parse_choice
+from trainplan.planner.space import parse_choice
+from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.stages.groups_search import HeterogeneousSearch
 from trainplan.planner.work.budget import Unlimited
 
@@ -39,7 +40,7 @@ def plan(job):
 
 @pytest.fixture(scope="module")
 def found(job):
-    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *rules_of_job(job)]
     return searched(job, rules, Unlimited()).run(3)
 
 
@@ -78,7 +79,7 @@ def test_the_search_is_no_worse_than_even_stages_in_groups(job, plan):
 
 
 def test_a_search_without_time_runs_one_schedule_and_keeps_a_bound(job, found):
-    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *rules_of_job(job)]
     late = searched(job, rules, Steps(0)).run(3)
     assert (late.num_simulated, len(late.layouts), late.complete) == (1, 1, False)
     assert 0 < late.lower_bound_s <= found.lower_bound_s * (1 + 1e-9)
@@ -86,7 +87,7 @@ def test_a_search_without_time_runs_one_schedule_and_keeps_a_bound(job, found):
 
 def test_even_stages_in_groups_are_tried_where_stages_are_held_even(job):
     held = (parse_choice("stages=even", excluded=False), parse_choice("vpp=1", excluded=False))
-    rules = [*(choice.rule() for choice in held), *legality_rules(job)]
+    rules = [*(choice.rule() for choice in held), *rules_of_job(job)]
     found = searched(job, rules, Steps(0)).run(3)
     assert found.layouts, "the first layouts tried are even ones"
     for _, table in found.layouts:
@@ -123,7 +124,7 @@ def test_even_stages_can_be_asked_for(job):
 
 
 def test_a_layout_that_runs_is_never_below_the_bound_of_a_search_cut_short(job, found):
-    rules = [parse_choice("vpp=1", excluded=False).rule(), *legality_rules(job)]
+    rules = [parse_choice("vpp=1", excluded=False).rule(), *rules_of_job(job)]
     bounds = []
     for steps in (1, 3, 6):
         cut = searched(job, rules, Steps(steps)).run(3)
