@@ -52,7 +52,7 @@ from trainplan.costmodel.blocks.parts import (
     shapes,
     under_power_limit,
 )
-from trainplan.costmodel.blocks.side_products import side_part
+from trainplan.costmodel.blocks.residual import side_part
 from trainplan.costmodel.blocks.tower import TowerBlock, tower_block, with_tower
 from trainplan.costmodel.blocks.trained import (
     frozen_layer,

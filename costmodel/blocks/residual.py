@@ -1,12 +1,13 @@
-"""Norms and residual additions of a layer, of both halves or of the one it has."""
+"""Norms, residual additions and small side products of a layer, of both halves or of one."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from trainplan.costmodel.blocks.activations import layer_norms_extra_bytes
-from trainplan.costmodel.blocks.parts import Shapes
+from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
 from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.kernels import Product, linear_seconds
 from trainplan.costmodel.model.params import halves
 from trainplan.costmodel.shards import CAST_BYTES
 
@@ -93,3 +94,24 @@ def gathered_rows(shapes: Shapes) -> FloatColumn:
     element = CAST_BYTES[training.precision] if training.casts else shapes.storage
     rows = halves(shapes.job.model) * element / shapes.storage * (1 - 1 / shapes.residual_shards)
     return np.asarray(rows * footprint.keeps_gathered_inputs)
+
+
+def side_part(shapes: Shapes) -> Part:
+    """Every rank multiplies its own tokens with whole weights, and keeps the outputs.
+
+    What such a layer does with them element by element is left out.
+    Source: derived from `ModelSpec.side_products`: each is a linear layer no rank divides, as the
+    down-projections of latent attention.
+    """
+    tokens, zero = shapes.tokens / shapes.residual_shards, np.zeros(shapes.size)
+    pairs = shapes.job.model.side_products
+    products = [Product(tokens, zero + outputs, zero + inputs) for inputs, outputs in pairs]
+    seconds = linear_seconds(shapes.machine, shapes.linear, products, shapes.gradient_bytes)
+    return Part(
+        pass_seconds(shapes.size, gemm=seconds.forward),
+        pass_seconds(shapes.size, gemm=seconds.backward),
+        seconds.weight,
+        saved_bytes=shapes.storage * tokens * sum(outputs for _, outputs in pairs),
+        modules=(),
+        tail=pass_seconds(shapes.size),
+    )

@@ -39,12 +39,13 @@ from trainplan.costmodel.copy_streams.offload_policies import (
     megatron_offload_policy,
 )
 from trainplan.costmodel.copy_streams.offloaded_step import (
+    STATE_BYTES,
     floor_of_step,
     seconds_of_step,
+    serial_added_seconds,
     step_work,
 )
 from trainplan.costmodel.copy_streams.placement import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.copy_streams.timeline import Span, binding, timeline
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
-from trainplan.costmodel.copy_streams.update import STATE_BYTES, serial_added_seconds
 from trainplan.costmodel.copy_streams.work import Item, Part, Work

@@ -8,11 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.copy_streams.offload_policies import OffloadPolicy
-from trainplan.costmodel.copy_streams.offloaded_step import step_work
+from trainplan.costmodel.copy_streams.offloaded_step import (
+    STATE_BYTES,
+    step_work,
+    subgroups,
+    update_part,
+)
 from trainplan.costmodel.copy_streams.passes import layer_kinds, micro_batches, pass_items
 from trainplan.costmodel.copy_streams.placement import Placement, Quantities, Speeds
 from trainplan.costmodel.copy_streams.transfer_volume import Lane, Order
-from trainplan.costmodel.copy_streams.update import STATE_BYTES, subgroups, update_part
 from trainplan.costmodel.copy_streams.work import Item, Part, Work
 
 

@@ -1,8 +1,7 @@
 """Sequences of unequal length: what rows hold, what attention costs, and who waits for whom.
 
-`distribution` has the lengths, `packing` fills rows with them, `rows` what a row holds, and `waits`
-how long ranks and stages wait for the one whose rows have most attention work.
-
+`rows` has the lengths, fills rows with them and counts what a row holds; `waits` has how long ranks
+and stages wait for the one whose rows have most attention work.
 Lengths: all lengths that may occur (tokens), and their shares.
 lengths_of: the lengths of a histogram or distribution, cut to a row.
 mean_length: tokens of a sequence.
@@ -15,9 +14,10 @@ Waiting: replicas, micro batches and stages that wait for each other.
 waiting_factor: attention seconds of the ranks all wait for, over those of a mean row.
 """
 
-from trainplan.costmodel.lengths.distribution import Lengths, lengths_of
 from trainplan.costmodel.lengths.rows import (
+    Lengths,
     Rows,
+    lengths_of,
     mean_length,
     padding_fraction,
     real_tokens_per_step,

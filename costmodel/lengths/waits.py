@@ -12,8 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.lengths.distribution import SEED, Floats
-from trainplan.costmodel.lengths.rows import Rows
+from trainplan.costmodel.lengths.rows import SEED, Floats, Rows
 
 CELLS = 1 << 13
 """Cells of the grid of works. Source: measured, twice as many change no factor by 0.1 %."""

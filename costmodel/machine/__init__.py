@@ -42,5 +42,5 @@ from trainplan.costmodel.machine.hardware import (
     nearest_stride,
     stride_column,
 )
+from trainplan.costmodel.machine.hosts import with_reserve
 from trainplan.costmodel.machine.machine import Drives, Machine
-from trainplan.costmodel.machine.reserve import with_reserve

@@ -13,7 +13,7 @@ loads: those of every row of a table of layouts.
 local_tokens: tokens that one rank routes in a micro batch.
 """
 
-from trainplan.costmodel.routing.destinations import destinations_in_groups
+from trainplan.costmodel.routing.choices import destinations_in_groups
 from trainplan.costmodel.routing.loads import (
     Load,
     Loads,

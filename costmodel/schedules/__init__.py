@@ -28,8 +28,7 @@ Work: seconds, ranks and micro batches of the rows that a schedule bounds.
 """
 
 from trainplan.costmodel.schedules.bounds import RankSeconds, Work, earliest_ends
-from trainplan.costmodel.schedules.patterns.justification import justified
-from trainplan.costmodel.schedules.patterns.stage_line import (
+from trainplan.costmodel.schedules.patterns.justification import (
     BACKWARD,
     FORWARD,
     KINDS,
@@ -37,6 +36,7 @@ from trainplan.costmodel.schedules.patterns.stage_line import (
     WEIGHT,
     Line,
     Order,
+    justified,
 )
 from trainplan.costmodel.schedules.programs.one_forward_one_backward import causal_shares
 from trainplan.costmodel.schedules.programs.split_backward import split_backward

@@ -1,7 +1,7 @@
 """What of a block one rank has: parameters, vocabulary, tiles, casts, layers of a tower.
 
-`mlp_params`, `vocabulary`, `casts` and `tower` are cut by tensor and expert ranks, `tiles` along
-tokens, `context_parallel` along the sequence.
+`cuts` has what tensor, expert and context ranks cut, and tiles along tokens; `tower` the layers
+of a tower as models of their own.
 
 added_bytes: bytes moved to add the weight gradients of all tiles but the first.
 CAST_BYTES: bytes of one number in the precision of a product, with its scale.
@@ -23,13 +23,21 @@ tower_rows: the layouts as some layers of a tower meet them.
 VOCAB_MULTIPLE: the vocabulary is padded to a multiple of this times tp.
 """
 
-from trainplan.costmodel.shards.casts import CAST_BYTES, cast_weight_bytes, needs_second_cast
-from trainplan.costmodel.shards.context_parallel import context_ways, heads_to_cut
-from trainplan.costmodel.shards.mlp_params import (
+from trainplan.costmodel.shards.cuts import (
+    CAST_BYTES,
+    VOCAB_MULTIPLE,
+    added_bytes,
+    cast_weight_bytes,
+    context_ways,
     dense_mlp_params,
     experts_params,
+    heads_to_cut,
+    loss_share,
+    mlp_share,
+    mlp_tiles,
+    needs_second_cast,
+    padded_vocab,
+    projected_share,
     shared_experts_params,
 )
-from trainplan.costmodel.shards.tiles import added_bytes, loss_share, mlp_share, mlp_tiles
 from trainplan.costmodel.shards.tower import tower_layers, tower_ranks, tower_rows
-from trainplan.costmodel.shards.vocabulary import VOCAB_MULTIPLE, padded_vocab, projected_share

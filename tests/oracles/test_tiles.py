@@ -17,7 +17,7 @@ from trainplan.costmodel.memory.tiles import (
     tiled_mlp_columns,
 )
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
-from trainplan.costmodel.shards.tiles import mlp_tiles
+from trainplan.costmodel.shards.cuts import mlp_tiles
 from trainplan.costmodel.step import price
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")

@@ -9,9 +9,8 @@ import numpy as np
 
 from trainplan.costmodel.architecture import Mixer
 from trainplan.costmodel.blocks.attention.core import attention_part
-from trainplan.costmodel.blocks.mixers.convolution import convolution_part
+from trainplan.costmodel.blocks.mixers.convolutions import convolution_part, mamba_part
 from trainplan.costmodel.blocks.mixers.linear_attention import linear_attention_part
-from trainplan.costmodel.blocks.mixers.mamba import mamba_part
 from trainplan.costmodel.blocks.mixers.sparse import sparse_attention_part
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
 from trainplan.costmodel.blocks.residual import (

@@ -29,8 +29,7 @@ from trainplan.costmodel.program import (
     placed,
 )
 from trainplan.costmodel.schedules.bounds import split_chunks_bound
-from trainplan.costmodel.schedules.patterns.justification import justified
-from trainplan.costmodel.schedules.patterns.stage_line import Line
+from trainplan.costmodel.schedules.patterns.justification import Line, justified
 from trainplan.costmodel.schedules.patterns.v_filler import (
     FIRST_BACK,
     INTERVAL,

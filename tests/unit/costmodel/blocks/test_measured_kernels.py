@@ -8,7 +8,7 @@ from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.attention.core import SELECTED_MORE, SELECTED_SPEED
 from trainplan.costmodel.blocks.mixers.carried import CONVOLUTION_RATE, chunk_rate
-from trainplan.costmodel.blocks.mixers.mamba import mamba_sizes
+from trainplan.costmodel.blocks.mixers.convolutions import mamba_sizes
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster

@@ -9,8 +9,8 @@ from trainplan.costmodel.architecture.layers import LinearAttentionSpec, SsmSpec
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.blocks.host import dense_launches, layer_launches, moe_launches
 from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED, heads_exchange
+from trainplan.costmodel.blocks.mixers.convolutions import mamba_sizes
 from trainplan.costmodel.blocks.mixers.linear_attention import linear_attention_sizes
-from trainplan.costmodel.blocks.mixers.mamba import mamba_sizes
 from trainplan.costmodel.blocks.mixers.sparse import SCORE_PASSES, sparse_attention_part
 from trainplan.costmodel.blocks.parts import shapes
 from trainplan.costmodel.candidates.context import of_kinds

@@ -10,10 +10,9 @@ import pytest
 from trainplan.costmodel.copy_streams.method_steps import best_stride, update_seconds
 from trainplan.costmodel.copy_streams.methods import METHODS, SUBGROUPS_POLICY
 from trainplan.costmodel.copy_streams.offload_policies import megatron_offload_policy
-from trainplan.costmodel.copy_streams.offloaded_step import step_work
+from trainplan.costmodel.copy_streams.offloaded_step import serial_added_seconds, step_work
 from trainplan.costmodel.copy_streams.placement import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
-from trainplan.costmodel.copy_streams.update import serial_added_seconds
 
 SPEEDS = Speeds(h2d=20e9, d2h=20e9, drive_read=6e9, drive_write=4e9, cpu_params=1e9)
 

@@ -15,11 +15,11 @@ from trainplan.costmodel.copy_streams.offloaded_step import (
     seconds_of_step,
     step_loads,
     step_work,
+    update_load,
 )
 from trainplan.costmodel.copy_streams.placement import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.copy_streams.timeline import binding, timeline
 from trainplan.costmodel.copy_streams.transfer_volume import Lane, lane_seconds
-from trainplan.costmodel.copy_streams.update import update_load
 from trainplan.costmodel.copy_streams.work import Work
 
 ROWS = 60

@@ -16,7 +16,7 @@ from trainplan.costmodel.kernels.products import Product, linear_seconds, produc
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.shards.vocabulary import padded_vocab
+from trainplan.costmodel.shards.cuts import padded_vocab
 
 H100 = machine_of(parse_cluster("1x8:h100-sxm"), "bf16")
 ONE = np.ones(1)

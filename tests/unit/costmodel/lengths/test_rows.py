@@ -6,9 +6,7 @@ from pydantic import ValidationError
 
 from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
 from trainplan.costmodel.lengths import padding_fraction, real_tokens_per_step, rows_of
-from trainplan.costmodel.lengths.distribution import lengths_of, sampled
-from trainplan.costmodel.lengths.packing import first_fit, least_work_first
-from trainplan.costmodel.lengths.rows import spans
+from trainplan.costmodel.lengths.rows import first_fit, least_work_first, lengths_of, sampled, spans
 
 
 def training(counts=(), packing="greedy", row=1000, lognormal=None):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import SMALL_MOE
-from trainplan.costmodel.routing.destinations import (
+from trainplan.costmodel.routing.choices import (
     destinations_in_groups,
     distinct_destinations,
 )

@@ -19,8 +19,7 @@ from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.routing.choices import choice_probabilities
-from trainplan.costmodel.routing.destinations import distinct_destinations
+from trainplan.costmodel.routing.choices import choice_probabilities, distinct_destinations
 from trainplan.costmodel.routing.loads import check_routing, load
 from trainplan.costmodel.step import price
 

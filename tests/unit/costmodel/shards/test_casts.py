@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.shards.casts import cast_weight_bytes
+from trainplan.costmodel.shards.cuts import cast_weight_bytes
 
 
 @pytest.fixture(scope="module")

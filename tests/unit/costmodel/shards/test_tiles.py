@@ -12,7 +12,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import context_for, machine_for
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
-from trainplan.costmodel.shards.tiles import mlp_tiles
+from trainplan.costmodel.shards.cuts import mlp_tiles
 from trainplan.costmodel.step import price
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules

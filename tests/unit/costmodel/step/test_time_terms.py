@@ -15,7 +15,7 @@ from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.routing.destinations import distinct_destinations
+from trainplan.costmodel.routing.choices import distinct_destinations
 from trainplan.costmodel.step import explicit, price
 
 UNTIED = {"tie_word_embeddings": False}

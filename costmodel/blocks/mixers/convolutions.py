@@ -1,4 +1,4 @@
-"""Mamba: convolution, scan of the state, gated norm."""
+"""Mixers with a short convolution: Mamba with its scan and gated norm, and a gated convolution."""
 
 from __future__ import annotations
 
@@ -94,3 +94,27 @@ def _moved_backward(ssm: SsmSpec, seq_length: int) -> float:
     scores = 12 * ssm.num_groups * chunk
     groups = 19 / 2 * ssm.group_width
     return 16 * ssm.inner_width + states + scores + groups + 20 * ssm.num_heads
+
+
+MOVED, KEPT, KERNELS = 8, 6, 3
+"""Of its channels: elements moved, elements kept, and kernels. A gate before the convolution and
+one behind it read two tensors and write one each, the convolution reads and writes one; kept are
+the three projected tensors, the gated input, the convolved one and the output.
+
+Source: derived; transformers `modeling_lfm2.py`, Lfm2ShortConv.
+"""
+
+
+def convolution_part(shapes: Shapes) -> Part:
+    """Two gates and a convolution between two projections, with the norms of the layer."""
+    width = shapes.job.model.hidden_size
+    sizes = Carried(
+        columns=3 * width,
+        outputs=width,
+        products=(),
+        moved=MOVED * width,
+        kept=KEPT * width,
+        kept_fp32=0,
+        kernels=KERNELS,
+    )
+    return carried_part(shapes, sizes)
