@@ -24,7 +24,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
-    from trainplan.cli.documents.check import CheckDocument
+    from trainplan.cli.documents import CheckDocument
     from trainplan.cli.files.disk import refuse_existing, write_text
     from trainplan.cli.files.inputs import load_model
     from trainplan.cli.files.launches import beside, parse_settings, read_launches, text_beside

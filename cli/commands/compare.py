@@ -12,7 +12,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
-    from trainplan.cli.documents.compared import CompareDocument
+    from trainplan.cli.documents import CompareDocument
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.options.written_plans import load_written, remark_change

@@ -14,7 +14,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
-    from trainplan.cli.documents.searches import EstimateDocument
+    from trainplan.cli.documents import EstimateDocument
     from trainplan.cli.options.layout_text import parse_layout
     from trainplan.cli.options.stated import Question
     from trainplan.cli.pages.estimate import estimate_page

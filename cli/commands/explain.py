@@ -10,7 +10,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
-    from trainplan.cli.documents.explain import ExplainDocument
+    from trainplan.cli.documents import ExplainDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective

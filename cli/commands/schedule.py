@@ -16,7 +16,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
-    from trainplan.cli.documents.schedules import RankingDocument, ScheduleDocument
+    from trainplan.cli.documents import RankingDocument, ScheduleDocument
     from trainplan.cli.files.disk import read_text
     from trainplan.cli.options.schedule import ALL, Durations, Sizes, Way
     from trainplan.cli.options.schedule_effects import (

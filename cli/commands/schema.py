@@ -11,7 +11,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
     from trainplan.cli.blocks.tables import table
-    from trainplan.cli.documents.registry import DOCUMENTS, document_schema
+    from trainplan.cli.documents import DOCUMENTS, document_schema
     from trainplan.cli.terminal.output import show_json
     from trainplan.costmodel.base import unknown_name
 

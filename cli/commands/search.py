@@ -27,7 +27,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
-    from trainplan.cli.documents.searches import InfeasibleDocument
+    from trainplan.cli.documents import InfeasibleDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.options.layout_text import parse_choices, parse_layout
     from trainplan.cli.options.stated import Destination, Question

@@ -10,7 +10,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
-    from trainplan.cli.documents.schedules import SimulateDocument
+    from trainplan.cli.documents import SimulateDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.files.documents import read_json
     from trainplan.cli.files.profiles import load_measured

@@ -15,7 +15,7 @@ with imported_on_answer():
     from statistics import fmean
 
     from trainplan.cli.blocks.shown import show
-    from trainplan.cli.documents.validate import ValidateDocument
+    from trainplan.cli.documents import ValidateDocument
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.files.runs import InvalidRun, read_runs

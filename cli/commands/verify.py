@@ -14,7 +14,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
-    from trainplan.cli.documents.verify import VerifyEnded, VerifyRan, VerifyStarted, equal
+    from trainplan.cli.documents import VerifyEnded, VerifyRan, VerifyStarted, equal
     from trainplan.cli.files.trial_launches import trainer_of
     from trainplan.cli.options.written_plans import load_written
     from trainplan.cli.pages.verify import verify_page

@@ -13,7 +13,7 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
-    from trainplan.cli.documents.compared import WhyNotDocument
+    from trainplan.cli.documents import WhyNotDocument
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.options.layout_text import parse_layout

@@ -139,7 +139,7 @@ class CheckDocument(Document):
         job = reading.job
         return cls.of_fields(
             found,
-            text=verdict(found),
+            text=cls.sentence(found),
             runtime=reading.runtime,
             runtime_version=reading.runtime_version,
             legal=reading.legal,
@@ -168,32 +168,33 @@ class CheckDocument(Document):
             provenance=Notes(notes=notes),
         )
 
+    @staticmethod
+    def sentence(found: LaunchCheck) -> str:
+        """Does it run, does it fit, and what would the best edits give?"""
+        reading = found.reading
+        refusals = [problem for problem in reading.problems if problem.verdict == "illegal"]
+        if refusals:
+            first = refusals[0]
+            others = plural(len(refusals) - 1, "other problem")
+            more = f", and {others}" if len(refusals) > 1 else ""
+            place = place_text(first.place)
+            where = f" ({place})" if place else ""
+            text = f"{reading.runtime} refuses it{where}: {first.says}{more}."
+        elif found.estimate is None:
+            text = f"{reading.runtime} would start it, as far as was read; it is not priced."
+        elif not found.estimate.memory.fits:
+            memory = found.estimate.memory
+            text = (
+                f"It does not fit: {gib(memory.peak_reserved_bytes)} GiB on the fullest rank of "
+                f"{gib(memory.capacity_bytes)}."
+            )
+        else:
+            text = f"It runs and fits: {seconds(found.estimate.step_time_s)} a step."
+        return f"{text} {_promise(found)}".rstrip()
+
 
 def _at(place: Place | None) -> dict[str, Any]:
     return {"file": place and place.file, "line": place and place.line}
-
-
-def verdict(found: LaunchCheck) -> str:
-    """Does it run, does it fit, and what would the best edits give?"""
-    reading = found.reading
-    refusals = [problem for problem in reading.problems if problem.verdict == "illegal"]
-    if refusals:
-        first = refusals[0]
-        more = f", and {plural(len(refusals) - 1, 'other problem')}" if len(refusals) > 1 else ""
-        place = place_text(first.place)
-        where = f" ({place})" if place else ""
-        text = f"{reading.runtime} refuses it{where}: {first.says}{more}."
-    elif found.estimate is None:
-        text = f"{reading.runtime} would start it, as far as was read; it is not priced."
-    elif not found.estimate.memory.fits:
-        memory = found.estimate.memory
-        text = (
-            f"It does not fit: {gib(memory.peak_reserved_bytes)} GiB on the fullest rank of "
-            f"{gib(memory.capacity_bytes)}."
-        )
-    else:
-        text = f"It runs and fits: {seconds(found.estimate.step_time_s)} a step."
-    return f"{text} {_promise(found)}".rstrip()
 
 
 def _promise(found: LaunchCheck) -> str:

@@ -83,7 +83,7 @@ class WhyNotDocument(OfJob):
         return cls.of_fields(
             found,
             **of_job(job),
-            text=why_not_verdict(found),
+            text=cls.sentence(found),
             estimate=other and other.estimate,
             best=Priced(**of_priced(job, found.best)),
             broken_rules=tuple(BrokenRule.of_fields(one, rule=one.name) for one in found.broken),
@@ -98,30 +98,30 @@ class WhyNotDocument(OfJob):
             remedies=tuple(map(Remedy.of, found.remedies)),
         )
 
-
-def why_not_verdict(found: WhyNot) -> str:
-    """Why the layout is not the answer, in a sentence."""
-    if found.verdict == "refused":
-        names = " and ".join(rule.name for rule in found.broken)
-        return f"Nobody can run it: it breaks {names}."
-    if found.verdict == "too large":
-        return _too_large(found)
-    if found.verdict == "same":
-        return "It is the plan's own layout."
-    step, lost = found.best.estimate.step_time_s, found.lost_s or 0.0
-    chance = percent(found.probability_faster or 0.0, 0)
-    if found.verdict == "faster":
-        reasons = "; ".join(found.reasons) or "no reason known why the plan does not have it"
-        saved = f"{seconds(-lost)} a step faster than the plan, {percent(-lost / step)}"
-        return f"It is {saved}: {reasons}."
-    line = f"It loses {seconds(lost)} a step, {percent(lost / step)}"
-    if lost / step < SAME_TIME:
-        line = "It takes the same time"
-    if found.verdict == "near tie":
-        line += f", less than the model can tell apart: it is faster in {chance} of cases"
-        listed = found.listed_rank
-        return line + (f"; number {listed} of the plan's table." if listed else ".")
-    return f"{line}; it is faster after all in {chance} of cases."
+    @staticmethod
+    def sentence(found: WhyNot) -> str:
+        """Why the layout is not the answer, in a sentence."""
+        if found.verdict == "refused":
+            names = " and ".join(rule.name for rule in found.broken)
+            return f"Nobody can run it: it breaks {names}."
+        if found.verdict == "too large":
+            return _too_large(found)
+        if found.verdict == "same":
+            return "It is the plan's own layout."
+        step, lost = found.best.estimate.step_time_s, found.lost_s or 0.0
+        chance = percent(found.probability_faster or 0.0, 0)
+        if found.verdict == "faster":
+            reasons = "; ".join(found.reasons) or "no reason known why the plan does not have it"
+            saved = f"{seconds(-lost)} a step faster than the plan, {percent(-lost / step)}"
+            return f"It is {saved}: {reasons}."
+        line = f"It loses {seconds(lost)} a step, {percent(lost / step)}"
+        if lost / step < SAME_TIME:
+            line = "It takes the same time"
+        if found.verdict == "near tie":
+            line += f", less than the model can tell apart: it is faster in {chance} of cases"
+            listed = found.listed_rank
+            return line + (f"; number {listed} of the plan's table." if listed else ".")
+        return f"{line}; it is faster after all in {chance} of cases."
 
 
 def _too_large(found: WhyNot) -> str:
@@ -176,21 +176,21 @@ class CompareDocument(Document):
         """Of two plans."""
         return cls.of_fields(
             found,
-            verdict=compare_verdict(found),
+            verdict=cls.sentence(found),
             first=Side.of(found.first),
             second=Side.of(found.second),
         )
 
-
-def compare_verdict(found: compare.Comparison) -> str:
-    """Which one is faster, and how sure that is."""
-    ratio = found.throughput_ratio
-    if ratio == 1:
-        return "Both are equally fast."
-    name, times = ("second", ratio) if ratio > 1 else ("first", 1 / ratio)
-    line = f"The {name} trains {times:.3g} times as many tokens per second"
-    chance = found.probability_second_faster
-    if chance is None:
-        return f"{line}; their jobs differ."
-    likely = chance if ratio > 1 else 1 - chance
-    return f"{line}; it is the faster one in {percent(likely, 0)} of cases."
+    @staticmethod
+    def sentence(found: compare.Comparison) -> str:
+        """Which one is faster, and how sure that is."""
+        ratio = found.throughput_ratio
+        if ratio == 1:
+            return "Both are equally fast."
+        name, times = ("second", ratio) if ratio > 1 else ("first", 1 / ratio)
+        line = f"The {name} trains {times:.3g} times as many tokens per second"
+        chance = found.probability_second_faster
+        if chance is None:
+            return f"{line}; their jobs differ."
+        likely = chance if ratio > 1 else 1 - chance
+        return f"{line}; it is the faster one in {percent(likely, 0)} of cases."

@@ -183,7 +183,7 @@ class ExplainDocument(OfJob, Priced):
             found,
             **of_job(job),
             **of_priced(job, found),
-            verdict=verdict(found),
+            verdict=cls.sentence(found),
             resources=tuple(Share.of_fields(one, time_s=one.seconds) for one in found.shares),
             memory_limit=MemoryLimit.of_fields(
                 memory,
@@ -201,13 +201,13 @@ class ExplainDocument(OfJob, Priced):
             ),
         )
 
-
-def verdict(found: Explanation) -> str:
-    """What limits the plan, in one line."""
-    first, price = found.shares[0], found.best_price
-    parts = [f"{LIMITED_BY[first.resource]}: {percent(first.fraction)} of the step"]
-    if found.memory_binds is not None:
-        parts.append("memory binds" if found.memory_binds else "memory does not bind")
-    if price and price.replanned:
-        parts.append(f"{price.text} buys {percent(price.replanned.throughput_gain_fraction)}")
-    return "; ".join(parts) + "."
+    @staticmethod
+    def sentence(found: Explanation) -> str:
+        """What limits the plan, in one line."""
+        first, price = found.shares[0], found.best_price
+        parts = [f"{LIMITED_BY[first.resource]}: {percent(first.fraction)} of the step"]
+        if found.memory_binds is not None:
+            parts.append("memory binds" if found.memory_binds else "memory does not bind")
+        if price and price.replanned:
+            parts.append(f"{price.text} buys {percent(price.replanned.throughput_gain_fraction)}")
+        return "; ".join(parts) + "."

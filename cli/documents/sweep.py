@@ -87,26 +87,26 @@ class SweepDocument(OfJob):
         return cls.of_fields(
             swept,
             **of_job(job),
-            verdict=verdict(swept),
+            verdict=cls.sentence(swept),
             curves=tuple(
                 Curve(held=one.held, points=tuple(map(SweepPoint.of, one.points)))
                 for one in swept.curves
             ),
         )
 
-
-def verdict(swept: sweeps.Sweep) -> str:
-    """The best point of all, and the knees."""
-    points = [(one, point) for one in swept.curves for point in one.points]
-    planned = [(point.tokens_per_s, one, point) for one, point in points if point.tokens_per_s]
-    if not planned:
-        return "No point has a plan."
-    speed, _, best = max(planned, key=lambda entry: entry[0] or 0.0)
-    line = f"Fastest at {held_text(best.settings)}: {speed:,.0f} tokens/s"
-    knees = [point for _, point in points if point.knee]
-    if len(knees) == 1:
-        line += f"; knee at {held_text(knees[0].settings)}"
-    return line + "."
+    @staticmethod
+    def sentence(swept: sweeps.Sweep) -> str:
+        """The best point of all, and the knees."""
+        points = [(one, point) for one in swept.curves for point in one.points]
+        planned = [(point.tokens_per_s, one, point) for one, point in points if point.tokens_per_s]
+        if not planned:
+            return "No point has a plan."
+        speed, _, best = max(planned, key=lambda entry: entry[0] or 0.0)
+        line = f"Fastest at {held_text(best.settings)}: {speed:,.0f} tokens/s"
+        knees = [point for _, point in points if point.knee]
+        if len(knees) == 1:
+            line += f"; knee at {held_text(knees[0].settings)}"
+        return line + "."
 
 
 def held_text(settings: tuple[Setting, ...]) -> str:

@@ -115,11 +115,20 @@ class VerifyEnded(Document):
         return cls(
             event="ended",
             schema=SCHEMA,
-            verdict=verdict(found),
+            verdict=cls.sentence(found),
             equal=equal(found),
             combinations=tuple(map(Combination.of, found)),
             not_run=tuple(not_run),
         )
+
+    @staticmethod
+    def sentence(found: Sequence[Ran]) -> str:
+        """One line."""
+        if not found:
+            return "equal: the plan uses one process, so there is nothing to compare"
+        same = sum(one.equal for one in found)
+        word = "equal" if equal(found) else "not equal"
+        return f"{word}: {same} of {len(found)} combinations compute what one process does"
 
 
 VerifyEvent = VerifyStarted | VerifyRan | VerifyEnded
@@ -128,15 +137,6 @@ VerifyEvent = VerifyStarted | VerifyRan | VerifyEnded
 def equal(found: Sequence[Ran]) -> bool:
     """Is every combination equal to one process?"""
     return all(one.equal for one in found)
-
-
-def verdict(found: Sequence[Ran]) -> str:
-    """One line."""
-    if not found:
-        return "equal: the plan uses one process, so there is nothing to compare"
-    same = sum(one.equal for one in found)
-    word = "equal" if equal(found) else "not equal"
-    return f"{word}: {same} of {len(found)} combinations compute what one process does"
 
 
 def short_layout(layout: Layout) -> str:

@@ -9,7 +9,7 @@ from rich.text import Text
 from trainplan.cli.blocks.blocks import Table
 from trainplan.cli.blocks.screen import Part, headed, stacked
 from trainplan.cli.blocks.tables import like, number, table
-from trainplan.cli.documents.check import place_text, verdict
+from trainplan.cli.documents import CheckDocument, place_text
 from trainplan.cli.pages.parts.differences import gain
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.pages.plan import notes_part
@@ -53,7 +53,7 @@ def check_page(found: LaunchCheck, notes: tuple[str, ...]) -> Iterator[Part]:
     """The verdict, the price, what is wrong, what pays, and what was read."""
     reading = found.reading
     good = reading.legal and found.fits is not False
-    yield Text(verdict(found), style="bold green" if good else "bold red")
+    yield Text(CheckDocument.sentence(found), style="bold green" if good else "bold red")
     if reading.job is not None:
         lines = []
         if reading.layout is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from trainplan.cli.blocks.screen import Part, stacked
-from trainplan.cli.documents.compared import compare_verdict
+from trainplan.cli.documents import CompareDocument
 from trainplan.cli.pages.parts.differences import (
     differences_table,
     fields_table,
@@ -24,7 +24,7 @@ LONGEST_VALUE = 34
 
 def compare_page(found: Comparison) -> Iterator[Part]:
     """The verdict, then what differs."""
-    yield Text(compare_verdict(found), style="bold green")
+    yield Text(CompareDocument.sentence(found), style="bold green")
     yield stacked(*_side("first", found.first), *_side("second", found.second))
     if found.job:
         yield fields_table("", found.job, HEADS, screen="Job", cut=LONGEST_VALUE)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks.screen import Part, stacked
 from trainplan.cli.blocks.tables import Columns, like, number, table
-from trainplan.cli.documents.explain import verdict
+from trainplan.cli.documents import ExplainDocument
 from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.pages.parts.differences import change_text, gain
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
@@ -41,7 +41,7 @@ UNKNOWN = 1.0
 
 def explain_page(found: Explanation) -> Iterator[Part]:
     """The verdict first, then the step, the memory, the prices and the rivals."""
-    text = Text(verdict(found), style="bold green")
+    text = Text(ExplainDocument.sentence(found), style="bold green")
     text.append("\n" + layout_line(found.layout, found.job.model), style="not bold default")
     text.append("\n" + estimate_line(found.estimate), style="not bold default")
     yield text

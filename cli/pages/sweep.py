@@ -11,7 +11,7 @@ from rich.text import Text
 from trainplan.cli.blocks.blocks import Table
 from trainplan.cli.blocks.screen import Drawn, Part, headed, stacked
 from trainplan.cli.blocks.tables import Row, number, table
-from trainplan.cli.documents.sweep import held_text, verdict
+from trainplan.cli.documents import SweepDocument, held_text
 from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import (
@@ -32,7 +32,7 @@ POINT, IDEAL, KNEE = "o", ".", "K"
 
 def sweep_page(job: Job, swept: Sweep) -> Iterator[Part]:
     """One table and one curve for each combination of the other knobs."""
-    yield Text(verdict(swept), style="bold green")
+    yield Text(SweepDocument.sentence(swept), style="bold green")
     yield job_line(job)
     for one in swept.curves:
         points = _table(job, swept, one)

@@ -9,7 +9,7 @@ from rich.text import Text
 from trainplan.cli.blocks.screen import Part
 from trainplan.cli.blocks.shown import section
 from trainplan.cli.blocks.tables import number, table
-from trainplan.cli.documents.verify import differences, equal, short_layout, verdict
+from trainplan.cli.documents import VerifyEnded, differences, equal, short_layout
 from trainplan.planner.questions.verify.verify import Ran
 
 SCHEMA = "trainplan/verify/v1"
@@ -18,7 +18,7 @@ HEADS = ("loss", "grad norm", "parameters", "bytes sent", "bytes kept", "seconds
 
 def verify_page(found: Sequence[Ran], not_run: Sequence[str]) -> Iterator[Part]:
     """The answer, a row for each combination, what differs, what was not run."""
-    yield Text(verdict(found), style="bold green" if equal(found) else "bold red")
+    yield Text(VerifyEnded.sentence(found), style="bold green" if equal(found) else "bold red")
     yield table("", ("layout", *map(number, HEADS)), map(_row, found))
     yield "\n".join(_legend(found))
     wrong = [line for one in found for line in differences(one)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from trainplan.cli.blocks.screen import Part, headed, stacked
-from trainplan.cli.documents.compared import why_not_verdict
+from trainplan.cli.documents import WhyNotDocument
 from trainplan.cli.pages.parts.breakdown import memory_table
 from trainplan.cli.pages.parts.differences import (
     differences_table,
@@ -22,9 +22,8 @@ HEADS = ("plan", "this layout")
 
 def why_not_page(found: WhyNot) -> Iterator[Part]:
     """The verdict, then its evidence, then what would help."""
-    yield Text(
-        why_not_verdict(found), style="bold green" if found.probability_faster else "bold red"
-    )
+    style = "bold green" if found.probability_faster else "bold red"
+    yield Text(WhyNotDocument.sentence(found), style=style)
     job, best = found.best.job, found.best
     lines = [
         f"asked: {layout_line(found.layout, job.model)}",

@@ -9,6 +9,7 @@ BYTES_FP32: bytes of a number of 32 bits.
 BYTES_FP8: bytes of a number of 8 bits.
 CatalogError: a name that is in no catalog.
 did_you_mean: `did you mean 'tp'?`, or nothing.
+door: the door of a room whose names are imported when they are first used.
 Entry: a value of a JSON file.
 GB: bytes of a gigabyte.
 GIB: bytes of a gibibyte.
@@ -27,6 +28,7 @@ unknown_name: error for a name that is not in a catalog, with the nearest names 
 UnsupportedError: something real that this project does not model or a runtime cannot express.
 """
 
+from trainplan.costmodel.base.doors import door
 from trainplan.costmodel.base.entries import Entry, json_entry, positive
 from trainplan.costmodel.base.errors import (
     CatalogError,

@@ -10,10 +10,12 @@ from typing import TypeAlias
 
 from trainplan.cli.blocks.blocks import Page
 from trainplan.cli.blocks.html import html
-from trainplan.cli.documents.compared import CompareDocument
-from trainplan.cli.documents.searches import InfeasibleDocument
-from trainplan.cli.documents.sweep import SweepDocument
-from trainplan.cli.documents.validate import ValidateDocument
+from trainplan.cli.documents import (
+    CompareDocument,
+    InfeasibleDocument,
+    SweepDocument,
+    ValidateDocument,
+)
 from trainplan.cli.pages.report.compare import compare_page
 from trainplan.cli.pages.report.compare_memory import Compared
 from trainplan.cli.pages.report.pareto import Front, pareto_page

@@ -16,7 +16,7 @@ from trainplan.cli.blocks.blocks import (
     Section,
 )
 from trainplan.cli.blocks.tables import Columns, Row, number, table
-from trainplan.cli.documents.sweep import SweepPoint
+from trainplan.cli.documents import SweepPoint
 from trainplan.cli.pages.report.sweep_curves import (
     Swept,
     curve_charts,

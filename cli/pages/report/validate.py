@@ -19,7 +19,7 @@ from trainplan.cli.blocks.blocks import (
 )
 from trainplan.cli.blocks.figures import chart, label, log_axis, scatter, series
 from trainplan.cli.blocks.tables import Columns, Row, number, table
-from trainplan.cli.documents.validate import ValidateDocument
+from trainplan.cli.documents import ValidateDocument
 from trainplan.cli.pages.report.validate_groups import (
     Scored,
     coverage_chart,

@@ -5,7 +5,7 @@ from dataclasses import asdict, fields, replace
 import pytest
 
 from tests.budgets import Steps
-from trainplan.cli.documents.explain import verdict
+from trainplan.cli.documents.explain import ExplainDocument
 from trainplan.cli.pages.explain import memory_line
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout, stage_specs
@@ -208,7 +208,7 @@ def test_memory_binds_if_any_step_of_it_buys_time(explained, gain, binds):
 
     found = replace(explained, shadow_prices=tuple(map(bought, explained.shadow_prices)))
     assert found.memory_binds is binds
-    assert ("memory binds" in verdict(found)) is binds
+    assert ("memory binds" in ExplainDocument.sentence(found)) is binds
     assert replace(found, shadow_prices=()).memory_binds is None
 
 
@@ -219,7 +219,7 @@ def test_memory_is_not_said_to_be_enough_where_a_search_was_cut_short(explained,
 
     found = replace(explained, shadow_prices=tuple(map(cut, explained.shadow_prices)))
     assert found.memory_binds is None
-    assert "bind" not in verdict(found)
+    assert "bind" not in ExplainDocument.sentence(found)
     assert "time" not in memory_line(found)
 
 
