@@ -32,34 +32,44 @@ class Process:
     pid: int
     parent: int
     session: int
+    begun: int
+    """Ticks from the start of the machine to its own: another process of this number has others."""
 
 
 def table() -> Iterator[Process]:
     """All processes that are no zombies.
 
-    Source: Linux manual, proc_pid_stat(5): state, parent, group and session behind the name.
+    Source: Linux manual, proc_pid_stat(5): state, parent, group and session behind the name, and
+    the 22nd field, its start.
     """
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError, IndexError):
             fields = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
             if fields[0] not in "ZX":
-                yield Process(int(folder.name), int(fields[1]), int(fields[3]))
+                yield Process(int(folder.name), int(fields[1]), int(fields[3]), int(fields[19]))
 
 
-def of_trial(leader: int, mark: str) -> tuple[int, ...]:
-    """Numbers of the processes of a trial that are alive.
+def of_trial(leader: int, mark: str, known: frozenset[Process] = frozenset()) -> frozenset[Process]:
+    """The processes of a trial that are alive.
 
-    The first one, dead or alive, has to be unreaped: its number could else be a stranger's.
+    The first one, dead or alive, has to be unreaped: its number could else be a stranger's. One
+    that is `known` stays one to its end: while a process dies its environment goes first, and files
+    such as a GPU later.
     """
     rows = tuple(table())
-    found = {row.pid for row in rows if leader in (row.pid, row.session)}
+    before = {(one.pid, one.begun) for one in known}
+    found = {
+        row.pid
+        for row in rows
+        if leader in (row.pid, row.session) or (row.pid, row.begun) in before
+    }
     found |= {row.pid for row in rows if row.pid not in found and _carries(row.pid, mark)}
     grew = True
     while grew:
         children = {row.pid for row in rows if row.parent in found} - found
         found |= children
         grew = bool(children)
-    return tuple(sorted(found - {os.getpid()}))
+    return frozenset(row for row in rows if row.pid in found - {os.getpid()})
 
 
 def _carries(pid: int, mark: str) -> bool:
@@ -69,29 +79,30 @@ def _carries(pid: int, mark: str) -> bool:
 
 
 def end_all(leader: int, mark: str, grace_s: float) -> tuple[int, ...]:
-    """Ask the processes of a trial to end, then end them; those that are left all the same."""
+    """Ask the processes of a trial to end, then end them; numbers of those left all the same."""
     if sys.platform != "linux":
         if leader != NOBODY:
             _signal_group(leader, grace_s)
         return ()
     left = _sent(leader, mark, signal.SIGTERM, grace_s, again=False)
-    return _sent(leader, mark, signal.SIGKILL, FORCE_SECONDS, again=True) if left else ()
+    if left:
+        left = _sent(leader, mark, signal.SIGKILL, FORCE_SECONDS, again=True)
+    return tuple(sorted(one.pid for one in left))
 
 
 def _sent(
     leader: int, mark: str, sent: signal.Signals, seconds: float, *, again: bool
-) -> tuple[int, ...]:
+) -> frozenset[Process]:
     """Send to all, to those that come later as well where `again`; who is left after a while."""
     until = monotonic() + seconds
     left = of_trial(leader, mark)
-    signalled: set[int] = set()
+    signalled: frozenset[Process] = frozenset()
     while left:
-        for pid in left:
-            if again or pid not in signalled:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, sent)
-        signalled.update(left)
-        left = of_trial(leader, mark)
+        for one in left if again else left - signalled:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(one.pid, sent)
+        signalled |= left
+        left = of_trial(leader, mark, signalled)
         if monotonic() >= until:
             break
         sleep(POLL_SECONDS if left else 0)

@@ -141,7 +141,7 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(trainers, dense):
         trainers.run(request(dense, ONE), 2, 100)
 
 
-def test_a_server_that_is_killed_is_said_and_none_is_left(dense):
+def test_a_server_that_is_killed_is_said_and_none_is_left(trainers, dense):
     with Trainers("megatron-core") as mortal:
         group = mortal.pid
         os.kill(group, signal.SIGKILL)

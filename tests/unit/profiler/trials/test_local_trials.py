@@ -26,6 +26,7 @@ from tests.unit.profiler.trials.programs import (
 )
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.errors import ProfilerError
+from trainplan.profiler.trials import processes
 from trainplan.profiler.trials.backends import BACKENDS, template
 from trainplan.profiler.trials.follow import run_trial
 from trainplan.profiler.trials.processes import MARK
@@ -109,6 +110,29 @@ def test_a_child_that_ignores_sigterm_or_left_the_session_is_ended(tmp_path, whe
     hasty = Limits(deadline_s=120, grace_s=0.1, poll_s=0.02)
     ran(tmp_path, start, until, steps(9000, 1, 1000, 1000, 1000), end, limits=hasty)
     assert gone(int(pid.read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists processes")
+def test_a_process_that_dies_is_waited_for_though_its_environment_is_gone(monkeypatch):
+    """The kernel takes memory, environment with it, before files, a GPU's among them."""
+    dying = processes.Process(pid=2**30, parent=1, session=2**30, begun=7)
+    tables = [[dying]] * 4 + [[]]
+    monkeypatch.setattr(processes, "table", lambda: iter(tables.pop(0)))
+    monkeypatch.setattr(processes, "_carries", lambda pid, mark: len(tables) == 4)
+    monkeypatch.setattr(processes, "POLL_SECONDS", 0.0)
+    assert processes.end_all(processes.NOBODY, "mark", 60.0) == ()
+    assert tables == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists processes")
+def test_a_stranger_with_the_number_of_one_that_ended_is_let_be(monkeypatch):
+    ended, stranger = (processes.Process(2**30, 1, 2**30, begun) for begun in (7, 8))
+    tables, sent = [[ended], [stranger]], []
+    monkeypatch.setattr(processes, "table", lambda: iter(tables.pop(0)))
+    monkeypatch.setattr(processes, "_carries", lambda pid, mark: len(tables) == 1)
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(number))
+    assert processes.end_all(processes.NOBODY, "mark", 60.0) == ()
+    assert sent == [signal.SIGTERM]
 
 
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
