@@ -50,7 +50,7 @@ GATED = (small("gated", num_key_value_heads=2), 2, 256)
 PLAIN = (
     small(
         "plain",
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         hidden_size=768,
         intermediate_size=3072,
         num_attention_heads=12,
@@ -59,7 +59,7 @@ PLAIN = (
         activation="gelu",
     ),
     1,
-    512,
+    256,
 )
 
 
@@ -76,6 +76,7 @@ def profile(tmp_path_factory):
     path = tmp_path_factory.mktemp("machine") / "profile.json"
     outcome = plan_process(
         *("profile", "--quick", "--nproc-per-node", "1", "--output", path),
+        *("--runtime", "torch-eager"),
         *(word for item in MEASURED for word in ("--only", item)),
         **{**os.environ, "OMP_NUM_THREADS": "1"},
     )
