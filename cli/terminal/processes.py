@@ -13,7 +13,7 @@ from typing import Self, TypeVar, cast
 from trainplan.cli.terminal.process import START, Process, ProcessResult, follow_search, tried
 from trainplan.planner.solvers import load_solvers
 from trainplan.planner.work import Deadline
-from trainplan.planner.work.workers import Task
+from trainplan.planner.work.budget import Task
 from trainplan.profiler.host import usable_cores
 
 Result = TypeVar("Result")
@@ -56,7 +56,7 @@ class _Worker(Process):
 
 
 class Processes:
-    """`planner.work.workers.Workers`: tasks are done here until they have taken a while.
+    """`planner.work.Workers`: tasks are done here until they have taken a while.
 
     This process has no thread and no lock for it, so control-C may come at any moment.
     """

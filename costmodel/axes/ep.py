@@ -1,4 +1,7 @@
-"""Expert parallelism: cuts the experts over ranks taken from dp, cp and tp."""
+"""Expert parallelism: cuts the experts over ranks taken from dp, cp and tp.
+
+Expert tensor parallelism cuts every expert like a dense MLP, on its own ranks.
+"""
 
 from __future__ import annotations
 
@@ -43,4 +46,26 @@ EP = Axis(
     search=Tried(expert_degrees),
     memory=Memory("falls", ("weights", "gradients", "optimizer"), "fewer experts on a rank"),
     rules=(ep_needs_experts, ep_divides_experts, experts_fold_into_ranks),
+)
+
+
+@rule("etp_needs_experts", "etp", "etp > 1 needs a mixture-of-experts model", FOLDING)
+def etp_needs_experts(job: Job, table: LayoutTable) -> BoolColumn:
+    """A dense model has no experts to cut."""
+    return np.asarray((table.etp > 1) & (job.model.moe is None))
+
+
+@rule("etp_divides_expert", "etp", "moe_intermediate_size must be a multiple of etp", FOLDING)
+def etp_divides_expert(job: Job, table: LayoutTable) -> BoolColumn:
+    """Equal columns of every expert."""
+    width = job.model.moe.moe_intermediate_size if job.model.moe else 1
+    return np.asarray((table.etp > 1) & (width % table.etp != 0))
+
+
+ETP = Axis(
+    name="etp",
+    off=1,
+    search=Tried(expert_degrees),
+    memory=Memory("falls", ("weights", "gradients", "optimizer"), "a slice of every expert"),
+    rules=(etp_needs_experts, etp_divides_expert),
 )

@@ -1,4 +1,7 @@
-"""Pipeline parallelism: virtual stages hold whole layers; `vpp` of them share a rank."""
+"""Pipeline parallelism: virtual stages hold whole layers; `vpp` of them share a rank.
+
+Stages may be given one by one: their layers and, where a cluster has several, their node groups.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainplan.costmodel.axes.axis import Axis, Memory, Tried
+from trainplan.costmodel.axes.axis import Apart, Axis, Memory, Tried
 from trainplan.costmodel.axes.values import all_virtual_stages, degrees, schedules_under
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
@@ -19,6 +22,7 @@ from trainplan.costmodel.layouts import (
     rule,
     stage_codes,
 )
+from trainplan.costmodel.pipeline import in_groups, misplaced
 from trainplan.costmodel.schedules import SCHEDULES, ShapeRule
 
 INTERLEAVED = "Narayanan et al., arXiv:2104.04473, section 2.2.2"
@@ -148,4 +152,28 @@ SCHEDULE = Axis(
     off="1f1b",
     search=Tried(lambda job, traits: traits.pipeline.schedules, schedules_under),
     memory=Memory("neither", (), "each has its own number of passes in flight"),
+)
+
+
+@rule(
+    "stages_live_in_groups",
+    "tp cp dp pp vpp schedule stages",
+    "every node group runs as many whole pipeline ranks in a row as its GPUs / (tp cp dp): "
+    "correct the groups of the stages, or leave them out",
+    "costmodel/pipeline/node_groups.py",
+)
+def stages_live_in_groups(job: Job, table: LayoutTable) -> BoolColumn:
+    """Groups are given for the whole pipeline, and no rank straddles two."""
+    result: BoolColumn = np.zeros(len(table), dtype=bool)
+    for row in np.flatnonzero(in_groups(table)).tolist():
+        result[row] = misplaced(job, table, row)
+    return result
+
+
+STAGES = Axis(
+    name="stages",
+    off=None,
+    search=Apart("uneven stages are searched for layouts that have all else"),
+    memory=Memory("neither", (), "layers move from one rank to another"),
+    rules=(stages_live_in_groups,),
 )

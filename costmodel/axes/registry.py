@@ -7,20 +7,22 @@ from types import MappingProxyType
 from trainplan.costmodel.axes.axis import Axis, Tried
 from trainplan.costmodel.axes.cp import CP, CP_HEADS
 from trainplan.costmodel.axes.dp import DP, DP_REPLICATE, MICRO_BATCH_SIZE, ZERO_STAGE
-from trainplan.costmodel.axes.ep import EP
-from trainplan.costmodel.axes.etp import ETP
-from trainplan.costmodel.axes.groups import STAGES
-from trainplan.costmodel.axes.offload import (
+from trainplan.costmodel.axes.ep import EP, ETP
+from trainplan.costmodel.axes.memory import (
     ACTIVATIONS,
     CHECKPOINTS,
+    METHOD,
+    MODULES,
+    NUM_LAYERS,
     OPTIMIZER,
     PARAMETERS,
+    RECOMPUTED,
     STRIDE,
     TIER,
+    TILED_LOSS,
+    TILED_MLP,
 )
-from trainplan.costmodel.axes.pp import PP, SCHEDULE, VPP
-from trainplan.costmodel.axes.recompute import METHOD, MODULES, NUM_LAYERS, RECOMPUTED
-from trainplan.costmodel.axes.tiles import TILED_LOSS, TILED_MLP
+from trainplan.costmodel.axes.pp import PP, SCHEDULE, STAGES, VPP
 from trainplan.costmodel.axes.tp import SEQUENCE_PARALLEL, TP
 from trainplan.costmodel.layouts import Rule
 

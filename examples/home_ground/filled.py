@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from answers import Clock, Row, Watch, finite
 from relaxed import Best, Case, best_of
 
-from trainplan.planner.solvers.layers import milp
+from trainplan.planner.solvers import layer_assignment as milp
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from galvatron_costs import (
 )
 from relaxed import Case, relaxed_value
 
-from trainplan.planner.solvers.layers.assignment import LayerAssignment
+from trainplan.planner.solvers.layer_assignment import LayerAssignment
 
 if TYPE_CHECKING:
     from trainplan.costmodel.columns import FloatColumn

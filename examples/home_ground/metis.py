@@ -31,7 +31,7 @@ from checkout import json_of, text_of
 from relaxed import Best, Case
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
+from trainplan.planner.solvers.layer_assignment import Counts, LayerAssignment
 
 if TYPE_CHECKING:
     from trainplan.costmodel.columns import FloatColumn

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment, Solver
+from trainplan.planner.solvers.layer_assignment import Assigned, Counts, LayerAssignment
 from trainplan.planner.work import Deadline
 
 if TYPE_CHECKING:
@@ -99,6 +99,10 @@ def cheapest_mix(costs: FloatColumn, needs: FloatColumn, layers: int, room: floa
         mixed = costs[:, small][:, :, None] * (1 - share) + costs[:, large][:, None, :] * share
         least = np.minimum(least, mixed.min(axis=(1, 2)))
     return np.asarray(layers * least)
+
+
+Solver = Callable[[LayerAssignment, Deadline, float], Assigned]
+"""An exact solver: the best answer below a cutoff, as far as the deadline allows."""
 
 
 def best_of(cases: Sequence[Case], solver: Solver, deadline: Deadline) -> Best:

@@ -34,7 +34,7 @@ from relaxed import Case
 
 from trainplan.costmodel.base.entries import Entry
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.planner.solvers.layers.assignment import Counts, LayerAssignment
+from trainplan.planner.solvers.layer_assignment import Counts, LayerAssignment
 
 if TYPE_CHECKING:
     from trainplan.costmodel.columns import FloatColumn

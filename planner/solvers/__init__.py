@@ -22,8 +22,7 @@ UNITS: of a whole step, in which orders of nodes are compared.
 """
 
 from trainplan.planner.solvers.constraint_solver import MISSING, constraint_solver_is_there
-from trainplan.planner.solvers.layers.assignment import ROUNDING, Counts, LayerAssignment
-from trainplan.planner.solvers.layers.milp import solve
+from trainplan.planner.solvers.layer_assignment import ROUNDING, Counts, LayerAssignment, solve
 from trainplan.planner.solvers.linear import Matrix, load_solvers
 from trainplan.planner.solvers.nodes.order_bound import least_seconds
 from trainplan.planner.solvers.nodes.orders import CLOSE, good_order

@@ -33,5 +33,5 @@ from trainplan.planner.stages.heuristics import try_near, try_siblings
 from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.search import TRIED_FIRST, SplitMember, UnevenSearch
-from trainplan.planner.stages.solve.polish import polished
+from trainplan.planner.stages.solve.listed import polished
 from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, judged

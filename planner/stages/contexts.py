@@ -49,8 +49,7 @@ from trainplan.planner.stages.bounds.layer_capacity import (
 )
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups
-from trainplan.planner.stages.bounds.rank_speeds import speed_bound, throughput_bound
-from trainplan.planner.stages.bounds.rank_windows import path_bound
+from trainplan.planner.stages.bounds.rank_windows import path_bound, speed_bound, throughput_bound
 from trainplan.planner.stages.bounds.shapes import split_bound, states_bound
 from trainplan.planner.stages.problem.chunks import inner_chunks
 from trainplan.planner.stages.problem.of_layouts import stage_problems

@@ -21,8 +21,12 @@ from trainplan.planner.stages.contexts import GroupsContext
 from trainplan.planner.stages.heuristics import try_promising
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.search import UnevenSearch
-from trainplan.planner.stages.solve.listed import NOTHING_KNOWN, SplitResult, with_simulated
-from trainplan.planner.stages.solve.polish import polished
+from trainplan.planner.stages.solve.listed import (
+    NOTHING_KNOWN,
+    SplitResult,
+    polished,
+    with_simulated,
+)
 from trainplan.planner.stages.solve.spread import balanced, stages_of
 from trainplan.planner.stages.solve.windows import most_in_memory
 from trainplan.planner.work import ALONE, Budget, Workers, run_together

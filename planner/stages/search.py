@@ -31,9 +31,9 @@ from trainplan.planner.policies import (
 )
 from trainplan.planner.space import RuleFilter, Space, skeletons
 from trainplan.planner.stages.bounds.mean_paths import PathPool
-from trainplan.planner.stages.problem.offload import exactly
+from trainplan.planner.stages.problem.of_layouts import exactly
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.solve.families import BoundFamily, families
+from trainplan.planner.stages.solve.best_split import BoundFamily, families
 from trainplan.planner.stages.solve.listed import SplitResult
 from trainplan.planner.stages.tasks import (
     Asked,

@@ -35,7 +35,13 @@ from trainplan.planner.tree.memory_bounds import (
     policies_of,
     time_minimal,
 )
-from trainplan.planner.tree.objective import Objective, StepEnergy, StepTime
 from trainplan.planner.tree.pool import Pool, first_of_each
-from trainplan.planner.tree.result import SearchLimits, SearchResult, UnevenResult
+from trainplan.planner.tree.result import (
+    Objective,
+    SearchLimits,
+    SearchResult,
+    StepEnergy,
+    StepTime,
+    UnevenResult,
+)
 from trainplan.planner.tree.tasks import PricePolicies, PricingContext

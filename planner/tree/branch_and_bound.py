@@ -45,9 +45,8 @@ from trainplan.planner.tree.memory_bounds import (
     most_offload,
     policies_of,
 )
-from trainplan.planner.tree.objective import Objective, StepTime
 from trainplan.planner.tree.pool import WHOLE_GROUP, Pool
-from trainplan.planner.tree.result import SearchLimits, SearchResult
+from trainplan.planner.tree.result import Objective, SearchLimits, SearchResult, StepTime
 from trainplan.planner.tree.tasks import (
     FEWEST_ROWS,
     PriceClasses,

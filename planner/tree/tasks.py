@@ -24,7 +24,7 @@ from trainplan.planner.policies import (
     with_fraction,
 )
 from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY
-from trainplan.planner.tree.objective import Objective
+from trainplan.planner.tree.result import Objective
 from trainplan.planner.work import Deadline
 
 ADAPTING = np.array([SCHEDULES[name].adapts for name in SCHEDULE_NAMES])

@@ -18,13 +18,14 @@ Workers: who does the work, made by the caller.
 """
 
 from trainplan.planner.work.budget import (
+    ALONE,
     Budget,
     Deadline,
     DeadlineBudget,
+    Task,
     TaskBudget,
     Unlimited,
+    Workers,
     part_of,
 )
-from trainplan.planner.work.partition import AffinityPartition, parts_of
-from trainplan.planner.work.together import run_together
-from trainplan.planner.work.workers import ALONE, Task, Workers
+from trainplan.planner.work.together import AffinityPartition, parts_of, run_together

@@ -22,7 +22,7 @@ from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.estimates import estimates
 from trainplan.planner.questions.search import SearchOptions
-from trainplan.planner.tree.objective import StepEnergy
+from trainplan.planner.tree.result import StepEnergy
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.oracles.labels import labels
 from tests.properties.fillings import Deadline, pipeline
-from trainplan.planner.solvers.layers import milp
+from trainplan.planner.solvers import layer_assignment as milp
 
 SIZES = {
     "8 stages, 61 layers, 2 ways": (pipeline(8, 61, 2, memory=0.9), 2, 5),

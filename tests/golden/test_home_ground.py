@@ -9,7 +9,7 @@ import pytest
 
 from tests import examples
 from tests.budgets import Steps
-from trainplan.planner.solvers.layers import milp
+from trainplan.planner.solvers import layer_assignment as milp
 from trainplan.planner.work import Deadline
 
 examples.on_path("home_ground")

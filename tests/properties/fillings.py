@@ -7,7 +7,7 @@ from math import comb
 import numpy as np
 from hypothesis import strategies as st
 
-from trainplan.planner.solvers.layers.assignment import LayerAssignment, allowed
+from trainplan.planner.solvers.layer_assignment import LayerAssignment, allowed
 
 MOST_ANSWERS = 2000
 """Of a small problem, order apart."""

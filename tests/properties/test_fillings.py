@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.oracles.labels import labels
 from tests.properties.fillings import Deadline, Looks, every_answer, pipeline, problems
-from trainplan.planner.solvers.layers import milp
-from trainplan.planner.solvers.layers.assignment import allowed
+from trainplan.planner.solvers import layer_assignment as milp
+from trainplan.planner.solvers.layer_assignment import allowed
 
 SOLVERS = [milp.solve, labels.solve]
 MINUTE = 60.0

@@ -20,7 +20,7 @@ from trainplan.planner.tree.memory_bounds import (
     skeleton_bytes,
     states_bytes,
 )
-from trainplan.planner.tree.objective import StepTime
+from trainplan.planner.tree.result import StepTime
 from trainplan.planner.tree.tasks import PriceClasses, PricingContext
 from trainplan.planner.work.budget import Unlimited
 

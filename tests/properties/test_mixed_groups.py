@@ -30,8 +30,12 @@ from trainplan.planner.space.grid import NODE_COLUMNS
 from trainplan.planner.stages.bounds.layer_capacity import layer_capacities, may_fit
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups
-from trainplan.planner.stages.bounds.rank_speeds import speed_bound, throughput_bound
-from trainplan.planner.stages.bounds.rank_windows import path_bound, window_bound
+from trainplan.planner.stages.bounds.rank_windows import (
+    path_bound,
+    speed_bound,
+    throughput_bound,
+    window_bound,
+)
 from trainplan.planner.stages.contexts import GroupsContext
 from trainplan.planner.tree.memory_bounds import class_extremes
 

@@ -17,7 +17,7 @@ from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.space.choices import rules_of_job
-from trainplan.planner.stages.problem.in_transit import ANYWHERE, first_layers, least_in_transit
+from trainplan.planner.stages.problem.memory import ANYWHERE, first_layers, least_in_transit
 
 ROUNDING = 1 + 1e-12
 CASES = {

@@ -32,12 +32,10 @@ from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.bounds.shapes import split_bound
 from trainplan.planner.stages.contexts import SplitContext
 from trainplan.planner.stages.solve import best_split as split
-from trainplan.planner.stages.solve.batch import ManySplits
-from trainplan.planner.stages.solve.best_split import best_split
+from trainplan.planner.stages.solve.batch import ManySplits, simulate_splits
+from trainplan.planner.stages.solve.best_split import BoundFamily, best_split, families
 from trainplan.planner.stages.solve.enumeration import shorter_splits
-from trainplan.planner.stages.solve.families import BoundFamily, families
-from trainplan.planner.stages.solve.polish import moved_once, polished
-from trainplan.planner.stages.solve.simulated import simulate_splits
+from trainplan.planner.stages.solve.listed import moved_once, polished
 from trainplan.planner.stages.solve.windows import bounds_of_stages, windows
 from trainplan.planner.tree.memory_bounds import class_extremes, policies_of
 from trainplan.planner.work.budget import Unlimited

@@ -18,9 +18,8 @@ from trainplan.costmodel.timeline.lower_bounds import EQUALS
 from trainplan.planner.policies.recompute import allows_any_split
 from trainplan.planner.stages.bounds.mean_paths import PathPool, seed_paths
 from trainplan.planner.stages.problem.of_layouts import stage_problems
-from trainplan.planner.stages.solve.batch import ManySplits
+from trainplan.planner.stages.solve.batch import ManySplits, simulate_splits
 from trainplan.planner.stages.solve.best_split import best_split
-from trainplan.planner.stages.solve.simulated import simulate_splits
 from trainplan.planner.stages.solve.windows import windows
 from trainplan.planner.work.budget import Unlimited
 

@@ -22,14 +22,14 @@ from trainplan.costmodel.step.block_costs import EMBEDDING, MTP
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.timeline.cycles import named_program
-from trainplan.planner.solvers.layers.assignment import allowed
+from trainplan.planner.solvers.layer_assignment import allowed
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
 from trainplan.planner.stages.problem.memory import that_matter
 from trainplan.planner.stages.problem.of_layouts import stage_problems
+from trainplan.planner.stages.solve.batch import simulate_stages
 from trainplan.planner.stages.solve.master import Master
 from trainplan.planner.stages.solve.recompute import best_by_stage, by_stage, judged
-from trainplan.planner.stages.solve.simulated import simulate_stages
 from trainplan.planner.work.budget import Unlimited
 
 pytestmark = pytest.mark.usefixtures("quarters")

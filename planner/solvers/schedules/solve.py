@@ -20,9 +20,15 @@ from trainplan.costmodel.timeline import EQUALS, Timeline, gap_fraction, reaches
 from trainplan.planner.solvers.constraint_solver import constraint_solver_is_there
 from trainplan.planner.solvers.schedules.constraint_program import solved
 from trainplan.planner.solvers.schedules.cyclic import steady_states, unrolled
-from trainplan.planner.solvers.schedules.instance import Instance, Problem, instance, lower_bound
+from trainplan.planner.solvers.schedules.instance import (
+    Instance,
+    Problem,
+    in_positive_units,
+    in_units,
+    instance,
+    lower_bound,
+)
 from trainplan.planner.solvers.schedules.list_scheduling import list_schedule, priority_rules
-from trainplan.planner.solvers.schedules.units import in_positive_units, in_units
 from trainplan.planner.work import Deadline
 
 __all__ = ["Problem", "Synthesis", "synthesise"]

@@ -34,8 +34,12 @@ from trainplan.costmodel.step.block_costs import (
 from trainplan.costmodel.timeline import named_program
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.problem.chunks import in_flight_least
-from trainplan.planner.stages.problem.in_transit import ANYWHERE, least_in_transit
-from trainplan.planner.stages.problem.moments import fairest_moments, fullest_moment
+from trainplan.planner.stages.problem.memory import (
+    ANYWHERE,
+    fairest_moments,
+    fullest_moment,
+    least_in_transit,
+)
 
 ROUNDING = 1e-9
 """Of a layer; rounding alone must refuse nothing."""
@@ -54,7 +58,7 @@ class Layers:
 
     @property
     def first(self) -> int:
-        """Layers in front of those of one kind, as `stages.problem.in_transit` counts them."""
+        """Layers in front of those of one kind, as `stages.problem.memory` counts them."""
         if not self.others:
             return 0
         return self.others if self.others_first else ANYWHERE

@@ -1,8 +1,16 @@
-"""How many layers each pipeline rank in a node group may hold in a step below a time.
+"""Step times that no split over unlike node groups beats: by speeds of ranks, windows and paths.
 
-A rank runs its layers for every micro batch, waits for the first of them to come past the ranks
-before it, and for its gradients to go home past them; and it needs memory. The ranks that may hold
-few leave the more to the others. A time below which the layers do not find room bounds the step.
+Speeds: rank r runs all its layers m times, and the first micro batch has to come to it and its
+gradient to go home: m W_r + sum over s < r of (W_s + messages) <= T, where gradients go home whole
+and a rank is one stage; else m W_r <= T. A rank of group g runs 1 / w_g layers a second. Any y >= 0
+with m y_r + sum over s > r of y_s >= 1 / w_g(r) then bounds the layers that all ranks run in T, and
+so T from below.
+Source: linear programming duality; multiply the row of each rank by its y and add them up.
+
+Windows: how many layers a rank may hold in a step below a time. A rank runs its layers for every
+micro batch, waits for the first of them to come past the ranks before it, and for its gradients to
+go home past them; and it needs memory. The ranks that may hold few leave the more to the others. A
+time below which the layers do not find room bounds the step.
 """
 
 from __future__ import annotations
@@ -24,6 +32,8 @@ from trainplan.costmodel.step.block_costs import (
     usual_layers,
 )
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
+from trainplan.costmodel.step.group_links import link_bound
+from trainplan.costmodel.timeline import StageSeconds
 from trainplan.planner.stages.bounds.layer_capacity import (
     Layers,
     layer_capacities,
@@ -32,7 +42,7 @@ from trainplan.planner.stages.bounds.layer_capacity import (
 )
 from trainplan.planner.stages.bounds.mean_paths import Crossings, Durations, heterogeneous_path
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups
-from trainplan.planner.stages.problem.windows import Windows
+from trainplan.planner.stages.problem.chunks import Windows
 
 NARROWINGS = 3
 """How often the fewest layers of ranks follow from the most of the others, and these from them."""
@@ -241,3 +251,66 @@ def _along(of: PricedGroups, path: Crossings, rows: IntColumn, share: FloatColum
     for kind, layers in layer_counts(of.kinds):
         total = total + (kind != usual) * layers * crossing[kind].min(axis=0)
     return Length(total, crossing[usual][path.stage_of].min(axis=1))
+
+
+def speed_bound(of: PricedGroups, recomputed: FloatColumn) -> FloatColumn:
+    """Seconds no split of each row is below that repeats such a share of its layers.
+
+    Source: the module.
+    """
+    bound, layer = np.zeros(len(of.table)), usual_layers(of.kinds)[0]
+    for rows in of.pipelines:
+        one, pair = int(rows[0]), of.pair(rows, recomputed)
+        schedule = SCHEDULE_NAMES[of.table.schedule[one]]
+        whole = (
+            not SCHEDULES[schedule].splits_backward
+            and schedule not in of.traits.pipeline.unsynchronised
+        )
+        fills = whole and int(of.table.vpp[one]) == 1
+        group = of.ranks(one)
+        messages, wire = of.messages(rows, group)
+        prices = _prices(1 / pair[group, layer], of.microbatches[rows], fills=fills)
+        layers = _layers(of, pair, layer)
+        if fills and len(group) > 1:
+            layers = layers + (prices[1:] * 2 * np.cumsum(messages, axis=1).T).sum(axis=0)
+        shape = schedule, len(group), int(of.table.vpp[one]), 1
+        nothing = np.zeros((len(rows), len(group) * shape[2]))
+        busy = link_bound(shape, StageSeconds(nothing, nothing, nothing), np.zeros_like(wire), wire)
+        busy = of.microbatches[rows] * busy * (schedule not in of.traits.pipeline.unsynchronised)
+        bound[rows] = np.maximum(layers / prices.sum(axis=0), busy)
+    return with_overhead(of.machine, bound)
+
+
+def throughput_bound(of: PricedGroups) -> FloatColumn:
+    """Seconds no layout below a node is below: all ranks run layers from the first second on.
+
+    Source: a rank runs 1 / pair layers of a micro batch a second, so all ranks together take no
+    less than all layers of all micro batches over the sum of these speeds.
+    """
+    rows, layer = np.arange(len(of.table)), usual_layers(of.kinds)[0]
+    pair = of.pair(rows, np.zeros(len(rows)))
+    gpus = of.table.tp * of.table.cp * of.table.dp
+    ranks = np.array([group.num_gpus for group in of.job.cluster.groups])[:, None] // gpus
+    speed = (ranks / pair[:, layer]).sum(axis=0)
+    return with_overhead(of.machine, of.microbatches * _layers(of, pair, layer) / speed)
+
+
+def _layers(of: PricedGroups, pair: FloatColumn, layer: int) -> FloatColumn:
+    """All blocks of the model as so many of its usual layers, each where it counts least.
+
+    On whichever rank a block is, it keeps the rank busy for as many layers or more.
+    """
+    counts = dict(layer_counts(of.kinds))
+    blocks = {EMBEDDING: 1, HEAD: 1, MTP: of.job.model.num_nextn_predict_layers}
+    every = [*counts.items(), *((kind, n) for kind, n in blocks.items() if n)]
+    worth = [n * (pair[:, kind] / pair[:, layer]).min(axis=0) for kind, n in every]
+    return np.asarray(np.sum(worth, axis=0))
+
+
+def _prices(speed: FloatColumn, m: IntColumn, *, fills: bool) -> RankRows:
+    """Layers that a second more of each rank's limit is worth. Source: the module."""
+    prices, behind = np.zeros_like(speed), np.zeros(speed.shape[1])
+    for rank in range(len(speed) - 1, -1, -1):
+        prices[rank] = np.maximum(0.0, speed[rank] - fills * behind) / m
+        behind = behind + prices[rank]
+    return prices

@@ -3,13 +3,16 @@
 Every chunk but the first and the last stage of the pipeline holds a layer at least; the other
 layers of the rank may lie on any of its chunks. Where chunks are `alike` they differ by one layer
 at most, and the longer ones are the first or the last ones, on all ranks the same.
+`Windows` are the fewest and most layers of every rank.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import comb
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from trainplan.costmodel.columns import (
     IntColumn,
     IntMatrix,
     IntRankChunks,
+    RankRows,
 )
 from trainplan.planner.solvers import Matrix
 
@@ -205,3 +209,47 @@ def chord_of_min(
     low, high = np.minimum(number, least), np.minimum(number, most)
     slope = np.where(most > least, (high - low) / np.maximum(1.0, most - least), 1.0 * (number > 0))
     return slope, np.asarray(low - slope * least)
+
+
+Counts = TypeVar("Counts", IntColumn, RankRows)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows(Generic[Counts]):
+    """Fewest and most layers of every rank; shape (rank,), or (rank, row) of many layouts."""
+
+    least: Counts
+    most: Counts
+
+    def equals(self, other: Windows[Counts]) -> bool:
+        """Are they the same?"""
+        return bool((self.least == other.least).all() and (self.most == other.most).all())
+
+    def count(self, layers: int) -> int:
+        """Ways to spread so many layers of one layout.
+
+        Source: ranks take layers beyond their least one independently of another, so the ways of
+        several ranks are the convolution of those of each.
+        """
+        ways = np.ones(1)
+        for slack in (self.most - self.least).tolist():
+            ways = np.convolve(ways, np.ones(slack + 1))
+        left = layers - int(self.least.sum())
+        return int(ways[left]) if 0 <= left < len(ways) else 0
+
+    def hold(self, layers: int) -> BoolColumn:
+        """Rows whose ranks can hold so many layers between them."""
+        some = (self.most >= self.least).all(axis=0) & (self.least.sum(axis=0) <= layers)
+        return np.asarray(some & (self.most.sum(axis=0) >= layers))
+
+    def cheapest(self, cost: FloatColumn, layers: int) -> FloatColumn:
+        """Least cost of so many layers, given what one costs on each rank; of each row.
+
+        Source: the continuous knapsack, Dantzig, Operations Research 5, 1957.
+        """
+        order = np.argsort(cost, axis=0)
+        spare = np.take_along_axis(self.most - self.least, order, axis=0)
+        rest = layers - self.least.sum(axis=0)
+        used = (rest - (np.cumsum(spare, axis=0) - spare)).clip(0.0, spare)
+        more = (used * np.take_along_axis(cost, order, axis=0)).sum(axis=0)
+        return np.asarray((cost * self.least).sum(axis=0) + more)

@@ -9,13 +9,50 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntMatrix
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.columns import (
+    FloatColumn,
+    FloatMatrix,
+    IntColumn,
+    IntMatrix,
+    IntRankChunks,
+    RankChunks,
+)
+from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
-from trainplan.costmodel.program import EQUAL, held_moments
+from trainplan.costmodel.program import EQUAL, held_along, held_moments
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step.block_costs import EMBEDDING, MTP, BlockCosts
 from trainplan.costmodel.timeline import named_program
-from trainplan.planner.stages.problem.moments import fairest_moments, fullest_moment
+from trainplan.planner.stages.problem.chunks import fairest_weights
+
+
+@lru_cache(maxsize=1024)
+def fullest_moment(schedule: str, pp: int, vpp: int, num_microbatches: int) -> IntRankChunks:
+    """Passes in flight on each rank at the moment with most of them.
+
+    Source: `held_along` of a named schedule.
+    """
+    program = named_program(schedule, pp, vpp, num_microbatches, EQUAL)
+    return held_along(program, np.ones((pp, vpp), dtype=np.int64)).astype(np.int64)
+
+
+@lru_cache(maxsize=1024)
+def fairest_moments(
+    schedule: str, pp: int, vpp: int, num_microbatches: int
+) -> tuple[RankChunks, ...]:
+    """Passes in flight on each rank: the most, and with several chunks a mean of moments.
+
+    That mean has most passes of the chunk with fewest: layers moved there save least.
+    Source: a rank holds no less when it is fullest than at any moment, nor than in any mean.
+    """
+    most = fullest_moment(schedule, pp, vpp, num_microbatches).astype(np.float64)
+    if vpp == 1:
+        return (most,)
+    moments = held_moments(named_program(schedule, pp, vpp, num_microbatches, EQUAL))
+    none = np.zeros(vpp, dtype=bool)
+    return most, np.array([fairest_weights(m.astype(np.float64), none, 1.0) @ m for m in moments])
+
 
 if TYPE_CHECKING:
     from trainplan.planner.stages.problem.problem import StageProblem
@@ -140,3 +177,29 @@ def moments_of(schedule: str, pp: int, vpp: int, num_microbatches: int) -> tuple
     Source: `held_moments` of a named schedule.
     """
     return held_moments(named_program(schedule, pp, vpp, num_microbatches, EQUAL))
+
+
+ANYWHERE = 1 << 30
+"""Layers of the smaller kind may lie behind any stage."""
+
+
+def first_layers(model: ModelSpec) -> int:
+    """Layers of a model in front of the last ones, which are all of one kind."""
+    kinds = model.kind_of_layer
+    tail = next((i for i, kind in enumerate(reversed(kinds)) if kind != kinds[-1]), len(kinds))
+    return len(kinds) - tail
+
+
+def least_in_transit(first: int, stage_of: IntRankChunks, passes: IntRankChunks) -> IntColumn:
+    """Layers in transit on each rank at least, of the kind of the last ones.
+
+    Stages at the ends may be empty, and every other one before a stage holds a layer, so a stage
+    behind the `first` layers is of one kind; of other ranks nothing is said. `passes` in flight are
+    those of each chunk; shape (rank, chunk).
+    Source: LAYERS_IN_TRANSIT layers are on their way, or all in flight where those are fewer; each
+    pass in flight has a layer at least where the stage is not empty.
+    """
+    ends = (stage_of == 0) | (stage_of == stage_of.max())
+    alike = (stage_of > first).all(axis=1) | (first == 0)
+    held = np.where(ends, 0, passes).sum(axis=1)
+    return np.where(alike, np.minimum(LAYERS_IN_TRANSIT, held), 0)

@@ -1,4 +1,4 @@
-"""The layouts of a table, each as a problem of its own."""
+"""The layouts of a table, each as a problem of its own, and the least that its splits offload."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, objects
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import Priced, price
-from trainplan.costmodel.step.block_costs import block_costs
+from trainplan.costmodel.step.block_costs import block_costs, layer_counts
 from trainplan.costmodel.step.group_links import boundary_seconds
-from trainplan.costmodel.step.heterogeneous import on_groups
-from trainplan.planner.policies import Fractions, most_within, range_from
-from trainplan.planner.stages.problem.in_transit import first_layers, least_in_transit
-from trainplan.planner.stages.problem.moments import fullest_moment
+from trainplan.costmodel.step.heterogeneous import on_groups, price_heterogeneous
+from trainplan.planner.policies import (
+    Fractions,
+    most_within,
+    range_from,
+    with_fraction,
+    with_least_of,
+)
+from trainplan.planner.stages.problem.memory import first_layers, fullest_moment, least_in_transit
 from trainplan.planner.stages.problem.problem import GroupCosts, StageProblem
 from trainplan.planner.stages.problem.traffic import least_tails
 
@@ -114,3 +120,40 @@ def _transients(priced: Priced, row: int) -> FloatColumn:
     layers = least_in_transit(first_layers(priced.job.model), _stage_of(priced, row), passes)
     last = priced.gathered.layers[priced.job.model.kind_of_layer[-1]]
     return own + layers * float(last.copies.freed_bytes[row])
+
+
+def least_offloaded(problem: StageProblem, table: LayoutTable) -> LayoutTable:
+    """Splits of a layout with the least fraction of its own with which each fits, or its largest.
+
+    Source: as `planner.space.offload`.
+    """
+    if problem.offloads is None:
+        return table
+    none = problem.with_table(with_fraction(table, 0.0))
+    one = price(none, merged=False) if len(problem.parts) == 1 else price_heterogeneous(none).whole
+    return with_least_of(table, one.memory, problem.rank_memory, problem.offloads)
+
+
+def exactly(problem: StageProblem) -> StageProblem:
+    """The same where every split offloads what the table says."""
+    if problem.offloads is None:
+        return problem
+    return problem.with_room(problem.offloads.least - problem.offloads.most, None)
+
+
+def faster_than(problem: StageProblem, value_s: float) -> StageProblem:
+    """The same without fractions with which no split takes less than some seconds.
+
+    Source: derived; ranks that never wait, and the mean rank, which moves its share.
+    """
+    if problem.offloads is None:
+        return problem
+    layers, (pp, _, microbatches) = layer_counts(problem.job.model.kind_of_layer), problem.shape
+    costs, (least, most, step) = problem.costs, problem.offloads
+    passes = sum(n * float(costs.pair[:, kind].min()) for kind, n in layers)
+    moved = sum(n * float(costs.offload[:, kind].min()) for kind, n in layers) / pp
+    left = value_s - passes * microbatches / pp
+    if moved <= 0 or left * least >= moved:
+        return problem
+    last = min(most, max(least, left * least / moved + step))
+    return problem.with_room(last - most, problem.offloads._replace(most=last))

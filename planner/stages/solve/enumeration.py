@@ -13,13 +13,13 @@ from trainplan.costmodel.pipeline import layers_before
 from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.columns import IntSplitStages
 from trainplan.planner.stages.problem.chunks import (
+    Windows,
     chunk_ways,
     inner_chunks,
     num_chunk_ways,
     stage_ends,
 )
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.problem.windows import Windows
 from trainplan.planner.stages.solve.spread import spread
 from trainplan.planner.stages.solve.windows import ROUNDING, PathSeconds
 

@@ -24,8 +24,8 @@ from trainplan.planner.stages.bounds.recompute import stages_with
 from trainplan.planner.stages.problem.chunks import stage_ends
 from trainplan.planner.stages.problem.memory import needs_at_every_moment
 from trainplan.planner.stages.problem.problem import StageProblem
+from trainplan.planner.stages.solve.batch import SimulatedSplits, simulate_stages
 from trainplan.planner.stages.solve.master import Master
-from trainplan.planner.stages.solve.simulated import SimulatedSplits, simulate_stages
 from trainplan.planner.stages.solve.windows import windows
 from trainplan.planner.work import Deadline
 

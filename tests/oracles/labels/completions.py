@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.planner.solvers.layers.assignment import (
+from trainplan.planner.solvers.layer_assignment import (
     Coefficients,
     Counts,
     LayerAssignment,

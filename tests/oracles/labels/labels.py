@@ -20,7 +20,7 @@ from tests.oracles.labels.completions import Path, best_weights, even
 from tests.oracles.labels.pareto import SAME, nondominated
 from tests.oracles.labels.partial import Grown, Labels, Respects, joined, most_promising
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.planner.solvers.layers.assignment import (
+from trainplan.planner.solvers.layer_assignment import (
     Assigned,
     Counts,
     LayerAssignment,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.planner.solvers.layers.assignment import Coefficients, Counts, LayerAssignment
+from trainplan.planner.solvers.layer_assignment import Coefficients, Counts, LayerAssignment
 
 Grown = NDArray[np.float64]
 """What rows or needs have grown to; shape (label, row or need)."""

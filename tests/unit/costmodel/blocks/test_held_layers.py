@@ -9,7 +9,7 @@ from trainplan.costmodel.program.held_activations import held_moments
 from trainplan.costmodel.program.ops import EQUAL
 from trainplan.costmodel.timeline.cycles import named_program
 from trainplan.planner.stages.bounds.layer_capacity import Layers, held_layers
-from trainplan.planner.stages.problem.moments import fullest_moment
+from trainplan.planner.stages.problem.memory import fullest_moment
 
 SHAPES = [("1f1b", 3, 1, 6), ("interleaved", 2, 2, 4), ("interleaved", 3, 3, 6)]
 

@@ -40,7 +40,7 @@ from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions.search import SearchOptions, estimate, search
-from trainplan.planner.tree.objective import StepEnergy
+from trainplan.planner.tree.result import StepEnergy
 from trainplan.planner.work.budget import Unlimited
 
 

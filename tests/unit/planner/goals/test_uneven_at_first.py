@@ -10,8 +10,7 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.goals.uneven import faster_splits
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.work.budget import Unlimited
-from trainplan.planner.work.workers import Alone
+from trainplan.planner.work.budget import Alone, Unlimited
 
 
 class Three(Alone):

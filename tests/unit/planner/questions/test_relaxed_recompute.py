@@ -29,8 +29,8 @@ from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons
 from trainplan.planner.stages.bounds.recompute import EvenLayouts, stages_with
 from trainplan.planner.stages.problem.of_layouts import stage_problems
+from trainplan.planner.stages.solve.batch import simulate_stages
 from trainplan.planner.stages.solve.recompute import by_stage
-from trainplan.planner.stages.solve.simulated import simulate_stages
 from trainplan.planner.work.budget import Unlimited
 
 pytestmark = pytest.mark.usefixtures("quarters")

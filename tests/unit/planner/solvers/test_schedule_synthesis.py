@@ -18,10 +18,9 @@ from trainplan.costmodel.schedules.patterns.justification import justified
 from trainplan.costmodel.timeline.clock import StageSeconds, run
 from trainplan.planner.solvers.schedules.constraint_program import solved
 from trainplan.planner.solvers.schedules.cyclic import shortest_period, steady, unrolled
-from trainplan.planner.solvers.schedules.instance import instance
+from trainplan.planner.solvers.schedules.instance import common_unit, in_units, instance
 from trainplan.planner.solvers.schedules.list_scheduling import list_schedule, priority_rules
 from trainplan.planner.solvers.schedules.solve import Problem, synthesise
-from trainplan.planner.solvers.schedules.units import common_unit, in_units
 
 
 class Deadline:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from trainplan.planner.stages.problem.windows import Windows
+from trainplan.planner.stages.problem.chunks import Windows
 
 
 def test_the_cheapest_layers_fill_the_cheapest_ranks_first():

@@ -15,7 +15,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner import SearchOptions, search
 from trainplan.planner.questions.search import NOT_COMPARED
 from trainplan.planner.space import parse_choice
-from trainplan.planner.tree.objective import StepTime
+from trainplan.planner.tree.result import StepTime
 from trainplan.planner.tree.tasks import PricingContext, Simulate
 
 LIMIT_S, MOST_S = 0.2, 1.5

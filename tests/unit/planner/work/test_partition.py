@@ -5,7 +5,7 @@ import pytest
 
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.planner.work.partition import PRICED_AT_ONCE, AffinityPartition
+from trainplan.planner.work.together import PRICED_AT_ONCE, AffinityPartition
 
 
 def table(*shapes):

@@ -1,1 +1,0 @@
-"""Layers to stages as an integer program with a bound: `assignment` states it, `milp` solves it."""
