@@ -20,7 +20,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, LayoutTable, module_bits
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 
 # Continuous integration draws the same examples every time; at a desk each run draws new ones.
 settings.register_profile("trainplan", deadline=None, derandomize="CI" in os.environ)

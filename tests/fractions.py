@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 
 QUARTER = 0.25
 

@@ -17,8 +17,6 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.fsdp import FSDP2
-from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.launchers.trials import FOLDER
 from trainplan.planner.questions.verify.asked import of_torch
@@ -225,8 +223,8 @@ def check_processes_stand_for(job: Job) -> None:
     Raises:
         SpecError: Its devices are of another kind, or its runtime has code of its own.
     """
-    family = traits_of(job).family
-    if family not in (MEGATRON_CORE.family, FSDP2.family):
+    traits = traits_of(job)
+    if not (traits.on_megatron_core or traits.on_torch):
         raise SpecError(
             f"--nproc trains with megatron-core or torch, which {job.runtime} does not: use "
             "--launcher or --command"

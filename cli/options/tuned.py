@@ -19,7 +19,6 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Precision, RuntimeOptions
 from trainplan.costmodel.runtimes import runtime as traits_named
-from trainplan.costmodel.runtimes.fsdp import shards_with_fsdp2
 from trainplan.profiler.launch import Files, Launch, device_of, num_gpus, request_for
 
 MICRO_BATCHES = 4
@@ -121,7 +120,7 @@ def _trained_here(asked: Asked, nproc: int, profile: Path, *, dry: bool) -> Aske
     model = read_model(asked.model or "").model
     length = asked.seq_length or model.max_position_embeddings
     precision = asked.precision or ("bf16" if num_gpus() else "fp32")
-    by_torch = shards_with_fsdp2(traits_named(asked.runtime or DEFAULT_RUNTIME))
+    by_torch = traits_named(asked.runtime or DEFAULT_RUNTIME).shards_with_fsdp2
     trained = {} if by_torch else AS_TRAINED
     for name, value in asked.runtime_options.stated().items():
         if trained.get(name, value) != value:

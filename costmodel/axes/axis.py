@@ -10,7 +10,7 @@ from typing import Any, Literal
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Codec, Layout
 from trainplan.costmodel.layouts import FIELDS, Rule
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,7 @@ from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import RECOMPUTE, RECOMPUTE_METHODS
 from trainplan.costmodel.layouts import ON_DRIVE, LayoutTable, rule
-from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
+from trainplan.costmodel.runtimes import loss_tiles, runtime
 from trainplan.costmodel.shards import mlp_tiles
 
 

@@ -9,8 +9,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.catalog import host_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import EMPTY_ENDS
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits import Offload
+from trainplan.costmodel.runtimes import Offload, RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.shards import heads_to_cut
 

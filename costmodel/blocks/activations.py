@@ -15,7 +15,7 @@ from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds
 from trainplan.costmodel.model.params import halves, norms_per_layer
-from trainplan.costmodel.runtimes.traits.footprint import Autograd
+from trainplan.costmodel.runtimes import Autograd
 
 
 def norm_extra_bytes(model: ModelSpec, autograd: Autograd, storage_bytes: int) -> float:

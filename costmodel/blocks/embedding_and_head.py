@@ -15,8 +15,7 @@ from trainplan.costmodel.kernels import (
     streaming_bytes_per_second,
 )
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
+from trainplan.costmodel.runtimes import RuntimeTraits, loss_tiles
 from trainplan.costmodel.shards import added_bytes, padded_vocab, projected_share
 
 LOSS_PASSES = 5

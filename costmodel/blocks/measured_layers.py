@@ -23,8 +23,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.profiles import EndPoint, LayerPoint, Timing
 from trainplan.costmodel.residuals import IN_PLACE, Residuals, Share, noise_of, residuals, share
-from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits
 
 PointT = TypeVar("PointT", LayerPoint, EndPoint)
 KeyT = TypeVar("KeyT", bound=Hashable)

@@ -11,8 +11,7 @@ from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import GemmRate, Machine
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
 
 
 @dataclass(frozen=True, slots=True)

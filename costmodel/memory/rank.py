@@ -37,7 +37,7 @@ from trainplan.costmodel.memory.transients import (
 )
 from trainplan.costmodel.memory.weight_buffers import weight_buffer_bytes
 from trainplan.costmodel.pipeline import Ranks
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.shards import cast_weight_bytes
 
 RESERVE_FACTOR = 1.05

@@ -25,8 +25,7 @@ from trainplan.costmodel.model.params import (
 )
 from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
 from trainplan.costmodel.pipeline import Ranks
-from trainplan.costmodel.runtimes.adapters import plain_replicas
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.shards import (
     cast_weight_bytes,
@@ -312,7 +311,7 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
     if updates_by_layer(job):
         gradient = 0
     sharded = gradient / shards
-    plain = plain_replicas(job, traits, table)
+    plain = traits.adapting.replicated(job, table)
     sums = whole_sum_bytes(job, traits, table) * (gradient > 0)
     beside = traits.gradients.kept_beside_sums & (sums > job.training.storage_bytes)
     waiting = job.training.storage_bytes * beside
@@ -347,14 +346,14 @@ def stages_one_by_one(job: Job, table: LayoutTable) -> FloatColumn:
 def optimizer_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> FloatColumn:
     """Bytes of optimizer state on the GPU: an fp32 master weight and moments, two of Adam.
 
-    Weights that are fp32 themselves need no master, nor do `plain_replicas`; moments of an
+    Weights that are fp32 themselves need no master, nor do `Adapting.plain_replicas`; moments of an
     optimizer whose state depends on the shapes of matrices are `block_state_bytes`.
     Source: ZeRO, arXiv:1910.02054, sections 3.1 (K = 12) and 5.1 (stage 1); ZeRO-Offload,
     arXiv:2101.06840, section 3.
     """
     (job, _, traits), table = candidates.shared, candidates.table
     low = job.training.storage_bytes < BYTES_FP32
-    plain = plain_replicas(job, traits, table)
+    plain = traits.adapting.replicated(job, table)
     master = np.where(low & ~plain, traits.footprint.master_bytes, 0)
     moments = optimizer_of(job.training.optimizer).moments or 0
     state = master + moments * traits.footprint.moment_bytes

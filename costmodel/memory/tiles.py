@@ -10,7 +10,7 @@ from trainplan.costmodel.blocks import activation_tensors
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.model.params import query_columns, value_columns
-from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+from trainplan.costmodel.runtimes import HEAD_BYTES
 from trainplan.costmodel.shards import mlp_share
 
 NORM_BACKWARD_TENSORS = 8
@@ -81,11 +81,11 @@ def tile_bytes_per_logit(candidates: Candidates) -> FloatColumn:
     """Peak bytes of each logit that exists: of a tile, nothing holds those in 16 bits.
 
     Liger writes the gradient where the logits were.
-    Source: EAGER_HEAD_BYTES; `loss_tiles`; snowflakedb/ArcticTraining trainer/sft_trainer.py,
+    Source: HEAD_BYTES; `loss_tiles`; snowflakedb/ArcticTraining trainer/sft_trainer.py,
     fused_logits_loss_fn; tests/oracles/test_tiles.py counts them.
     """
     whole = candidates.traits.kernels.head_bytes_per_logit
-    tile = min(whole, EAGER_HEAD_BYTES)
+    tile = min(whole, HEAD_BYTES["eager"])
     if candidates.job.options.liger:
         tile = candidates.job.training.storage_bytes
     return np.where(candidates.table.tiled_loss == 1, tile, whole)

@@ -23,7 +23,7 @@ from trainplan.costmodel.memory.tiles import (
 from trainplan.costmodel.model.mixer_params import projected_columns
 from trainplan.costmodel.model.params import expert_hidden, query_columns
 from trainplan.costmodel.routing import loads
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.shards import loss_share, padded_vocab, projected_share
 

@@ -17,7 +17,7 @@ from trainplan.costmodel.memory.states import (
     sums_whole,
 )
 from trainplan.costmodel.pipeline import Ranks
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 
 GATHERED_UNITS = 2
 """Layers whose gathered weights exist at once under ZeRO-3: the running and the prefetched one.

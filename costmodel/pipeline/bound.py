@@ -19,7 +19,7 @@ from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline.ranks import Ranks
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, RankSeconds, Work
 from trainplan.costmodel.shards import padded_vocab
 

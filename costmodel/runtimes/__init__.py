@@ -1,141 +1,52 @@
-"""Runtimes by the `runtime` values of measured runs. To add one: write its file, add one line."""
+"""What training runtimes do: their traits, with the options of a job, and what each may not.
 
-from __future__ import annotations
+RUNTIMES: traits of every runtime, by the `runtime` values of measured runs.
+RuntimeTraits: behaviour of one training runtime, with the options a run sets or its defaults.
+traits_of: those of a job, with its options.
+runtime: those of a name, with its default options.
+runtime_with: the runtime of a job that names none.
+executed: rules of what a runtime executes, and of what it can keep off the GPU.
+executed_by: runtimes that run a pipeline of this shape under a schedule.
+EVEN_SPLIT: name of the rule of runtimes that cut layers into stages by themselves.
+FILLED: schedules that torch builds for as many micro batches as stages at least.
+option_without_price: a stated value that the runtime does not run with, and what to do.
+Setting: a value of an option that a search may choose instead of the runtime's default.
+Recipe: defaults of its command line and of the recipes it is measured with.
+Offload: one choice of what waits on the host, with what is recomputed.
+AttentionKernel: an attention core by its name.
+attention_on: the core on the GPUs of a job.
+Autograd: tensors that a graph of operations has beyond those of fused kernels.
+HEAD_BYTES: peak bytes per logit, by kernel of the loss.
+loss_tiles: tiles of the loss.
+model_modules: recompute modules that do something in a model.
+IN_MOE_LAYERS: modules that only mixture-of-experts layers have.
+DEEPEP_PEERS: ranks among which DeepEP sends over NVLink.
+all_linear_biased: does every linear layer have a bias?
+is_hybrid: has a model Mamba layers, or layers of one half?
+uncommon_parts: parts of any layer that not every runtime has.
+pipeline_layout_string: text of Megatron's `--pipeline-model-parallel-layout`.
+"""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import lru_cache
-
-from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.base import Identical, unknown_name
-from trainplan.costmodel.job import DEFAULT_RUNTIME, Job, TrainingSpec
-from trainplan.costmodel.optimizers import optimizer_of
-from trainplan.costmodel.plugins import Registry
-from trainplan.costmodel.runtimes.accelerate import ACCELERATE
-from trainplan.costmodel.runtimes.adapters import refuse_training
-from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING
-from trainplan.costmodel.runtimes.attention import attention_on, runs_on_cpus
+from trainplan.costmodel.runtimes.attention import attention_on
 from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.deepspeed import DEEPSPEED
-from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
-from trainplan.costmodel.runtimes.fsdp2 import FSDP2_MODULE
-from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
-from trainplan.costmodel.runtimes.maxtext import MAXTEXT
-from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS, domain_gpus
-from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
-from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
-from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
-from trainplan.costmodel.runtimes.megatron_zero_bubble import MEGATRON_ZERO_BUBBLE
-from trainplan.costmodel.runtimes.methods import METHOD_RUNTIMES
-from trainplan.costmodel.runtimes.nanotron import NANOTRON
-from trainplan.costmodel.runtimes.nemo import NEMO
-from trainplan.costmodel.runtimes.stored_states import with_states
-from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
-from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
-from trainplan.costmodel.runtimes.traits.footprint import PRIMARY_MESSAGE_BYTES
-
-RUNTIMES: Mapping[str, RuntimeTraits] = Registry(
-    "runtimes",
-    {
-        traits.name: traits
-        for traits in (
-            MEGATRON_LM,
-            MEGATRON_BRIDGE,
-            NEMO,
-            MEGATRON_DEEPSPEED,
-            MEGATRON_ZERO_BUBBLE,
-            TORCHTITAN,
-            ACCELERATE,
-            DEEPSPEED,
-            ARCTIC_TRAINING,
-            FSDP2_MODULE,
-            LLM_FOUNDRY_FSDP,
-            FMS_FSDP,
-            MAXTEXT,
-            NANOTRON,
-            TORCH_EAGER,
-            *METHOD_RUNTIMES,
-        )
-    },
-    RuntimeTraits,
+from trainplan.costmodel.runtimes.executes import EVEN_SPLIT, executed, model_modules
+from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS
+from trainplan.costmodel.runtimes.megatron.features import all_linear_biased
+from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
+from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
+from trainplan.costmodel.runtimes.options import option_without_price
+from trainplan.costmodel.runtimes.registry import (
+    RUNTIMES,
+    executed_by,
+    runtime,
+    runtime_with,
+    traits_of,
 )
-
-
-def runtime(name: str) -> RuntimeTraits:
-    """Traits of a runtime with its default options.
-
-    Raises:
-        CatalogError: No such runtime; the message names the nearest.
-    """
-    if name not in RUNTIMES:
-        raise unknown_name("runtime", name, RUNTIMES, f"known: {', '.join(RUNTIMES)}")
-    return RUNTIMES[name]
-
-
-def runtime_with(training: TrainingSpec, on_cpu: ModelSpec | None = None) -> str:
-    """The runtime of a job that names none: the usual one, or the first that has the optimizer.
-
-    `on_cpu` is the model where there are no GPUs: then the first that builds it and trains there.
-
-    Raises:
-        PlanError: No such optimizer, or its settings are wrong.
-    """
-    optimizer_of(training.optimizer)
-    has = [
-        name
-        for name, one in RUNTIMES.items()
-        if training.optimizer.name in dict(one.optimizers)
-        and training.state_precision in one.state_precisions
-    ]
-    if on_cpu is not None:
-        there = [RUNTIMES[name] for name in has if RUNTIMES[name].trains_on_cpu]
-        has = [one.name for one in there if not one.refuses(on_cpu)] or has
-    return DEFAULT_RUNTIME if DEFAULT_RUNTIME in has or not has else has[0]
-
-
-def executed_by(schedule: str, pp: int, num_microbatches: int) -> tuple[str, ...]:
-    """Runtimes that run a pipeline of this shape under a schedule."""
-    return tuple(
-        name
-        for name, one in RUNTIMES.items()
-        if one.pipeline.executes(schedule, pp, num_microbatches)
-    )
-
-
-def traits_of(job: Job) -> RuntimeTraits:
-    """Traits of the job's runtime with the options of the job.
-
-    A GPU too old for a fused attention core has none, a CPU no kernel of an engine and nothing that
-    runs beside collectives that need a stream, and on racks of NVLink no runtime takes DeepEP by
-    itself.
-
-    Source: `costmodel.runtimes.megatron.dispatchers.deepep_leaves_racks_out`.
-
-    Raises:
-        CatalogError: No such runtime, optimizer or GPU.
-        UnsupportedError: The runtime lacks the optimizer or the number formats of the states, or
-            does not train what the job asks for.
-    """
-    return _traits_of(Identical(job))
-
-
-@lru_cache(maxsize=64)
-def _traits_of(key: Identical[Job]) -> RuntimeTraits:
-    job = key.of
-    traits = runtime(job.runtime)
-    if runs_on_cpus(job):
-        traits = traits.without_engine(traits)
-    refuse_training(job, traits, {name: one.adapting.methods for name, one in RUNTIMES.items()})
-    sharding, footprint = traits.sharding, traits.footprint.with_options(job.options)
-    if footprint.low_precision == "primary":
-        gathered = PRIMARY_MESSAGE_BYTES.get(job.training.precision)
-        sharding = replace(sharding, weight_message_bytes=gathered)
-    kernels = replace(traits.kernels, attention=attention_on(job, traits.kernels.attention))
-    experts = traits.experts
-    if experts.dispatcher_across == "deepep" and domain_gpus(job) > DEEPEP_PEERS:
-        experts = replace(experts, dispatcher_across="alltoall")
-    on_job = replace(traits, kernels=kernels, sharding=sharding, experts=experts)
-    on_job = on_job.with_options(job.options)
-    if job.cluster.on_cpu:
-        on_job = replace(on_job, sharding=on_job.sharding.on_cpu())
-    return with_states(on_job, job, RUNTIMES.values())
+from trainplan.costmodel.runtimes.torchtitan_rules import FILLED
+from trainplan.costmodel.runtimes.traits.footprint import Autograd
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES, AttentionKernel
+from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts
+from trainplan.costmodel.runtimes.traits.offloading import Offload
+from trainplan.costmodel.runtimes.traits.recipe import Recipe
+from trainplan.costmodel.runtimes.traits.settings import Setting
+from trainplan.costmodel.runtimes.traits.tiling import loss_tiles

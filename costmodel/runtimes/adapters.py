@@ -49,15 +49,6 @@ def _reasons(job: Job, traits: RuntimeTraits, methods: dict[str, tuple[str, ...]
         yield "offloaded activations are priced with every weight trained: leave one of both out"
 
 
-def plain_replicas(job: Job, traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
-    """Are adapters and their gradients in 16 bits, without a master weight?
-
-    Source: `Adapting.plain_replicas`.
-    """
-    adapts = job.model.trained is not None and job.model.trained.adapts
-    return np.asarray((table.zero_stage == 0) & adapts & traits.adapting.plain_replicas)
-
-
 @rule(
     "adapters_are_cut_evenly",
     "tp etp",

@@ -27,6 +27,9 @@ from trainplan.costmodel.runtimes.traits import (
 from trainplan.costmodel.runtimes.traits.footprint import FUSED_KERNELS, PLAIN, Autograd, Footprint
 from trainplan.costmodel.runtimes.traits.tiling import UNTILED
 
+MEGATRON_CORE, FSDP = "Megatron Core", "FSDP"
+"""Families of runtimes."""
+
 
 def nothing(model: ModelSpec) -> str | None:
     """A runtime that refuses no model."""
@@ -101,6 +104,24 @@ class RuntimeTraits:
     library: str = ""
     """Library whose layers it trains, as others do; empty: its own. Published runs of one are
     evidence for all."""
+
+    @property
+    def on_megatron_core(self) -> bool:
+        """Are its layers and ranks those of Megatron Core?"""
+        return self.family == MEGATRON_CORE
+
+    @property
+    def on_torch(self) -> bool:
+        """Is its parallelism torch's own?"""
+        return self.family == FSDP
+
+    @property
+    def shards_with_fsdp2(self) -> bool:
+        """Is its sharding that of fully_shard?
+
+        Source: `Sharding.whole_under_pipeline`, which FSDP2 has and its predecessor has not.
+        """
+        return self.on_torch and self.sharding.whole_under_pipeline
 
     def with_options(self, options: RuntimeOptions) -> RuntimeTraits:
         """The traits of a run that sets some options."""

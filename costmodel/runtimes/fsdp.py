@@ -14,7 +14,7 @@ import numpy as np
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes.base import FSDP, RuntimeTraits
 from trainplan.costmodel.runtimes.traits import (
     Gradients,
     Host,
@@ -24,7 +24,7 @@ from trainplan.costmodel.runtimes.traits import (
     Sharding,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
-from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 
 
 @rule(
@@ -43,9 +43,11 @@ ALONE = Pipeline(schedules=("1f1b",), cuts_layers=False)
 
 FSDP2 = RuntimeTraits(
     name="FSDP2",
-    family="FSDP",
+    family=FSDP,
     version="PyTorch 2.6",
-    kernels=Kernels(attention="flash2", elementwise="fused", head_bytes_per_logit=EAGER_HEAD_BYTES),
+    kernels=Kernels(
+        attention="flash2", elementwise="fused", head_bytes_per_logit=HEAD_BYTES["eager"]
+    ),
     host=Host(layer="fsdp"),
     gradients=Gradients(accumulated_bytes=4, message_bytes=4),
     sharding=Sharding(
@@ -71,11 +73,3 @@ FSDP1 = replace(
     rules=(data_parallel_only,),
 )
 """FullyShardedDataParallel over all ranks with a reduction in 16 bits."""
-
-
-def shards_with_fsdp2(traits: RuntimeTraits) -> bool:
-    """Is its sharding that of fully_shard?
-
-    Source: `Sharding.whole_under_pipeline`, which FSDP2 has and its predecessor has not.
-    """
-    return traits.family == FSDP2.family and traits.sharding.whole_under_pipeline

@@ -15,7 +15,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.fsdp import ALONE, FSDP2
 from trainplan.costmodel.runtimes.torch_eager import TORCH_EAGER
-from trainplan.costmodel.runtimes.torchtitan import HEAD_BYTES
+from trainplan.costmodel.runtimes.torchtitan import LOGIT_BYTES
 from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature as not_llama
 from trainplan.costmodel.runtimes.traits import Communication
 
@@ -72,7 +72,7 @@ FSDP2_MODULE = replace(
     FSDP2,
     name="fsdp2",
     version="PyTorch 2.13",
-    kernels=replace(FSDP2.kernels, elementwise="eager", head_bytes_per_logit=HEAD_BYTES),
+    kernels=replace(FSDP2.kernels, elementwise="eager", head_bytes_per_logit=LOGIT_BYTES),
     communication=Communication(reorders_sequences=True),  # cut_over_tensor_ranks, Shard(1)
     pipeline=ALONE,
     recompute=replace(FSDP2.recompute, layers="some"),  # RECOMPUTED_LAYERS

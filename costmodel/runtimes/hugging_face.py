@@ -16,12 +16,12 @@ from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.adapters import adapters_are_whole
 from trainplan.costmodel.runtimes.traits import Adapting, Kernels, Recompute
 from trainplan.costmodel.runtimes.traits.footprint import Autograd
-from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 
 KERNELS = Kernels(
     attention="flash2",
     elementwise="eager",
-    head_bytes_per_logit=EAGER_HEAD_BYTES + BYTES_BF16,  # the logits stay in the model's output
+    head_bytes_per_logit=HEAD_BYTES["eager"] + BYTES_BF16,  # the logits stay in the model's output
     # transformers computes all logits; the module that `plan export` writes drops ignored tokens
     skips_ignored_tokens=True,
 )

@@ -32,7 +32,7 @@ from trainplan.costmodel.runtimes.traits import (
     Sharding,
 )
 from trainplan.costmodel.runtimes.traits.footprint import Autograd
-from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 
 
 def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
@@ -58,7 +58,9 @@ BUCKET_BYTES = 25 * 2**20
 TORCH_EAGER = RuntimeTraits(
     name="torch-eager",
     version="2.13.0",
-    kernels=Kernels(attention="flash2", elementwise="eager", head_bytes_per_logit=EAGER_HEAD_BYTES),
+    kernels=Kernels(
+        attention="flash2", elementwise="eager", head_bytes_per_logit=HEAD_BYTES["eager"]
+    ),
     host=Host(layer="legacy"),
     gradients=Gradients(accumulated_bytes=4, message_bytes=4, added_apart=True),
     sharding=Sharding(zero_stages=(0,), overlaps_gradients=True, bucket_bytes=BUCKET_BYTES),

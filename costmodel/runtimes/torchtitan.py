@@ -25,7 +25,7 @@ from trainplan.costmodel.runtimes.traits import (
     Recipe,
     Recompute,
 )
-from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 
 SCHEDULES: tuple[Schedule, ...] = (
     "1f1b",
@@ -43,7 +43,7 @@ SCHEDULES: tuple[Schedule, ...] = (
 (`pipeline_parallel_schedule`), and from a table of their ops (`pipeline_parallel_schedule_csv`)
 ZB-H1 of one virtual stage a rank, ZB-H2, V-Half and V-Min."""
 
-HEAD_BYTES = EAGER_HEAD_BYTES + BYTES_BF16
+LOGIT_BYTES = HEAD_BYTES["eager"] + BYTES_BF16
 """Bytes reserved for each logit: those of a loss without a compiler, and the logit itself.
 
 The logits are freed before the backward pass, whose first two tensors are of fp32: one goes where
@@ -70,7 +70,7 @@ TORCHTITAN = replace(
     FSDP2,
     name="torchtitan",
     version="2024-12",
-    kernels=replace(FSDP2.kernels, head_bytes_per_logit=HEAD_BYTES, fp8_recipe="rowwise"),
+    kernels=replace(FSDP2.kernels, head_bytes_per_logit=LOGIT_BYTES, fp8_recipe="rowwise"),
     fp8_recipes=("tensorwise", "rowwise", "rowwise_with_gw_hp"),
     # parallelize_llama.py, apply_fsdp
     sharding=replace(FSDP2.sharding, ends_at_root=True),

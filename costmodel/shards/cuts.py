@@ -10,8 +10,7 @@ from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import ContextExchange, Job, Precision
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.model.params import mlp_params
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
+from trainplan.costmodel.runtimes import RuntimeTraits, loss_tiles
 
 
 def dense_mlp_params(model: ModelSpec, table: LayoutTable) -> FloatColumn:

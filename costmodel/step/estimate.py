@@ -43,8 +43,7 @@ from trainplan.costmodel.pipeline import (
     unsynchronised,
     waits_for_messages,
 )
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits.footprint import OUTSIDE_BYTES
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds, earliest_ends
 from trainplan.costmodel.step.offloaded import FLOOR, LONGEST_PATH, lanes_seconds, moving_rows
 from trainplan.costmodel.step.tower import beside_embedding
@@ -107,8 +106,10 @@ class Priced(Candidates):
 
 def outside_bytes(candidates: Candidates) -> float:
     """What a process takes outside the allocator: as measured, unless the runtime takes its own."""
-    measured, stated = candidates.machine.outside_bytes, candidates.traits.footprint.outside_bytes
-    return stated if measured is None or stated != OUTSIDE_BYTES else measured
+    measured, footprint = candidates.machine.outside_bytes, candidates.traits.footprint
+    if measured is None or not footprint.takes_usual_outside:
+        return footprint.outside_bytes
+    return measured
 
 
 def price(candidates: Candidates, *, merged: bool = True) -> Priced:

@@ -11,7 +11,7 @@ from trainplan.costmodel.blocks import Blocks, block_counts, blocks, distinct_ke
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.layouts import num_microbatches
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step.estimate import p2p_seconds, with_overhead
 

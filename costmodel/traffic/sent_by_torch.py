@@ -18,8 +18,7 @@ from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_lay
 from trainplan.costmodel.memory.states import BlockParams, block_params
 from trainplan.costmodel.model.params import norm_params, query_columns, value_columns
 from trainplan.costmodel.program import Shape, placed
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 
 Sent = Counter[tuple[str, str]]

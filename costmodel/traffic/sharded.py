@@ -13,7 +13,7 @@ from trainplan.costmodel.comm import Rate, only
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.pipeline import LayerSeconds
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.traffic.copies import Copies, copies_of
 from trainplan.costmodel.traffic.data_parallel import (
     dense_wires,

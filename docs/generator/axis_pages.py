@@ -11,8 +11,8 @@ from trainplan.costmodel.axes.axis import Apart
 from trainplan.costmodel.axes.registry import RULED
 from trainplan.costmodel.layouts.rules import Rule
 from trainplan.costmodel.optimizers.rules import LEVEL_RULES, OPTIMIZER_RULES
-from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 
 
 def axes_page() -> Lines:

@@ -11,9 +11,9 @@ from trainplan.cli.documents.schema import documented
 from trainplan.costmodel import catalog
 from trainplan.costmodel.documents.constants import Constants
 from trainplan.costmodel.hardware.gpu import GpuSpec
-from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.options import UNSEARCHED
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.planner.runtimes import EXPORTERS
 

@@ -23,7 +23,7 @@ from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.layouts.table import FULL, LayoutTable
 from trainplan.costmodel.measured import NOTHING
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.planner import SearchOptions, estimates
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.settings.combinations import Level, combinations

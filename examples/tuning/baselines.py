@@ -17,7 +17,7 @@ from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.documents.calibration import Outcome
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.planner import check, estimate
 from trainplan.planner.tuning.contenders import Contenders
 

@@ -9,9 +9,7 @@ from trainplan.costmodel.documents import Shape
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits.layers import KNOWN
+from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits, traits_of
 
 
 def shape_of(job: Job, layout: Layout) -> Shape:
@@ -50,7 +48,7 @@ def shape_of(job: Job, layout: Layout) -> Shape:
 
 def kind_of(model: ModelSpec) -> tuple[str, ...]:
     """What its layers have; mixers of tokens that not every runtime has by their names."""
-    mixers = {kind.mixer for kind in model.kinds} - {*KNOWN, "none"}
+    mixers = {kind.mixer for kind in model.kinds} - {"full_attention", "sliding_attention", "none"}
     others = (mixer.replace("_", " ") for mixer in sorted(mixers))
     kinds = (*(["moe"] if model.moe else ()), *(["mla"] if model.mla else ()), *others)
     return kinds or ("dense",)

@@ -9,7 +9,7 @@ import numpy as np
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.runtimes.executes import EVEN_SPLIT
+from trainplan.costmodel.runtimes import EVEN_SPLIT
 from trainplan.planner.goals.cluster_sizes import longest_step, lower_bound_of
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.fastest import step_target

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.runtimes import Setting
 from trainplan.costmodel.step import explicit
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext

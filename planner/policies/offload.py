@@ -21,7 +21,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.memory.rank import MemoryTable
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 
 NO_ROOM, HOST_FULL, DRIVES_FULL = -1.0, -2.0, -3.0
 """Instead of a fraction: the GPUs have no room with any; they have, but not the host; not the

@@ -21,8 +21,7 @@ from trainplan.costmodel.layouts import (
     module_bits,
     moves_states,
 )
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits import Offload
+from trainplan.costmodel.runtimes import Offload, RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES
 
 Modules = tuple[str, ...]

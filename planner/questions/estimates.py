@@ -18,9 +18,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import COLUMNS, FIELDS, LayoutTable, Rule, num_microbatches
 from trainplan.costmodel.measured import NOTHING, Measured, context_for
 from trainplan.costmodel.routing import check_routing
-from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.runtimes.attention import attention_on
-from trainplan.costmodel.runtimes.options import option_without_price
+from trainplan.costmodel.runtimes import attention_on, option_without_price, runtime
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.simulate import Simulated, simulated
 from trainplan.planner.space.choices import rules_of_job

@@ -20,7 +20,6 @@ from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.model.params import query_columns, value_columns
 from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.runtimes import runtime, traits_of
-from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.traffic.data_parallel import gradient_message_bytes
 from trainplan.costmodel.traffic.sent import sent_bytes, stages_of
 
@@ -154,7 +153,7 @@ def _counted(job: Job, layout: Layout) -> Iterator[str]:
         return
     if layout.zero_stage < 3 or layout.recompute != "full":
         yield from ("dp", "expert dp") if layout.dp_replicate == 1 else ()
-    if runtime(job.runtime).family != MEGATRON_CORE.family:
+    if not runtime(job.runtime).on_megatron_core:
         return
     yield from ("pp", "etp")
     experts = traits_of(job).experts

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS
+from trainplan.costmodel.runtimes import DEEPEP_PEERS, traits_of
 from trainplan.planner.questions.length_notes import length_notes
 
 OF_EXPERTS = (

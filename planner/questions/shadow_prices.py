@@ -11,8 +11,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.lengths import real_tokens_per_step
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.runtimes import Setting, traits_of
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import (
     Case,

@@ -13,8 +13,7 @@ from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
 from trainplan.costmodel.step.money import run_steps
 from trainplan.planner.runtimes.recorded import recorded
 

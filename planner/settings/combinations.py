@@ -18,7 +18,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.runtimes import Setting
 
 DEFAULT = "default"
 """Of lists of values: what a runtime does where nothing is stated."""

@@ -12,9 +12,7 @@ from trainplan.costmodel.base import SpecError, did_you_mean, shortened
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule, evenly
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.runtimes import RuntimeTraits, executed, traits_of
 
 MEMORY = "memory"
 """Name under which rows that do not fit are counted as refused."""

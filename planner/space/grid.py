@@ -40,8 +40,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, IntColumn, distinct
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits import Offload
+from trainplan.costmodel.runtimes import Offload, RuntimeTraits
 from trainplan.planner.policies import POLICY_COLUMNS, policy_columns
 from trainplan.planner.space.choices import Choice
 

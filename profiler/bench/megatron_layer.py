@@ -9,10 +9,9 @@ from typing import Literal
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import parse_cluster
-from trainplan.costmodel.job import Job, Precision, TrainingSpec
+from trainplan.costmodel.job import DEFAULT_RUNTIME, Job, Precision, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.profiles import EndPoint, LayerPoint, Point, Timing
-from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.profiler.bench.embedding_and_head import head_tokens
 from trainplan.profiler.bench.inputs.shapes import caps, padded_rows
 from trainplan.profiler.bench.inputs.tensors import difference, task, working_precision
@@ -134,7 +133,7 @@ def _ends(
         )
 
 
-RUNTIME = MEGATRON_LM.name
+RUNTIME = DEFAULT_RUNTIME
 MOST_RANKS = 64
 """Source: derived; the library makes every group of all ranks on every rank, some dozens for each,
 and has to be done long before a task's time is up."""

@@ -20,9 +20,7 @@ from trainplan.costmodel.profiles import (
     OptimizerPoint,
     Profile,
 )
-from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.runtimes.attention import CPU
-from trainplan.costmodel.runtimes.traits import Kernels
+from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits
 
 NotInEstimates = Literal["torch-eager only", "other kernels only", "not used by estimates"]
 """Why an estimate takes no number from what was measured."""
@@ -58,7 +56,7 @@ def _layers(profile: Profile) -> bool:
 
     Source: `costmodel.blocks.measured_layers`.
     """
-    kernels = _kernels(profile)
+    kernels = _traits(profile).kernels
     unfused = kernels.attention == "unfused"
     return any(
         p.kernels == kernels.elementwise and (p.attention == "unfused") == unfused
@@ -67,15 +65,15 @@ def _layers(profile: Profile) -> bool:
     )
 
 
-def _kernels(profile: Profile) -> Kernels:
-    """Of the priced runtime on the device of the profile."""
+def _traits(profile: Profile) -> RuntimeTraits:
+    """Those of the priced runtime on the device of the profile."""
     device, traits = profile.device or catalog.gpu(profile.gpu), RUNTIMES[DEFAULT_RUNTIME]
-    return (traits.without_engine(traits) if device.architecture == CPU else traits).kernels
+    return traits.without_engine(traits) if device.vendor == "cpu" else traits
 
 
 def _ends(profile: Profile) -> bool:
     """As `_layers`, of embedding and head."""
-    kernels = _kernels(profile).elementwise
+    kernels = _traits(profile).kernels.elementwise
     return any(p.kernels == kernels for p in profile.points if isinstance(p, EndPoint))
 
 

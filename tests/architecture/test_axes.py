@@ -18,7 +18,7 @@ from trainplan.costmodel.layout.codecs import Count, Flag, Modules, Names, Share
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
 from trainplan.costmodel.measured import context_for, machine_for
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.step import price
 from trainplan.planner.launchers import LAUNCHERS

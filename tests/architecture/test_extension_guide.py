@@ -8,7 +8,7 @@ import pytest
 from trainplan.costmodel.base.errors import PlanError, UnsupportedError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.questions.search import check, estimate
 
@@ -28,7 +28,9 @@ def example(heading: str, name: str):
 def job(make_job, monkeypatch):
     """One of the guide's runtime, which is registered."""
     traits = example("A runtime", "TOYTRAIN")
-    monkeypatch.setattr("trainplan.costmodel.runtimes.RUNTIMES", {**RUNTIMES, traits.name: traits})
+    monkeypatch.setattr(
+        "trainplan.costmodel.runtimes.registry.RUNTIMES", {**RUNTIMES, traits.name: traits}
+    )
     return make_job("small-dense", "1x8:h100-sxm").model_copy(update={"runtime": traits.name})
 
 

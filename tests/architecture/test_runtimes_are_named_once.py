@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("costmodel", "planner", "profiler", "cli")

@@ -30,7 +30,7 @@ from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import context_for, machine_for
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs

@@ -16,7 +16,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable, layers_per_stage
 from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.program.ops import placed
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.plan import Plan

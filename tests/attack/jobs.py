@@ -9,7 +9,7 @@ from tests.conftest import MODELS
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.search import SearchOptions
 from trainplan.planner.space import parse_choice

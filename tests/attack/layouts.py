@@ -15,7 +15,7 @@ from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.costmodel.layouts.table import LayoutTable, layers_per_stage
 from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.space import Choice, Space
 from trainplan.planner.space.choices import rules_of_job

@@ -15,7 +15,7 @@ from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.goals.cluster_sizes import scale_of
 from trainplan.planner.plan import Plan

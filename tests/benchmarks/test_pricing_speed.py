@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price
 
 JOBS = {

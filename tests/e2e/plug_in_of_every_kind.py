@@ -9,7 +9,7 @@ from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.plugins.plugins import Plugin
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.runtimes import EXPORTERS, READERS, LaunchConfig
 from trainplan.planner.shell import Launch

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.validate.predict import predict
 
 RUNS = Path(__file__).parents[2] / "examples" / "accuracy" / "runs.jsonl"

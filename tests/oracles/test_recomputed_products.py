@@ -6,7 +6,7 @@ from tests.oracles import formula
 from tests.oracles.decoder import repeated
 from tests.oracles.shapes import DENSE
 from tests.oracles.step import bf16_decoder
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._subclasses import FakeTensorMode  # noqa: E402

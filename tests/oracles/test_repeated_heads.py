@@ -15,7 +15,7 @@ from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._subclasses import FakeTensorMode  # noqa: E402

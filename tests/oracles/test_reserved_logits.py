@@ -3,8 +3,8 @@
 import pytest
 
 from tests.oracles.best_fit import BestFit, ReservedBytes
-from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.runtimes.traits.kernels import EAGER_HEAD_BYTES
+from trainplan.costmodel.runtimes.registry import runtime
+from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")
 from torch._subclasses import FakeTensorMode  # noqa: E402
@@ -31,7 +31,7 @@ def test_an_eager_loss_reserves_the_logits_beside_its_peak(tokens, vocab, steps)
             loss.backward()
             del x, loss
     each = 1 / (tokens * vocab)
-    assert (seen.peak - before) * each == pytest.approx(EAGER_HEAD_BYTES, rel=0.01)
+    assert (seen.peak - before) * each == pytest.approx(HEAD_BYTES["eager"], rel=0.01)
     said = runtime("torchtitan").kernels.head_bytes_per_logit
     assert (seen.allocator.reserved - reserved) * each == pytest.approx(said, rel=0.01)
 

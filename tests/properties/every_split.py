@@ -15,7 +15,7 @@ from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, stage_specs
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.program.ops import placed
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds

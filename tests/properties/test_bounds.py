@@ -18,7 +18,7 @@ from trainplan.costmodel.pipeline.bound import (
     rank_seconds,
     splits_backward,
 )
-from trainplan.costmodel.runtimes import runtime, traits_of
+from trainplan.costmodel.runtimes.registry import runtime, traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds

@@ -10,7 +10,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.states import stages_one_by_one
 from trainplan.costmodel.program.ops import Op, Shape
-from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.runtimes.registry import runtime
 from trainplan.costmodel.schedules import program_for
 
 SHAPES = list(product((2, 3, 4), (1, 2, 3), (1, 2, 3, 4, 5, 6, 8, 9, 12)))

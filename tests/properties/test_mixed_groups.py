@@ -17,7 +17,7 @@ from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable, layers_per_stage
 from trainplan.costmodel.measured import context_for, machine_for
 from trainplan.costmodel.program.ops import placed
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous

@@ -12,7 +12,7 @@ from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layout.layout import OFFLOAD_MODULES
 from trainplan.costmodel.layouts.table import FULL, LayoutTable, module_bits
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds

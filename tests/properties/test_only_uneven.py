@@ -8,7 +8,7 @@ from tests.properties.every_split import chunks_alike, every_layout_and_split
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layouts.table import layers_per_stage
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.after_even import OnlyUneven

@@ -15,7 +15,7 @@ from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layout.codecs import Flag, Modules, Share
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, module_bits
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import explicit, price
 
 ROUNDING = 1 + 1e-12

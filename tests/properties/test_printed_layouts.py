@@ -24,7 +24,7 @@ from trainplan.costmodel.layout.layout import (
 )
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
 

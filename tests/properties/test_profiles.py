@@ -24,7 +24,7 @@ from trainplan.costmodel.profiles.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds

@@ -14,7 +14,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.runtimes.registry import runtime
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search

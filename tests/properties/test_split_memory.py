@@ -12,7 +12,7 @@ from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.planner.stages.bounds.layer_capacity import layer_capacities, may_fit
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.solve.batch import ManySplits

@@ -17,7 +17,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.program.held_activations import peak_activation_bytes
 from trainplan.costmodel.program.ops import EQUAL
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step.block_costs import EMBEDDING, MTP
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.simulate import step_seconds

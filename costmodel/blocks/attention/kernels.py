@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes.traits import AttentionKernel
+from trainplan.costmodel.runtimes import AttentionKernel
 
 TRITON_HALF_LENGTH = 230.0
 """Tokens at which FlashAttention in Triton reaches half its speed: its tiles are smaller.

@@ -18,6 +18,7 @@ from trainplan.costmodel.copy_streams import OffloadPolicy, Place, megatron_offl
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from trainplan.costmodel.layouts import UNIFORM, LayoutTable, num_microbatches, rule
+from trainplan.costmodel.runtimes.base import MEGATRON_CORE as MEGATRON
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.executes import model_modules
 from trainplan.costmodel.runtimes.megatron.context_rules import CONTEXT_RULES
@@ -165,7 +166,7 @@ def offload_policy(stage: int, place: Place) -> OffloadPolicy:
 
 MEGATRON_CORE = RuntimeTraits(
     name="Megatron Core",
-    family="Megatron Core",
+    family=MEGATRON,
     library="megatron-core",
     without_engine=plain,
     version=VERSION,

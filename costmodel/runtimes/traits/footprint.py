@@ -76,6 +76,11 @@ class Footprint:
     offloaded_layers: int = 0
     """Layers of a rank whose activations wait in host memory."""
 
+    @property
+    def takes_usual_outside(self) -> bool:
+        """Is what it takes outside the allocator what others do?"""
+        return self.outside_bytes == OUTSIDE_BYTES
+
     def with_options(self, options: RuntimeOptions) -> Footprint:
         """That of a run that may state types of moments and of weights, and what it offloads."""
         stated = MOMENT_BYTES.get(options.moment_dtype or "")

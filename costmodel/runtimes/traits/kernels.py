@@ -67,17 +67,16 @@ class Host:
         return replace(self, cuda_graph=stated_or(options.cuda_graph, self.cuda_graph))
 
 
-HEAD_BYTES: dict[CrossEntropy, float] = {"unfused": 6.0, "jit": 12.0, "fused": 4.0}
+HEAD_BYTES: dict[CrossEntropy | Literal["eager"], float] = {
+    "unfused": 6.0, "jit": 12.0, "fused": 4.0, "eager": 12.0,
+}  # fmt: skip
 """Peak bytes per logit by kernel of the loss, logits in 16 bits.
 
 Source: derived: Megatron-LM `vocab_parallel_cross_entropy.py` works in place on one fp32 copy (4)
 beside the logits, then beside their gradient (2); fused, logits and gradient (2 + 2). The kernel
-that `jit` compiles keeps two fp32 copies: 10.0 and 14.1 in four continuous-integration runs.
-"""
-EAGER_HEAD_BYTES = 12.0
-"""As above for `torch.nn.functional.cross_entropy` on fp32 logits, without a compiler.
-
-Source: derived: the log-softmax it keeps, its gradient, and that of the logits, 4 bytes each.
+that `jit` compiles keeps two fp32 copies: 10.0 and 14.1 in four continuous-integration runs. Eager
+is `torch.nn.functional.cross_entropy` on fp32 logits, without a compiler: the log-softmax it keeps,
+its gradient, and that of the logits, 4 bytes each.
 """
 
 

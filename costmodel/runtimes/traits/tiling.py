@@ -27,6 +27,8 @@ class Tiling:
     """Dense gated MLPs: each tile runs forward again in front of its backward pass."""
     loss: bool = False
     """Output projection and loss: each tile runs both passes at once, so no logits are kept."""
+    loss_tile_bytes: int = LOSS_TILE_BYTES
+    """fp32 logits of one tile."""
 
 
 UNTILED = Tiling()

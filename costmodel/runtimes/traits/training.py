@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from trainplan.costmodel.architecture import Method
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,14 @@ class Adapting:
     plain_replicas: bool = False
     """Where nothing is sharded adapters and their gradients are in 16 bits, without a master
     weight, and their moments in fp32."""
+
+    def replicated(self, job: Job, table: LayoutTable) -> BoolColumn:
+        """Are adapters and their gradients in 16 bits, without a master weight?
+
+        Source: `Adapting.plain_replicas`.
+        """
+        adapts = job.model.trained is not None and job.model.trained.adapts
+        return np.asarray((table.zero_stage == 0) & adapts & self.plain_replicas)
 
 
 NOTHING = Adapting()

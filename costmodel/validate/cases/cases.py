@@ -14,8 +14,7 @@ from trainplan.costmodel.documents import MeasuredRun, RunLayout
 from trainplan.costmodel.hardware import ClusterSpec, NodeGroup
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import RECOMPUTE_MODULES, Layout
-from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.runtimes.traits import Recipe
+from trainplan.costmodel.runtimes import RUNTIMES, Recipe
 from trainplan.costmodel.spec import first_complaint
 from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.model import model_of

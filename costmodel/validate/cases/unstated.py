@@ -9,8 +9,7 @@ from trainplan.costmodel.architecture import Activation, ModelSpec, RopeScaling
 from trainplan.costmodel.documents import MeasuredRun, RunCluster, RunModel
 from trainplan.costmodel.hardware import GpuSpec, NicSpec
 from trainplan.costmodel.job import Float8Recipe, GradientType, Graph, RuntimeOptions, StateType
-from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.runtimes.traits import Recipe
+from trainplan.costmodel.runtimes import RUNTIMES, Recipe
 from trainplan.costmodel.validate.cases.names import DISPATCHERS, EXCHANGES
 
 NO_ATTENTION = frozenset({"none", "moe_router", "moe_preprocess"})

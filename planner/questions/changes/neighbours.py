@@ -13,8 +13,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.runtimes.traits import Offload
+from trainplan.costmodel.runtimes import Offload, traits_of
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan import Candidate
 from trainplan.planner.policies import fractions_of, least_offload, with_fraction

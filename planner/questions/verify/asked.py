@@ -7,8 +7,6 @@ from dataclasses import replace
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.runtimes.fsdp import FSDP2
-from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.planner.questions.verify import combinations as of_megatron
 from trainplan.planner.questions.verify.by_torch import torch_combinations, torch_expected
 from trainplan.planner.questions.verify.combinations import Combination, Combinations, Refuse
@@ -17,7 +15,7 @@ from trainplan.planner.questions.verify.expected import Expected, expected
 
 def of_torch(job: Job) -> bool:
     """Is the parallelism of its runtime torch's own? Others follow Megatron's."""
-    return runtime(job.runtime).family == FSDP2.family
+    return runtime(job.runtime).on_torch
 
 
 def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combinations:
@@ -29,7 +27,7 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
     if of_torch(job):
         return torch_combinations(job, layout, nproc, refuse)
     found = of_megatron.combinations(job, layout, nproc, refuse)
-    if runtime(job.runtime).family == MEGATRON_CORE.family:
+    if runtime(job.runtime).on_megatron_core:
         return found
     stands_in = f"{job.runtime}: megatron-core stands in for its own code"
     return replace(found, not_run=(*found.not_run, stands_in))

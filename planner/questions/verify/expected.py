@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.job import DEFAULT_RUNTIME, Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline import ranks_of
-from trainplan.costmodel.runtimes.megatron.plain import plain
-from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.sent import sent_bytes, stages_of
 from trainplan.planner.questions.verify.combinations import Combination
@@ -77,6 +76,7 @@ def _saved(job: Job, table: LayoutTable) -> list[float]:
     wide = job.model_copy(
         update={"training": job.training.model_copy(update={"precision": "tf32"})}
     )
-    context = Context(wide, machine_of(wide.cluster, "tf32"), plain(MEGATRON_LM))
+    megatron = RUNTIMES[DEFAULT_RUNTIME]
+    context = Context(wide, machine_of(wide.cluster, "tf32"), megatron.without_engine(megatron))
     memory = price(context.with_table(table), merged=False).memory
     return [float(one) for one in memory.activations[:, 0]]

@@ -17,7 +17,7 @@ import yaml
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.runtimes.accelerate import keys as mesh
 from trainplan.planner.runtimes.config import (
     Argument,

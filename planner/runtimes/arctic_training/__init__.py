@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes.arctic_training import ARCTIC_TRAINING, trainer_tiles_the_loss
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.runtimes.config import RequiredVariable, steps_of
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.trainer import Trainer
 from trainplan.planner.runtimes.keys import Entry, Keys, Option, Written
 from trainplan.planner.runtimes.training_script.write import accumulated
 
+TRAITS = RUNTIMES["arctic-training"]
+TILES = next(rule for rule in TRAITS.rules if rule.name == "trainer_tiles_the_loss")
 VARIABLES = {
     "name_or_path": RequiredVariable(
         "MODEL", "the model, as transformers takes it: a name or a folder"
@@ -75,7 +77,7 @@ def _finished(keys: Keys, job: Job, layout: Layout) -> tuple[Job, Layout]:
     if keys.raw(MODEL) == "liger":
         job = job.model_copy(update={"options": job.options.model_copy(update={"liger": "0.6"})})
         notes.note("options.liger", Entry("0.6", "derived", f"{MODEL}: liger"))
-    loss = bool(trainer_tiles_the_loss.broken(job, LayoutTable.of([layout]))[0])
+    loss = bool(TILES.broken(job, LayoutTable.of([layout]))[0])
     mlp = keys.raw(TILED_MLP) is True
     notes.fields = [one for one in notes.fields if not one.name.startswith("layout.tiled_")]
     notes.note("layout.tiled_loss", Entry(loss, "derived", f"{MODEL}, {SP}"))
@@ -84,7 +86,7 @@ def _finished(keys: Keys, job: Job, layout: Layout) -> tuple[Job, Layout]:
 
 
 TRAINER = Trainer(
-    traits=ARCTIC_TRAINING,
+    traits=TRAITS,
     title="ArcticTraining",
     version="b28638e6c577ece34cc147ab3d45d27a7f66b33b",  # 0.8.1.dev0
     checked="20 plans were taken by this commit's own classes of configuration (no GPU)",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.traits.tiling import LOSS_TILE_BYTES
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.runtimes.config import Argument, ConfigFile, switch
 from trainplan.planner.runtimes.training_script.write import accumulated
 
@@ -88,7 +88,9 @@ def tile_file(job: Job, layout: Layout) -> tuple[ConfigFile, ...]:
         raise UnsupportedError("deepspeed: tiled_loss is not written for scaled losses: use bf16")
     if layout.tiled_loss and job.training.loss_tokens < 1:
         raise UnsupportedError("deepspeed: tiled_loss is not written beside loss_tokens: drop one")
-    head = HEAD.format(steps=accumulated(job, layout), tile=LOSS_TILE_BYTES)
+    head = HEAD.format(
+        steps=accumulated(job, layout), tile=RUNTIMES["deepspeed"].tiling.loss_tile_bytes
+    )
     return (ConfigFile(FILE, head + MODULE),)
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.runtimes.config import (
     ConfigFile,
     Exporter,

@@ -13,8 +13,7 @@ from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.executes import executed
-from trainplan.costmodel.runtimes.fsdp2 import FSDP2_MODULE
+from trainplan.costmodel.runtimes import RUNTIMES, executed
 from trainplan.planner.runtimes.config import (
     PLACEHOLDER_STEPS,
     ConfigFile,
@@ -30,6 +29,7 @@ from trainplan.planner.runtimes.config import (
 
 VERSION = "2.13"
 """PyTorch release the module is written for."""
+TRAITS = RUNTIMES["fsdp2"]
 MODULE = "train_fsdp2"
 MARK = "# SETTINGS\n"
 """Line of the module's text where the settings go."""
@@ -135,12 +135,12 @@ def _layout(job: Job, layout: Layout) -> dict[str, str]:
 
 
 def _refuse(job: Job, layout: Layout) -> None:
-    if feature := FSDP2_MODULE.refuses(job.model):
+    if feature := TRAITS.refuses(job.model):
         raise UnsupportedError(
             f"the decoder of fsdp2 does not build {feature}: export {job.model.name!r} to another "
             "runtime"
         )
-    refuse_broken((*RULES, *FSDP2_MODULE.rules, *executed(FSDP2_MODULE)), job, layout)
+    refuse_broken((*RULES, *TRAITS.rules, *executed(TRAITS)), job, layout)
     for reason in _settings(job):
         raise UnsupportedError(f"fsdp2: {reason}")
 

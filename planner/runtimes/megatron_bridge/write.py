@@ -13,8 +13,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+from trainplan.costmodel.runtimes import HEAD_BYTES, RuntimeTraits
 from trainplan.planner.runtimes.config import (
     Argument,
     Exporter,

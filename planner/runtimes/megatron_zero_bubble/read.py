@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout, Schedule, stage_specs
 from trainplan.costmodel.layouts import layers_per_stage
-from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
+from trainplan.costmodel.runtimes import pipeline_layout_string
 from trainplan.planner.runtimes.forks import groups_of, unknown_options
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM, PROGRAMS
 from trainplan.planner.runtimes.megatron_lm.read.parser import options

@@ -15,8 +15,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes.adapters import plain_replicas
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.runtimes.config import ConfigFile
 
 FILE = "trained.py"
@@ -157,7 +156,7 @@ def _lines(steps: list[str]) -> str:
 
 def _own_optimizer(job: Job, layout: Layout, traits: RuntimeTraits) -> bool:
     """Are adapters replicated in 16 bits, whose moments no common optimizer keeps in fp32?"""
-    return bool(plain_replicas(job, traits, LayoutTable.of([layout]))[0])
+    return bool(traits.adapting.replicated(job, LayoutTable.of([layout]))[0])
 
 
 def _reasons(job: Job) -> Iterator[str]:

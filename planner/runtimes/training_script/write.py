@@ -13,8 +13,7 @@ from trainplan.costmodel.architecture import TowerSpec
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.runtimes import RuntimeTraits, executed
 from trainplan.planner.runtimes.config import (
     EntryPoint,
     RequiredVariable,

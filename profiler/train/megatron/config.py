@@ -10,8 +10,7 @@ from trainplan.costmodel.architecture import ModelSpec, MoeSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import stage_layers
-from trainplan.costmodel.runtimes.megatron.features import all_linear_biased
-from trainplan.costmodel.runtimes.megatron.stage_text import pipeline_layout_string
+from trainplan.costmodel.runtimes import all_linear_biased, pipeline_layout_string
 from trainplan.costmodel.shards import padded_vocab
 from trainplan.profiler.torch_on_use import torch
 from trainplan.profiler.train.activations import activations

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.runtimes.megatron.features import all_linear_biased
+from trainplan.costmodel.runtimes import all_linear_biased
 from trainplan.profiler.train.request import TrainingRequest
 
 PARTS = frozenset(

@@ -15,7 +15,7 @@ from torch.distributed.tensor import parallel as cut
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.profiler.train.torch_native.model import Decoder
 from trainplan.profiler.train.torch_native.ring import Ring
 

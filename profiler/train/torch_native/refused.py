@@ -10,9 +10,7 @@ from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes import runtime, traits_of
-from trainplan.costmodel.runtimes.executes import executed
-from trainplan.costmodel.runtimes.fsdp import shards_with_fsdp2
+from trainplan.costmodel.runtimes import executed, runtime, traits_of
 from trainplan.profiler.train.request import TrainingRequest
 
 OLDEST = "2.13"
@@ -38,7 +36,7 @@ def _refusals(request: TrainingRequest) -> Iterator[str]:
     job, layout = request.job, request.layout
     if found := too_old():
         yield f"torch {found}: it is written for {OLDEST}; pip install 'torch>={OLDEST}'"
-    if not shards_with_fsdp2(runtime(job.runtime)):
+    if not runtime(job.runtime).shards_with_fsdp2:
         yield f"plans of {job.runtime}: it trains those of runtimes that shard with FSDP2"
         return
     yield from _of_the_job(job)

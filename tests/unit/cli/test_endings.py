@@ -16,7 +16,7 @@ from tests.e2e.command import LLAMA, PLAN, TINY, plan, plan_process, refused, wi
 from trainplan.cli.commands.search import STOPPED
 from trainplan.cli.main import ControlC, run
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.questions.search import search
 from trainplan.planner.runtimes import EXPORTERS
 
@@ -138,7 +138,9 @@ def test_a_plan_is_exported_for_its_own_runtime(
     tmp_path: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ):
     made.write_text(made.read_text().replace('"runtime": "megatron-lm"', '"runtime": "other"'))
-    monkeypatch.setattr("trainplan.costmodel.runtimes.RUNTIMES", {"other": RUNTIMES["megatron-lm"]})
+    monkeypatch.setattr(
+        "trainplan.costmodel.runtimes.registry.RUNTIMES", {"other": RUNTIMES["megatron-lm"]}
+    )
     unknown = plan("export", made, "--output-dir", tmp_path / "launch")
     refused(unknown, "unknown runtime 'other'", "megatron-lm")
     exporters = {"other": EXPORTERS["megatron-lm"]}

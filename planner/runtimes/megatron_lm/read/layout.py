@@ -7,8 +7,7 @@ from math import prod
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, Layout, stage_specs
 from trainplan.costmodel.layouts import EMPTY_ENDS, layers_per_stage
-from trainplan.costmodel.runtimes.executes import model_modules
-from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
+from trainplan.costmodel.runtimes import IN_MOE_LAYERS, model_modules
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.model import num_layers
 from trainplan.planner.runtimes.megatron_lm.read.pipeline import stage_layers, virtual_stages

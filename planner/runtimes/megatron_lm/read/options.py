@@ -19,8 +19,7 @@ from trainplan.costmodel.job import (
     StateType,
 )
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
+from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits
 from trainplan.planner.runtimes.config import with_traits
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.layout import degree, zero_stage
@@ -154,7 +153,7 @@ NARROW: tuple[StateType, ...] = ("bf16", "fp16", "fp8")
 """The wider first."""
 OPTIMIZERS: Mapping[str, str] = {
     "dist_muon": "dist-muon",
-    **{word: name for name, word in MEGATRON_LM.optimizers if name != "dist-muon"},
+    **{word: name for name, word in RUNTIMES["megatron-lm"].optimizers if name != "dist-muon"},
 }
 """Name of an optimizer, by the runtime's word for it."""
 

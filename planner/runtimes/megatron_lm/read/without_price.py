@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
-from trainplan.costmodel.runtimes.executes import model_modules
-from trainplan.costmodel.runtimes.megatron.offload import IN_MOE_LAYERS
+from trainplan.costmodel.runtimes import IN_MOE_LAYERS, model_modules
 from trainplan.planner.runtimes.megatron_lm.read.facts import Facts, holds, words
 from trainplan.planner.runtimes.megatron_lm.read.layout import (
     nested_heads,

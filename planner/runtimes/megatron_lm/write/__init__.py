@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+from trainplan.costmodel.runtimes import RuntimeTraits, is_hybrid
 from trainplan.planner.runtimes.config import (
     Argument,
     EntryPoint,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from trainplan.costmodel.architecture import IndexerSpec, LinearAttentionSpec, ModelSpec, SsmSpec
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+from trainplan.costmodel.runtimes import is_hybrid
 from trainplan.planner.runtimes.config import Argument, option, switch
 
 SPEC = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")

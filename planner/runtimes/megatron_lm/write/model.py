@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job, TrainingSpec
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.megatron.features import all_linear_biased, unsupported_feature
-from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts
+from trainplan.costmodel.runtimes import (
+    RUNTIMES,
+    RuntimeTraits,
+    all_linear_biased,
+    is_hybrid,
+    uncommon_parts,
+)
 from trainplan.planner.runtimes.config import Argument, option, switch
 from trainplan.planner.runtimes.megatron_lm.write.hybrid import SPEC
 
@@ -91,7 +95,7 @@ def _max_positions(model: ModelSpec, training: TrainingSpec) -> int:
 def _refuse(job: Job, traits: RuntimeTraits) -> None:
     """Features without an option, in the runtime that the options are for."""
     missing = sorted(uncommon_parts(job.model) - traits.layers)
-    feature = missing[0] if missing else unsupported_feature(job.model)
+    feature = missing[0] if missing else RUNTIMES["megatron-lm"].refuses(job.model)
     if feature:
         named = traits.name if missing else "megatron-lm"
         raise UnsupportedError(

@@ -7,8 +7,7 @@ from itertools import groupby
 
 from trainplan.costmodel.architecture import MoeSpec
 from trainplan.costmodel.job import Dispatcher, Job, RuntimeOptions
-from trainplan.costmodel.runtimes.base import RuntimeTraits
-from trainplan.costmodel.runtimes.traits.layers import is_hybrid
+from trainplan.costmodel.runtimes import RuntimeTraits, is_hybrid
 from trainplan.planner.runtimes.config import Argument, option, switch
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.runtimes.config import PLACEHOLDER_STEPS
 from trainplan.planner.runtimes.megatron_lm.write.layout import context_exchange
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY

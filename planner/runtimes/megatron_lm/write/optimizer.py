@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.runtimes.config import Argument, option, switch
 
 FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}

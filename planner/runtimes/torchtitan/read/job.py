@@ -11,8 +11,7 @@ import numpy as np
 
 from trainplan.costmodel.job import LARGEST_SIZE, Job, Precision, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout, OffloadSpec, Schedule
-from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
-from trainplan.costmodel.runtimes.torchtitan_rules import FILLED
+from trainplan.costmodel.runtimes import FILLED, RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.runtimes.keys import Name
 from trainplan.planner.runtimes.ranks import machines_of, ranks_of
@@ -92,10 +91,11 @@ def options_of(config: Config, degrees: Degrees, read: ReadModel) -> RuntimeOpti
         config.problem("moe_dispatcher", "unmodelled", says)
     elif DISPATCHERS[read.dispatcher]:
         values["moe_dispatcher"] = DISPATCHERS[read.dispatcher]
-    if read.fp8_recipe in TORCHTITAN.fp8_recipes:
+    recipes = RUNTIMES["torchtitan"].fp8_recipes
+    if read.fp8_recipe in recipes:
         values["fp8_recipe"] = read.fp8_recipe
     elif read.fp8_recipe is not None:
-        says = f"recipe_name = {read.fp8_recipe!r}: use {', '.join(TORCHTITAN.fp8_recipes)}"
+        says = f"recipe_name = {read.fp8_recipe!r}: use {', '.join(recipes)}"
         config.problem("fp8_recipe", "illegal", says, key.MODEL)
     keys: dict[str, Name] = {
         "compile": key.COMPILE, "cross_entropy": key.COMPONENTS, "overlap_tp_comm": key.ASYNC_TP,

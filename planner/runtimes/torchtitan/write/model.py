@@ -12,7 +12,7 @@ from typing import NamedTuple
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Dispatcher, Job, Precision
-from trainplan.costmodel.runtimes.torchtitan_models import unsupported_feature
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.runtimes.torchtitan.write.code import Call, Code, Expression
 from trainplan.planner.runtimes.torchtitan.write.facts import flavours, what_it_builds
 
@@ -86,7 +86,7 @@ def model_of(job: Job, *, compiled: bool) -> Written:
         UnsupportedError: No builder makes such a model, or not in this precision.
     """
     model = job.model
-    if reason := unsupported_feature(model):
+    if reason := RUNTIMES["torchtitan"].refuses(model):
         raise UnsupportedError(
             f"torchtitan does not build {reason} ({model.name}): export to another runtime"
         )

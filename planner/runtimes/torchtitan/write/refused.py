@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes.executes import executed
-from trainplan.costmodel.runtimes.torchtitan import TORCHTITAN
+from trainplan.costmodel.runtimes import RUNTIMES, executed
 from trainplan.planner.runtimes.config import refuse_broken
 
 CAPACITY = (
@@ -27,7 +26,8 @@ def refuse(job: Job, layout: Layout) -> None:
     Raises:
         UnsupportedError: It does not run; the message says what to change.
     """
-    refuse_broken((*TORCHTITAN.rules, *executed(TORCHTITAN)), job, layout)
+    traits = RUNTIMES["torchtitan"]
+    refuse_broken((*traits.rules, *executed(traits)), job, layout)
     for reason in (*_layout(job, layout), *_settings(job, layout)):
         raise UnsupportedError(f"torchtitan: {reason}")
 

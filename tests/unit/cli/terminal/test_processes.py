@@ -14,7 +14,7 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.cli.terminal.processes import Processes
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.plan import plan_json
 from trainplan.planner.questions.changes.parameters import parse_varied
 from trainplan.planner.questions.changes.variations import Case
@@ -223,7 +223,7 @@ ENDLESS = """
 import signal
 import time
 from pathlib import Path
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.cli.terminal.processes import Processes
 from tests.budgets import Steps
 from tests.unit.cli.terminal.test_processes import Sleeps, wait_for

@@ -12,7 +12,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.memory.states import block_params
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
 
 TABLE = LayoutTable.of([Layout(tp=2, dp=dp, micro_batch_size=2) for dp in (1, 2, 4, 8)])
 """Of a global batch of 16: 8, 4, 2 and 1 micro batches."""

@@ -28,7 +28,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import layer_rank_params
 from trainplan.costmodel.model.mixer_products import CoreProduct
 from trainplan.costmodel.model.params import layer_params
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 
 LENGTH = 2048
 SSM = SsmSpec(num_heads=32, head_dim=64, state_size=128, num_groups=8, chunk_size=128)

@@ -12,7 +12,7 @@ from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
 from trainplan.costmodel.step import price
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}

@@ -12,7 +12,7 @@ from trainplan.costmodel.kernels.products import Product, product_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 
 TABLE = LayoutTable.of([Layout(tp=tp) for tp in (1, 2, 4)])
 BIASES = {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True}

@@ -16,7 +16,7 @@ from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.measured.on_cpu import precision_note, usual_precision
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.model.params import embedding_params, num_parameters
-from trainplan.costmodel.runtimes import runtime_with, traits_of
+from trainplan.costmodel.runtimes.registry import runtime_with, traits_of
 from trainplan.costmodel.runtimes.torch_eager import BUCKET_BYTES
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.step import explicit, price

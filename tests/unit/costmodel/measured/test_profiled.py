@@ -33,7 +33,7 @@ from trainplan.costmodel.profiles.profile import (
     Timing,
 )
 from trainplan.costmodel.residuals.kriging import NUGGET
-from trainplan.costmodel.runtimes import runtime_with
+from trainplan.costmodel.runtimes.registry import runtime_with
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import estimate, notes, search

@@ -15,7 +15,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.params import embedding_params, head_params, num_parameters
-from trainplan.costmodel.runtimes import runtime, traits_of
+from trainplan.costmodel.runtimes.registry import runtime, traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.validate.cases.cases import Case, case_of
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.memory.states import block_params, rank_params, shard_ranks
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.runtimes import RUNTIMES, runtime_with, traits_of
+from trainplan.costmodel.runtimes.registry import RUNTIMES, runtime_with, traits_of
 from trainplan.costmodel.step import price
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules, rules_of_job

@@ -17,7 +17,7 @@ from trainplan.costmodel.memory.states import RankParams, block_params
 from trainplan.costmodel.memory.transients import head_bytes, layer_backward_bytes
 from trainplan.costmodel.memory.weight_buffers import dummy_gradient_bytes, sharded_unit_bytes
 from trainplan.costmodel.pipeline.ranks import ranks_of
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step.estimate import price
 
 TOKENS = np.array([2048.0])

@@ -8,7 +8,7 @@ from trainplan.costmodel.job.job import TrainingSpec
 from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.optimizers import OPTIMIZERS, Matrix, optimizer_of
 from trainplan.costmodel.optimizers.state_precision import STORED
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.semantics import CHANGES
 from trainplan.planner.runtimes import EXPORTERS
 

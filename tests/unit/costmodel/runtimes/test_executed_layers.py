@@ -14,7 +14,6 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.executes import executes_layers, model_modules
 from trainplan.costmodel.runtimes.megatron.options import hybrids_exchange_alone
 from trainplan.costmodel.runtimes.megatron.settings import BESIDE_COMPUTE
@@ -22,6 +21,7 @@ from trainplan.costmodel.runtimes.megatron.state_rules import (
     STATE_RULES,
     low_precision_states_fill_blocks,
 )
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid, uncommon_parts
 
 SSM = SsmSpec(num_heads=32, head_dim=64, state_size=128, num_groups=8)

@@ -15,8 +15,8 @@ from trainplan.costmodel.kernels.products import Product, linear_seconds, produc
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.runtimes.executes import executed
+from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.validate.cases.unstated import options_of
 

@@ -7,8 +7,8 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.runtimes.options import CHOSEN, UNSEARCHED
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.runtimes.traits.settings import NEVER_FASTER
 from trainplan.planner.questions.estimates import check_model, estimates
 from trainplan.planner.space.choices import broken_rules

@@ -16,7 +16,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.traffic.data_parallel import step_traffic
 from trainplan.costmodel.validate.cases.unstated import options_of

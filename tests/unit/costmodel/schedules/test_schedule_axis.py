@@ -22,7 +22,7 @@ from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.pipeline.stages import decoder_of, rank_classes, stage_layers
 from trainplan.costmodel.program.held_activations import peak_activations
 from trainplan.costmodel.program.ops import placed
-from trainplan.costmodel.runtimes import RUNTIMES, runtime
+from trainplan.costmodel.runtimes.registry import RUNTIMES, runtime
 from trainplan.costmodel.schedules import SCHEDULES, program
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.timeline.clock import StageSeconds

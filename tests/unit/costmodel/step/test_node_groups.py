@@ -15,7 +15,7 @@ from trainplan.costmodel.layouts.table import LayoutTable, evenly
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups, is_heterogeneous
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step.group_links import group_link_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan.plan import layout_from_json, layout_json

@@ -13,7 +13,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic.data_parallel import reduction_overlap, step_traffic
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import RankParams, rank_params
 from trainplan.costmodel.pipeline.bound import LayerSeconds
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.runtimes.traits.sharding import WHOLE_LAYERS
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic.data_parallel import state_groups, step_traffic

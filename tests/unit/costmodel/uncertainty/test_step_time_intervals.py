@@ -9,7 +9,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.evidence import Evidence
 from trainplan.costmodel.documents.constants import IntervalEnds, Intervals, IntervalWidth
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.uncertainty import intervals as uncertainty
 from trainplan.costmodel.uncertainty.intervals import (
     UNMEASURED,

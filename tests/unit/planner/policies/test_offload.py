@@ -12,7 +12,7 @@ from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.step import price
 from trainplan.planner.plan.plan import layout_from_json, layout_json
 from trainplan.planner.policies.offload import (

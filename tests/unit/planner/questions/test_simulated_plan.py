@@ -7,7 +7,7 @@ from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.step import explicit
 from trainplan.planner.questions.simulate import simulate
 

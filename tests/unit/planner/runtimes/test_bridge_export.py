@@ -10,7 +10,7 @@ from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS

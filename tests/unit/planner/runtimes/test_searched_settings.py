@@ -6,7 +6,7 @@ from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.catalog import CatalogError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.runtimes import RUNTIMES
+from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.runtimes import EXPORTERS
 
 LAYOUTS = [

@@ -8,7 +8,7 @@ from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.runtimes import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
 from trainplan.planner.runtimes import EXPORTERS
 
 WAYS = {

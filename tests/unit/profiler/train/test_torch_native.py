@@ -5,7 +5,7 @@ import pytest
 from tests.torch_requests import TINY, request
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.runtimes.registry import runtime
 from trainplan.profiler.train.torch_native import refused
 from trainplan.profiler.train.torch_native.refused import refusal
 
