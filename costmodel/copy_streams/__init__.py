@@ -14,6 +14,7 @@ Lane: GPU, host to GPU, GPU to host, CPU, drive read, drive write, network.
 megatron_offload_policy: what Megatron-LM with `--optimizer-cpu-offload` copies when.
 Method: a published way to offload: its policy, placement, program and bytes a parameter.
 METHODS: published methods by name.
+Offloaded: a step of some rows: quantities, speeds, placement and offload policy.
 OffloadPolicy: what a runtime copies, when, and what it waits for.
 Part: items that are done some rounds, and how rounds wait for each other.
 Place: device, host or drive.
@@ -45,7 +46,13 @@ from trainplan.costmodel.copy_streams.offloaded_step import (
     serial_added_seconds,
     step_work,
 )
-from trainplan.costmodel.copy_streams.placement import Place, Placement, Quantities, Speeds
+from trainplan.costmodel.copy_streams.placement import (
+    Offloaded,
+    Place,
+    Placement,
+    Quantities,
+    Speeds,
+)
 from trainplan.costmodel.copy_streams.timeline import Span, binding, timeline
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
 from trainplan.costmodel.copy_streams.work import Item, Part, Work

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from trainplan.costmodel.copy_streams.offload_policies import OffloadPolicy
 from trainplan.costmodel.copy_streams.offloaded_step import (
     STATE_BYTES,
     step_work,
@@ -15,67 +14,55 @@ from trainplan.costmodel.copy_streams.offloaded_step import (
     update_part,
 )
 from trainplan.costmodel.copy_streams.passes import layer_kinds, micro_batches, pass_items
-from trainplan.costmodel.copy_streams.placement import Placement, Quantities, Speeds
+from trainplan.costmodel.copy_streams.placement import Offloaded, Placement
 from trainplan.costmodel.copy_streams.transfer_volume import Lane, Order
 from trainplan.costmodel.copy_streams.work import Item, Part, Work
 
 
-def interleaved_step(
-    quantities: Quantities, speeds: Speeds, placement: Placement, policy: OffloadPolicy
-) -> Work:
+def interleaved_step(step: Offloaded) -> Work:
     """Deep Optimizer States: every k-th subgroup of the host's optimizer is updated on the GPU.
 
     k is the stride of the placement, or the best one if it has none.
     Source: Maurya et al., Deep Optimizer States, arXiv:2410.21316.
     """
-    stride = int(np.asarray(placement.stride).reshape(-1)[0])
-    placed = replace(placement, stride=stride or best_stride(quantities, speeds, policy))
-    return step_work(quantities, speeds, placed, policy)
+    stride = int(np.asarray(step.placement.stride).reshape(-1)[0])
+    placed = replace(step.placement, stride=stride or best_stride(step))
+    return step_work(replace(step, placement=placed))
 
 
-def best_stride(quantities: Quantities, speeds: Speeds, policy: OffloadPolicy) -> int:
+def best_stride(step: Offloaded) -> int:
     """The stride of one row whose update ends first; 0 if the CPUs alone end first.
 
     All are tried: filling and emptying the lanes counts where subgroups are few.
     Source: `update_seconds` of all strides.
     """
-    tried = (0, *range(2, int(subgroups(quantities.updated, policy)[0]) + 1))
-    seconds = [update_seconds(quantities, speeds, policy, stride) for stride in tried]
+    tried = (0, *range(2, int(subgroups(step.quantities.updated, step.policy)[0]) + 1))
+    seconds = [update_seconds(step, stride) for stride in tried]
     return int(tried[int(np.argmin(seconds))])
 
 
-def update_seconds(
-    quantities: Quantities, speeds: Speeds, policy: OffloadPolicy, stride: int
-) -> float:
+def update_seconds(step: Offloaded, stride: int) -> float:
     """Seconds of the update alone with a stride. Source: `Work.makespan` of `update_part`."""
-    placement = Placement(optimizer=1.0, stride=stride)
-    part = update_part(quantities, speeds, placement, policy, pipelined=True)
-    return float(Work((part,)).makespan[0])
+    placed = replace(step, placement=Placement(optimizer=1.0, stride=stride))
+    return float(Work((update_part(placed, pipelined=True),)).makespan[0])
 
 
-def fuyou_step(
-    quantities: Quantities, speeds: Speeds, placement: Placement, policy: OffloadPolicy
-) -> Work:
+def fuyou_step(step: Offloaded) -> Work:
     """Fuyou: Adam of a layer runs beside the backward pass of the next; nothing waits between.
 
     Source: Liao et al., Fuyou, arXiv:2403.06504.
     """
-    count = np.atleast_1d(quantities.micro_batches)
+    count = np.atleast_1d(step.quantities.micro_batches)
     parts = (
-        Part(
-            tuple(
-                _updated(pass_items(quantities, speeds, placement, policy, kind), speeds, policy)
-            ),
-            Order.OVERLAPPED,
-            int(times[0]),
-        )
-        for kind, times in micro_batches(count, policy, off=np.array([True]))
+        Part(tuple(_updated(pass_items(step, kind), step)), Order.OVERLAPPED, int(times[0]))
+        for kind, times in micro_batches(count, step.policy, off=np.array([True]))
     )
     return Work(tuple(part for part in parts if part.rounds))
 
 
-def _updated(items: Sequence[Item], speeds: Speeds, policy: OffloadPolicy) -> Iterator[Item]:
+def _updated(items: Sequence[Item], step: Offloaded) -> Iterator[Item]:
     """Behind the gradients of each layer its Adam: read, update, write, beside further layers."""
+    speeds, policy = step.speeds, step.policy
     before: tuple[str, ...] = ()
     for item in items:
         yield item
@@ -91,15 +78,13 @@ def _updated(items: Sequence[Item], speeds: Speeds, policy: OffloadPolicy) -> It
         before = (update,)
 
 
-def harmony_step(
-    quantities: Quantities, speeds: Speeds, placement: Placement, policy: OffloadPolicy
-) -> Work:
+def harmony_step(step: Offloaded) -> Work:
     """Harmony: all micro batches of a layer before the next, so weights are fetched once a pass.
 
-    The update of a layer runs on the host behind it; placement and policy leave nothing open.
+    The update of a layer runs on the host behind it; its placement and policy leave nothing open.
     Source: Li et al., Harmony, arXiv:2202.01306 (input batch grouping).
     """
-    del placement, policy
+    quantities, speeds = step.quantities, step.speeds
     count = float(np.asarray(quantities.micro_batches).reshape(-1)[0])
     layers = list(enumerate(layer_kinds(quantities)))
     visits = [("forward", *one) for one in layers] + [("backward", *one) for one in layers[::-1]]

@@ -20,7 +20,14 @@ from trainplan.costmodel.copy_streams.offload_policies import (
     megatron_offload_policy,
 )
 from trainplan.costmodel.copy_streams.offloaded_step import step_work
-from trainplan.costmodel.copy_streams.placement import Column, Place, Placement, Quantities, Speeds
+from trainplan.costmodel.copy_streams.placement import (
+    Column,
+    Offloaded,
+    Place,
+    Placement,
+    Quantities,
+    Speeds,
+)
 from trainplan.costmodel.copy_streams.work import Work
 
 
@@ -45,7 +52,7 @@ class Method:
     """What it copies, when, and what it waits for."""
     placed: Callable[[Placement], Placement]
     """What it places where, some of it as a placement says."""
-    program: Callable[[Quantities, Speeds, Placement, OffloadPolicy], Work] = step_work
+    program: Callable[[Offloaded], Work] = step_work
     """A step of a single row so placed."""
     runtime: str | None = None
     """A living runtime that has it, with its option."""
@@ -54,7 +61,7 @@ class Method:
 
     def work(self, quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
         """A step of a single row; the placement says what the method leaves open."""
-        return self.program(quantities, speeds, self.placed(placement), self.policy)
+        return self.program(Offloaded(quantities, speeds, self.placed(placement), self.policy))
 
     def bytes_per_parameter(self, place: Place) -> float:
         """All that lies in one place. Source: `keeps`."""

@@ -1,29 +1,28 @@
 """A step of a runtime that keeps weights, optimizer or activations off the GPU.
 
-    floor = floor_of_step(quantities, speeds, placement, policy)      every row, closed form
-    seconds = seconds_of_step(quantities, speeds, placement, policy)  finalists: longest path
-    work = step_work(quantities.take([i]), ...)                       one row: lanes, what binds
+    step = Offloaded(quantities, speeds, placement, policy)
+    floor = floor_of_step(step)        every row, closed form
+    seconds = seconds_of_step(step)    finalists: longest path
+    work = step_work(step.take([i]))   one row: lanes, what binds
 
 `floor_of_step` is `Work.floor` of the same row and never above `seconds_of_step`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from trainplan.costmodel.copy_streams.offload_policies import OffloadPolicy
-from trainplan.costmodel.copy_streams.passes import micro_batches, pass_items, pass_loads
+from trainplan.costmodel.copy_streams.passes import Gradients, micro_batches, pass_items, pass_loads
 from trainplan.costmodel.copy_streams.placement import (
     BoolColumn,
     Column,
+    IntColumn,
+    Offloaded,
     Place,
-    Placement,
-    Quantities,
-    Speeds,
 )
 from trainplan.costmodel.copy_streams.transfer_volume import (
     FloatColumn,
@@ -72,14 +71,7 @@ def serial_added_seconds(
     return np.asarray(moved * np.maximum(0.0, wire + update - saved))
 
 
-def _seconds(
-    quantities: Quantities,
-    speeds: Speeds,
-    placement: Placement,
-    policy: OffloadPolicy,
-    *,
-    pipelined: bool,
-) -> tuple[LaneRows, LaneRows, LaneRows]:
+def _seconds(step: Offloaded, *, pipelined: bool) -> tuple[LaneRows, LaneRows, LaneRows]:
     """Seconds (lane, row) of a subgroup by the CPUs, by the GPU, and of what never left the GPU.
 
     Where subgroups run beside each other, states of one are read while those of another are
@@ -88,6 +80,7 @@ def _seconds(
     weights in 16 bits copied to where they lie, states written; Megatron-LM
     core/optimizer/cpu_offloading/hybrid_optimizer.py, step: gradients leave first.
     """
+    quantities, speeds, placement, policy = step.parts
     away = quantities.updated * placement.optimizer
     one = away / subgroups(away, policy)
     rate = np.zeros_like(away)
@@ -125,42 +118,28 @@ IN_ORDER = (
 THERE_AND_BACK = ((Lane.H2D, "fetch"), (Lane.GPU, "update"), (Lane.D2H, "return"))
 
 
-def update_load(
-    quantities: Quantities,
-    speeds: Speeds,
-    placement: Placement,
-    policy: OffloadPolicy,
-    *,
-    pipelined: bool,
-) -> Load:
+def update_load(step: Offloaded, *, pipelined: bool) -> Load:
     """The update by lane; `pipelined` if subgroups run beside each other, else a chain.
 
     Source: derived, subgroups on the GPU and on the CPUs times the seconds of one, `gpu_subgroups`.
     """
-    cpu, gpu, stays = _seconds(quantities, speeds, placement, policy, pipelined=pipelined)
-    count = subgroups(quantities.updated * placement.optimizer, policy)
-    on_gpu = gpu_subgroups(count, np.asarray(placement.stride))
+    cpu, gpu, stays = _seconds(step, pipelined=pipelined)
+    count = subgroups(step.quantities.updated * step.placement.optimizer, step.policy)
+    on_gpu = gpu_subgroups(count, np.asarray(step.placement.stride))
     moved = cpu * (count - on_gpu) + gpu * on_gpu
     if pipelined:
         return Load(moved + stays, Order.OVERLAPPED)
     return Load(moved, Order.CHAIN, aside=stays)
 
 
-def update_part(
-    quantities: Quantities,
-    speeds: Speeds,
-    placement: Placement,
-    policy: OffloadPolicy,
-    *,
-    pipelined: bool,
-) -> Part:
+def update_part(step: Offloaded, *, pipelined: bool) -> Part:
     """The update of a single row."""
-    cpu, gpu, stays = _seconds(quantities, speeds, placement, policy, pipelined=pipelined)
-    count = int(subgroups(quantities.updated * placement.optimizer, policy)[0])
+    cpu, gpu, stays = _seconds(step, pipelined=pipelined)
+    count = int(subgroups(step.quantities.updated * step.placement.optimizer, step.policy)[0])
     stay = tuple(_chain(stays, ((Lane.GPU, "update what stays"),), ""))
     if not pipelined:
         return Part(tuple(_chain(cpu * count, IN_ORDER, "")), Order.CHAIN, aside=stay)
-    stride = int(np.asarray(placement.stride).reshape(-1)[0])
+    stride = int(np.asarray(step.placement.stride).reshape(-1)[0])
     items = list(stay)
     for index in range(count):
         theirs = stride and index % stride == stride - 1
@@ -179,65 +158,50 @@ def _chain(seconds: LaneRows, order: tuple[tuple[Lane, str], ...], suffix: str) 
     return items
 
 
-def step_work(
-    quantities: Quantities, speeds: Speeds, placement: Placement, policy: OffloadPolicy
-) -> Work:
+def step_work(step: Offloaded) -> Work:
     """A step of a single row as items."""
-    delayed = bool(_column(placement.delayed, 1)[0])
-    pipelined = bool(_pipelined(placement, policy, 1)[0])
-    kinds = micro_batches(
-        _column(quantities.micro_batches, 1), policy, off=_column(placement.updates_off, 1)
-    )
+    delayed, pipelined = bool(_column(step.placement.delayed, 1)[0]), bool(_pipelined(step)[0])
+    order = _order(step.policy, delayed=delayed)
     passes = tuple(
-        Part(
-            pass_items(quantities, speeds, placement, policy, kind),
-            _order(policy, delayed=delayed),
-            int(times[0]),
-        )
-        for kind, times in kinds
+        Part(pass_items(step, kind), order, int(times[0]))
+        for kind, times in _micro_batches(step)
         if times[0]
     )
-    update = update_part(quantities, speeds, placement, policy, pipelined=pipelined)
+    update = update_part(step, pipelined=pipelined)
     return Work((update, *passes) if delayed else (*passes, update))
 
 
-def step_loads(
-    quantities: Quantities, speeds: Speeds, placement: Placement, policy: OffloadPolicy
-) -> tuple[Load, ...]:
+def step_loads(step: Offloaded) -> tuple[Load, ...]:
     """A step of rows that agree in what is delayed and pipelined, seconds by lane."""
-    rows = quantities.rows
-    delayed = bool(np.any(placement.delayed))
-    pipelined = bool(np.any(_pipelined(placement, policy, rows)))
-    order = _order(policy, delayed=delayed)
-    count = _column(quantities.micro_batches, rows)
+    delayed, pipelined = bool(np.any(step.placement.delayed)), bool(np.any(_pipelined(step)))
+    order = _order(step.policy, delayed=delayed)
     passes = tuple(
-        Load(pass_loads(quantities, speeds, placement, policy, kind), order, times)
-        for kind, times in micro_batches(count, policy, off=_column(placement.updates_off, rows))
+        Load(pass_loads(step, kind), order, times) for kind, times in _micro_batches(step)
     )
-    update = update_load(quantities, speeds, placement, policy, pipelined=pipelined)
+    update = update_load(step, pipelined=pipelined)
     return (update, *passes) if delayed else (*passes, update)
 
 
-def floor_of_step(
-    quantities: Quantities, speeds: Speeds, placement: Placement, policy: OffloadPolicy
-) -> FloatColumn:
+def _micro_batches(step: Offloaded) -> list[tuple[Gradients, IntColumn]]:
+    """Kinds of micro batches, and how many of each there are. Source: `micro_batches`."""
+    rows = step.quantities.rows
+    off = _column(step.placement.updates_off, rows)
+    return micro_batches(_column(step.quantities.micro_batches, rows), step.policy, off=off)
+
+
+def floor_of_step(step: Offloaded) -> FloatColumn:
     """Least seconds (row,) of a step, the update included. Source: `floor_seconds`."""
-    floor = np.empty(quantities.rows)
-    for rows, alike in _alike(quantities, speeds, placement, policy):
-        floor[rows] = floor_seconds(step_loads(*alike, policy))
+    floor = np.empty(step.quantities.rows)
+    key = _column(step.placement.delayed, len(floor)) + 2 * _pipelined(step)
+    for value in np.unique(key):  # rows that agree in what is delayed and pipelined, together
+        rows = key == value
+        floor[rows] = floor_seconds(step_loads(step if rows.all() else step.take(rows)))
     return floor
 
 
-def seconds_of_step(
-    quantities: Quantities, speeds: Speeds, placement: Placement, policy: OffloadPolicy
-) -> FloatColumn:
+def seconds_of_step(step: Offloaded) -> FloatColumn:
     """Seconds (row,) of a step as each row's longest path. Source: `Work.makespan`."""
-    of = quantities.rows
-    rows = ([row] for row in range(of))
-    works = (
-        step_work(quantities.take(row), speeds.take(row, of), placement.take(row, of), policy)
-        for row in rows
-    )
+    works = (step_work(step.take([row])) for row in range(step.quantities.rows))
     return np.array([float(work.makespan[0]) for work in works])
 
 
@@ -254,26 +218,13 @@ def _order(policy: OffloadPolicy, *, delayed: bool) -> Order:
     return Order.ROUNDS if policy.overlaps else Order.CHAIN
 
 
-def _pipelined(placement: Placement, policy: OffloadPolicy, rows: int) -> BoolColumn:
+def _pipelined(step: Offloaded) -> BoolColumn:
     """Rows whose subgroups are updated beside each other: by policy, on the GPU too, or delayed."""
-    chosen = (_column(placement.stride, rows) > 0) | _column(placement.delayed, rows)
-    return np.asarray(chosen | policy.pipelines_update)
+    rows = step.quantities.rows
+    chosen = (_column(step.placement.stride, rows) > 0) | _column(step.placement.delayed, rows)
+    return np.asarray(chosen | step.policy.pipelines_update)
 
 
 def _column(value: ArrayLike, rows: int) -> NDArray[Any]:
     """A column of as many rows."""
     return np.broadcast_to(np.asarray(value), (rows,))
-
-
-def _alike(
-    quantities: Quantities, speeds: Speeds, placement: Placement, policy: OffloadPolicy
-) -> Iterator[tuple[BoolColumn, tuple[Quantities, Speeds, Placement]]]:
-    """Rows that agree in what is delayed and pipelined, together."""
-    of = quantities.rows
-    key = _column(placement.delayed, of) + 2 * _pipelined(placement, policy, of)
-    for value in np.unique(key):
-        rows = key == value
-        if rows.all():
-            yield rows, (quantities, speeds, placement)
-        else:
-            yield rows, (quantities.take(rows), speeds.take(rows, of), placement.take(rows, of))

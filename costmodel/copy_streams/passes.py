@@ -16,10 +16,9 @@ from trainplan.costmodel.copy_streams.offload_policies import Accumulation, Offl
 from trainplan.costmodel.copy_streams.placement import (
     BoolColumn,
     IntColumn,
+    Offloaded,
     Place,
-    Placement,
     Quantities,
-    Speeds,
 )
 from trainplan.costmodel.copy_streams.transfer_volume import FloatColumn, Lane, LaneRows, lane_rows
 from trainplan.costmodel.copy_streams.work import Item
@@ -69,25 +68,22 @@ def micro_batches(
     ]
 
 
-def pass_loads(
-    quantities: Quantities,
-    speeds: Speeds,
-    placement: Placement,
-    policy: OffloadPolicy,
-    gradients: Gradients,
-) -> LaneRows:
+def pass_loads(step: Offloaded, gradients: Gradients) -> LaneRows:
     """Seconds (lane, row) of both passes of one micro batch.
 
     Source: derived, the layers of each kind times the seconds of one, as in `pass_items`.
     """
+    quantities, speeds, placement = step.quantities, step.speeds, step.placement
     count = quantities.layers
     weights = PASSES * (count * quantities.weight_bytes).sum(axis=0)
     sums = (count * quantities.gradient_bytes).sum(axis=0)
-    kept = away_bytes(quantities, policy) * placement.checkpoints
+    kept = away_bytes(quantities, step.policy) * placement.checkpoints
     fetched = weights * (np.asarray(placement.parameters) != Place.DEVICE)
     read = weights * (np.asarray(placement.parameters) == Place.DRIVE)
     deep = kept * (np.asarray(placement.checkpoints_place) == Place.DRIVE)
-    out, written = _sums_out(quantities, placement, policy)
+    # DeepSpeed 0.19.8, runtime/zero/stage3.py, _offload_grad_partition_at_boundary
+    out = quantities.updated * placement.optimizer * step.policy.gradient_bytes
+    written = out * (np.asarray(placement.optimizer_place) == Place.DRIVE)
     return lane_rows(
         quantities.rows,
         {
@@ -114,30 +110,13 @@ def away_bytes(quantities: Quantities, policy: OffloadPolicy) -> FloatColumn:
     return np.asarray(every.sum(axis=0) - one)
 
 
-def _sums_out(
-    quantities: Quantities, placement: Placement, policy: OffloadPolicy
-) -> tuple[FloatColumn, FloatColumn]:
-    """Bytes of summed gradients that leave the GPU for the CPUs, and go on to the drive.
-
-    Source: DeepSpeed 0.19.8, runtime/zero/stage3.py, _offload_grad_partition_at_boundary.
-    """
-    out = quantities.updated * placement.optimizer * policy.gradient_bytes
-    return out, out * (np.asarray(placement.optimizer_place) == Place.DRIVE)
-
-
 def layer_kinds(quantities: Quantities) -> list[int]:
     """Kind of each layer of a single row in the order of the forward pass."""
     counts = quantities.layers[:, 0].round().astype(int)
     return [kind for kind, count in enumerate(counts) for _ in range(count)]
 
 
-def pass_items(
-    quantities: Quantities,
-    speeds: Speeds,
-    placement: Placement,
-    policy: OffloadPolicy,
-    gradients: Gradients,
-) -> tuple[Item, ...]:
+def pass_items(step: Offloaded, gradients: Gradients) -> tuple[Item, ...]:
     """Both passes of one micro batch of a single row.
 
     Fetches of a pass stand `prefetch` passes before it, drive reads twice as far: a lane serves in
@@ -146,16 +125,15 @@ def pass_items(
     further fetches when a module starts; `__prefetch_nvme_param_partitions` reads up to twice what
     is under way.
     """
-    layers = list(enumerate(layer_kinds(quantities)))
+    layers = list(enumerate(layer_kinds(step.quantities)))
     passes = [Pass(f"forward {layer}", layer, kind, forward=True) for layer, kind in layers]
     passes += [
         Pass(f"backward {layer}", layer, kind, forward=False) for layer, kind in layers[::-1]
     ]
-    kept = [layer for layer, kind in layers if quantities.checkpoint_bytes[kind, 0] > 0]
-    last = max(kept, default=-1)
-    row = RowItems(quantities, speeds, placement, policy, gradients, passes, last)
+    kept = [layer for layer, kind in layers if step.quantities.checkpoint_bytes[kind, 0] > 0]
+    row = RowItems(step, gradients, passes, max(kept, default=-1))
     items: list[Item] = []
-    ahead = policy.prefetch
+    ahead = step.policy.prefetch
     for index in range(-2 * ahead, len(passes)):
         items += row.read(index + 2 * ahead)
         items += row.fetch(index + ahead)
@@ -179,10 +157,7 @@ class Pass:
 class RowItems:
     """Items of one row."""
 
-    quantities: Quantities
-    speeds: Speeds
-    placement: Placement
-    policy: OffloadPolicy
+    step: Offloaded
     gradients: Gradients
     passes: list[Pass]
     last_kept: int
@@ -199,27 +174,27 @@ class RowItems:
 
     def _kept(self, one: Pass) -> float:
         """Bytes of kept activations that leave the GPU."""
-        if self.policy.keeps_last and one.layer == self.last_kept:
+        if self.step.policy.keeps_last and one.layer == self.last_kept:
             return 0.0
-        share = _one(self.placement.checkpoints)
-        return float(self.quantities.checkpoint_bytes[one.kind, 0]) * share
+        share = _one(self.step.placement.checkpoints)
+        return float(self.step.quantities.checkpoint_bytes[one.kind, 0]) * share
 
     def read(self, index: int) -> Iterator[Item]:
         """Weights from the drive into a buffer that frees when an earlier pass ends."""
         one = self._at(index)
-        if one and _one(self.placement.parameters) == Place.DRIVE:
-            seconds = self.quantities.weight_bytes[one.kind] / self.speeds.drive_read
-            buffers = 2 * self.policy.prefetch + 1
+        if one and _one(self.step.placement.parameters) == Place.DRIVE:
+            seconds = self.step.quantities.weight_bytes[one.kind] / self.step.speeds.drive_read
+            buffers = 2 * self.step.policy.prefetch + 1
             yield Item(f"read {one.name}", Lane.DRIVE_READ, seconds, self._after(index - buffers))
 
     def fetch(self, index: int) -> Iterator[Item]:
         """Weights from the host, for a pass that runs `prefetch` passes later."""
         one = self._at(index)
-        place = _one(self.placement.parameters)
+        place = _one(self.step.placement.parameters)
         if one and place != Place.DEVICE:
-            seconds = self.quantities.weight_bytes[one.kind] / self.speeds.h2d
+            seconds = self.step.quantities.weight_bytes[one.kind] / self.step.speeds.h2d
             read = (f"read {one.name}",) if place == Place.DRIVE else ()
-            after = self._after(index - self.policy.prefetch - 1)
+            after = self._after(index - self.step.policy.prefetch - 1)
             yield Item(f"weights {one.name}", Lane.H2D, seconds, (*read, *after))
 
     def return_checkpoint(self, index: int) -> Iterator[Item]:
@@ -227,34 +202,38 @@ class RowItems:
         one = self._at(index)
         if not one or one.forward or not (size := self._kept(one)):
             return
-        after = self._after(index - 1 - self.policy.overlaps_checkpoints)
+        after = self._after(index - 1 - self.step.policy.overlaps_checkpoints)
         source = f"keep {one.layer}"
-        if _one(self.placement.checkpoints_place) == Place.DRIVE:
+        if _one(self.step.placement.checkpoints_place) == Place.DRIVE:
             stored = f"store {one.layer}"
-            seconds = size / self.speeds.drive_read
+            seconds = size / self.step.speeds.drive_read
             source = f"load {one.layer}"
             yield Item(source, Lane.DRIVE_READ, seconds, (stored, *after))
-        yield Item(f"return {one.layer}", Lane.H2D, size / self.speeds.h2d, (source, *after))
+        yield Item(f"return {one.layer}", Lane.H2D, size / self.step.speeds.h2d, (source, *after))
 
     def compute(self, index: int) -> Iterator[Item]:
         """A pass with what it waits for, and what leaves the GPU behind it."""
         one = self._at(index)
         if not one:
             return
-        kept, seconds = self._kept(one), self.quantities.forward
+        kept, seconds = self._kept(one), self.step.quantities.forward
         after = []
-        if _one(self.placement.parameters) != Place.DEVICE:
+        if _one(self.step.placement.parameters) != Place.DEVICE:
             after.append(f"weights {one.name}")
         if not one.forward:
-            seconds = self.quantities.backward
+            seconds = self.step.quantities.backward
             after += [f"return {one.layer}"] if kept else []
-        elif index and not self.policy.overlaps_checkpoints and self._kept(self.passes[index - 1]):
+        elif (
+            index
+            and not self.step.policy.overlaps_checkpoints
+            and self._kept(self.passes[index - 1])
+        ):
             after.append(f"keep {self.passes[index - 1].layer}")
         yield Item(one.name, Lane.GPU, seconds[one.kind], tuple(after))
         if one.forward and kept:
-            yield Item(f"keep {one.layer}", Lane.D2H, kept / self.speeds.d2h, (one.name,))
-            if _one(self.placement.checkpoints_place) == Place.DRIVE:
-                stored = kept / self.speeds.drive_write
+            yield Item(f"keep {one.layer}", Lane.D2H, kept / self.step.speeds.d2h, (one.name,))
+            if _one(self.step.placement.checkpoints_place) == Place.DRIVE:
+                stored = kept / self.step.speeds.drive_write
                 yield Item(f"store {one.layer}", Lane.DRIVE_WRITE, stored, (f"keep {one.layer}",))
 
     def gradient(self, index: int) -> Iterator[Item]:
@@ -263,28 +242,23 @@ class RowItems:
         if not one or one.forward:
             return
         moved, after = self.gradients, (one.name,)
-        size = self.quantities.gradient_bytes[one.kind]
+        size = self.step.quantities.gradient_bytes[one.kind]
         if _one(moved.back):
-            yield Item(f"sum back {one.layer}", Lane.H2D, size / self.speeds.h2d, after)
+            yield Item(f"sum back {one.layer}", Lane.H2D, size / self.step.speeds.h2d, after)
             after = (f"sum back {one.layer}",)
         if _one(moved.out):
-            yield Item(f"sum out {one.layer}", Lane.D2H, size / self.speeds.d2h, after)
+            yield Item(f"sum out {one.layer}", Lane.D2H, size / self.step.speeds.d2h, after)
         if not _one(moved.summed):
             return
-        every = (self.quantities.layers * self.quantities.gradient_bytes).sum()
+        every = (self.step.quantities.layers * self.step.quantities.gradient_bytes).sum()
         share = size / every if every else 2.0 / len(self.passes)
-        left = self.gradient_out * share
-        yield Item(f"gradient {one.layer}", Lane.D2H, left / self.speeds.d2h, after)
-        if _one(self.placement.optimizer_place) == Place.DRIVE:
-            seconds = left / self.speeds.drive_write
+        updated = self.step.quantities.updated[0] * _one(self.step.placement.optimizer)
+        left = float(updated) * self.step.policy.gradient_bytes * share
+        yield Item(f"gradient {one.layer}", Lane.D2H, left / self.step.speeds.d2h, after)
+        if _one(self.step.placement.optimizer_place) == Place.DRIVE:
+            seconds = left / self.step.speeds.drive_write
             after = (f"gradient {one.layer}",)
             yield Item(f"write gradient {one.layer}", Lane.DRIVE_WRITE, seconds, after)
-
-    @property
-    def gradient_out(self) -> float:
-        """Bytes of summed gradients that leave the GPU for the CPUs."""
-        updated = float(self.quantities.updated[0] * _one(self.placement.optimizer))
-        return updated * self.policy.gradient_bytes
 
 
 def _one(column: ArrayLike) -> float:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from trainplan.costmodel.copy_streams.offload_policies import OffloadPolicy
 from trainplan.costmodel.copy_streams.transfer_volume import FloatColumn
 
 BoolColumn = NDArray[np.bool_]
@@ -124,6 +125,27 @@ class Placement:
     def take(self, rows: Indices, of: int) -> Placement:
         """Some of so many rows alone."""
         return _taken(self, rows, of)
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded:
+    """A step of some rows with something off the GPU."""
+
+    quantities: Quantities
+    speeds: Speeds
+    placement: Placement
+    policy: OffloadPolicy
+
+    @property
+    def parts(self) -> tuple[Quantities, Speeds, Placement, OffloadPolicy]:
+        """Its fields."""
+        return self.quantities, self.speeds, self.placement, self.policy
+
+    def take(self, rows: Indices) -> Offloaded:
+        """Some rows alone."""
+        of = self.quantities.rows
+        some = self.quantities.take(rows), self.speeds.take(rows, of), self.placement.take(rows, of)
+        return Offloaded(*some, self.policy)
 
 
 def _taken(columns: Columns, rows: Indices, of: int) -> Columns:

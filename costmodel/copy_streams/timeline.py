@@ -70,11 +70,6 @@ def timeline(work: Work, row: int = 0) -> list[Span]:
     return clock.spans
 
 
-def longest_path(spans: list[Span]) -> list[Span]:
-    """The items that the step waits for, in order: each starts when the one before ends."""
-    return [spans[index] for index in _path(spans)]
-
-
 def _path(spans: list[Span]) -> list[int]:
     """Indices of the items of the longest path, in order."""
     path: list[int] = []

@@ -2,6 +2,7 @@
 
 `rows` has the lengths, fills rows with them and counts what a row holds; `waits` has how long ranks
 and stages wait for the one whose rows have most attention work.
+
 Lengths: all lengths that may occur (tokens), and their shares.
 lengths_of: the lengths of a histogram or distribution, cut to a row.
 mean_length: tokens of a sequence.

@@ -18,6 +18,7 @@ from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, KindRankRows, distinct
 from trainplan.costmodel.copy_streams import (
     Lane,
+    Offloaded,
     OffloadPolicy,
     Place,
     Placement,
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 class Evaluation:
     """One of the two evaluations of the same work."""
 
-    of_rows: Callable[[Quantities, Speeds, Placement, OffloadPolicy], FloatColumn]
+    of_rows: Callable[[Offloaded], FloatColumn]
     of_items: Callable[[Work], FloatColumn]
     least: bool
     """No row takes less under any recomputation."""
@@ -84,16 +85,13 @@ def lanes_seconds(priced: Priced, evaluation: Evaluation) -> FloatColumn:
         quantities = quantities_of(priced, number, least=evaluation.least)
         passes = quantities.layers * (quantities.forward + quantities.backward)
         alone = quantities.micro_batches * passes.sum(axis=0) + quantities.update_seconds
-        for rows, offload_policy in _alike(priced, quantities, moving):
+        for rows, policy in _alike(priced, quantities, moving):
             some = quantities.take(rows), speeds, placement.take(rows, len(found))
+            step = Offloaded(*some, policy)
             if work is None:
-                seconds = evaluation.of_rows(*some, offload_policy)
+                seconds = evaluation.of_rows(step)
             else:
-                each = ([row] for row in rows.tolist())
-                works = (
-                    work(quantities.take(one), speeds, placement.take(one, len(found)))
-                    for one in each
-                )
+                works = (work(*step.take([one]).parts[:3]) for one in range(len(rows)))
                 seconds = np.array([float(evaluation.of_items(one)[0]) for one in works])
             found[rows] = np.maximum(found[rows], seconds - alone[rows])
     return found
@@ -108,9 +106,9 @@ def row_work(priced: Priced, row: int) -> Work | None:
     speeds, placement = speeds_of(priced.machine), placement_of(priced).take(only, len(priced.key))
     for number in range(len(priced.ranks.embedding)):
         quantities = quantities_of(priced, number)
-        [(_, offload_policy)] = _alike(priced, quantities, only)
+        [(_, policy)] = _alike(priced, quantities, only)
         some = quantities.take(only), speeds, placement
-        works.append(moved.work(*some) if moved.work else step_work(*some, offload_policy))
+        works.append(moved.work(*some) if moved.work else step_work(Offloaded(*some, policy)))
     return max(works, key=lambda work: float(work.makespan[0]))
 
 

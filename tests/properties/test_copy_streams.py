@@ -8,7 +8,13 @@ import pytest
 
 from trainplan.costmodel.copy_streams.offload_policies import deepspeed_offload_policy
 from trainplan.costmodel.copy_streams.offloaded_step import step_work
-from trainplan.costmodel.copy_streams.placement import Place, Placement, Quantities, Speeds
+from trainplan.costmodel.copy_streams.placement import (
+    Offloaded,
+    Place,
+    Placement,
+    Quantities,
+    Speeds,
+)
 from trainplan.costmodel.copy_streams.timeline import binding, timeline
 from trainplan.costmodel.copy_streams.transfer_volume import Lane, Order
 from trainplan.costmodel.copy_streams.work import Item, Part, Work
@@ -162,7 +168,7 @@ def test_a_clock_that_ticks_finds_the_same_end_of_steps_of_few_layers(layers, ov
             checkpoints=checkpoints,
             checkpoints_place=place or Place.HOST,
         )
-        work = step_work(quantities, Speeds(1.0, 1.0, 1.0, 1.0, 1.0), placement, policy)
+        work = step_work(Offloaded(quantities, Speeds(1.0, 1.0, 1.0, 1.0, 1.0), placement, policy))
         assert work.makespan[0] == ticks(work)
 
 

@@ -11,7 +11,13 @@ from trainplan.costmodel.copy_streams.method_steps import best_stride, update_se
 from trainplan.costmodel.copy_streams.methods import METHODS, SUBGROUPS_POLICY
 from trainplan.costmodel.copy_streams.offload_policies import megatron_offload_policy
 from trainplan.costmodel.copy_streams.offloaded_step import serial_added_seconds, step_work
-from trainplan.costmodel.copy_streams.placement import Place, Placement, Quantities, Speeds
+from trainplan.costmodel.copy_streams.placement import (
+    Offloaded,
+    Place,
+    Placement,
+    Quantities,
+    Speeds,
+)
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
 
 SPEEDS = Speeds(h2d=20e9, d2h=20e9, drive_read=6e9, drive_write=4e9, cpu_params=1e9)
@@ -78,7 +84,7 @@ def test_gradients_update_and_weights_in_series_are_the_chain_of_megatron():
     moved = np.array([8e8])
     added = serial_added_seconds(moved, 8 / 20e9, 1 / 1e9, 0.1 / 8e8)
     work = step_work(
-        model(), SPEEDS, Placement(optimizer=1.0), megatron_offload_policy(overlap=False)
+        Offloaded(model(), SPEEDS, Placement(optimizer=1.0), megatron_offload_policy(overlap=False))
     )
     on_gpu = 8 * 0.15 + 0.1
     assert work.makespan == pytest.approx(on_gpu + added, rel=1e-12)
@@ -95,9 +101,9 @@ def random_updates(count, seed):
 
 def test_every_kth_subgroup_on_the_gpu_ends_no_later_than_any_other_stride():
     for job, speeds in random_updates(15, 5):
-        best = best_stride(job, speeds, SUBGROUPS_POLICY)
-        seconds = partial(update_seconds, job, speeds, SUBGROUPS_POLICY)
-        assert seconds(best) <= min(map(seconds, range(2, 32)))
+        step = Offloaded(job, speeds, Placement(), SUBGROUPS_POLICY)
+        seconds = partial(update_seconds, step)
+        assert seconds(best_stride(step)) <= min(map(seconds, range(2, 32)))
 
 
 def test_fuyou_updates_beside_the_backward_pass_what_zero_infinity_updates_behind_it():

@@ -5,24 +5,46 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trainplan.costmodel.copy_streams import offloaded_step
 from trainplan.costmodel.copy_streams.offload_policies import (
     deepspeed_offload_policy,
     fsdp2_offload_policy,
     megatron_offload_policy,
 )
-from trainplan.costmodel.copy_streams.offloaded_step import (
-    floor_of_step,
-    seconds_of_step,
-    step_loads,
-    step_work,
-    update_load,
+from trainplan.costmodel.copy_streams.placement import (
+    Offloaded,
+    Place,
+    Placement,
+    Quantities,
+    Speeds,
 )
-from trainplan.costmodel.copy_streams.placement import Place, Placement, Quantities, Speeds
 from trainplan.costmodel.copy_streams.timeline import binding, timeline
 from trainplan.costmodel.copy_streams.transfer_volume import Lane, lane_seconds
 from trainplan.costmodel.copy_streams.work import Work
 
 ROWS = 60
+
+
+def step_work(*parts):
+    return offloaded_step.step_work(Offloaded(*parts))
+
+
+def step_loads(*parts):
+    return offloaded_step.step_loads(Offloaded(*parts))
+
+
+def floor_of_step(*parts):
+    return offloaded_step.floor_of_step(Offloaded(*parts))
+
+
+def seconds_of_step(*parts):
+    return offloaded_step.seconds_of_step(Offloaded(*parts))
+
+
+def update_load(*parts, pipelined):
+    return offloaded_step.update_load(Offloaded(*parts), pipelined=pipelined)
+
+
 POLICIES = {
     "zero-2": deepspeed_offload_policy(2),
     "zero-2 overlapped": deepspeed_offload_policy(2, overlap_comm=True),
