@@ -35,16 +35,10 @@ with imported_on_answer():
     from trainplan.cli.terminal.output import json_text, remark, write
     from trainplan.cli.words import gib
     from trainplan.costmodel.base import PlanError, SpecError
+    from trainplan.costmodel.calibration import Measured, Observation, calibrate, kind_of, kinds_of
     from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.job import Job, Precision, RuntimeOptions, TrainingSpec
-    from trainplan.costmodel.measured import Measured
-    from trainplan.costmodel.measured.calibration_fit import (
-        Observation,
-        calibrate,
-        kind_of,
-        kinds_of,
-    )
-    from trainplan.costmodel.validate.observations import observation_of
+    from trainplan.costmodel.validate import observation_of
     from trainplan.planner.questions.search import estimate
     from trainplan.profiler.logs import StatedRun, observe
 

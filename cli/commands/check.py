@@ -36,8 +36,8 @@ with imported_on_answer():
     from trainplan.cli.terminal.processes import Processes
     from trainplan.costmodel.architecture import ModelSpec
     from trainplan.costmodel.base import SpecError, UnsupportedError
+    from trainplan.costmodel.calibration import Measured
     from trainplan.costmodel.hardware import ClusterSpec
-    from trainplan.costmodel.measured import Measured
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
     from trainplan.planner.questions.search import notes

@@ -9,7 +9,7 @@ from trainplan.cli.blocks.shown import show
 from trainplan.cli.files.profiles import load_measured
 from trainplan.cli.pages.profile import coverage_page
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.measured.counted import shares_note
+from trainplan.costmodel.measured import shares_note
 from trainplan.profiler.fit import step_coverage
 
 

@@ -47,9 +47,9 @@ with imported_on_answer():
     from trainplan.cli.terminal.output import json_line, json_text, remark, write
     from trainplan.cli.words import layout_line
     from trainplan.costmodel.base import SpecError, UnsupportedError
+    from trainplan.costmodel.calibration import Measured
     from trainplan.costmodel.documents import Trial
     from trainplan.costmodel.job import Job, RuntimeOptions
-    from trainplan.costmodel.measured import Measured
     from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
     from trainplan.planner.plan.apart import NO_EXPORT
     from trainplan.planner.plan.written import written

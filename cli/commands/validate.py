@@ -24,11 +24,9 @@ with imported_on_answer():
     from trainplan.cli.terminal.progress import watched
     from trainplan.cli.words import percent, plural
     from trainplan.costmodel.base import SpecError
+    from trainplan.costmodel.calibration import Measured
     from trainplan.costmodel.documents import MeasuredRun
-    from trainplan.costmodel.measured import Measured
-    from trainplan.costmodel.validate.predict import Prediction, predict, unreadable
-    from trainplan.costmodel.validate.scores import scores
-    from trainplan.costmodel.validate.steps import timed_rows
+    from trainplan.costmodel.validate import Prediction, predict, scores, timed_rows, unreadable
     from trainplan.planner.evidence.evidence import is_inside
 
 SAME = 0.005

@@ -8,13 +8,17 @@ from types import SimpleNamespace
 from typing import Literal, Self
 
 from trainplan.costmodel.step.results import Terms
-from trainplan.costmodel.validate.intervals import Coverage
-from trainplan.costmodel.validate.memory_scores import Verdicts
-from trainplan.costmodel.validate.one_step import OneSteps
-from trainplan.costmodel.validate.predict import Prediction
-from trainplan.costmodel.validate.ranking import RankingGroup, RankingSize
-from trainplan.costmodel.validate.scores import Scores
-from trainplan.costmodel.validate.steps import Errors, measured_step_seconds
+from trainplan.costmodel.validate import (
+    Coverage,
+    Errors,
+    OneSteps,
+    Prediction,
+    RankingGroup,
+    RankingSize,
+    Scores,
+    Verdicts,
+    measured_step_seconds,
+)
 from trainplan.planner.plan.document import Document
 
 NO_RANKING = SimpleNamespace(groups=(), mean_spearman=None, mean_regret_fraction=None, sizes=())

@@ -11,11 +11,10 @@ from trainplan.cli.files.documents import Document, read_document
 from trainplan.cli.files.inputs import load_cluster
 from trainplan.cli.files.readable import is_folder, is_there
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration import Measured, agreed
 from trainplan.costmodel.documents import Calibration, Constants
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
-from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.measured.calibration import agreed
-from trainplan.costmodel.measured.host import with_measured_drives
+from trainplan.costmodel.measured import with_measured_drives
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.spec import Sourced, Spec
 from trainplan.profiler.fit import cluster_of, merged

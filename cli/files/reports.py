@@ -9,7 +9,7 @@ from pathlib import Path
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
 from trainplan.cli.terminal.lazily import call
 from trainplan.cli.terminal.output import json_text, remark
-from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.calibration import NOTHING, Measured
 
 WRITTEN = "trainplan.cli.pages.report.registry:written"
 """Imported when a report is asked for."""

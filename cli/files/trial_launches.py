@@ -12,10 +12,10 @@ from typing import ClassVar, Protocol
 from trainplan.cli.files.disk import NewFile, write_folder
 from trainplan.cli.files.documents import Document, read_document
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.launchers.trials import FOLDER

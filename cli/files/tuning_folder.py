@@ -11,9 +11,9 @@ from typing import Self
 from trainplan.cli.files.disk import FileError, refuse_folder, write_text
 from trainplan.cli.files.profiles import calibration_json
 from trainplan.cli.terminal.output import json_text
+from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.measured import Measured
 from trainplan.planner.tuning.document import tuned_plan
 from trainplan.planner.tuning.events import Finished
 from trainplan.planner.tuning.loop import Launch

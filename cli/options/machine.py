@@ -13,9 +13,9 @@ from trainplan.cli.files.profiles import machines_of
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError, shortened
+from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.catalog.clusters import gpu_meant, machine_named
 from trainplan.costmodel.hardware import MOST_GPUS_PER_NODE, ClusterSpec, NicSpec, NodeGroup
-from trainplan.costmodel.measured import Measured
 from trainplan.profiler.host import visible_gpus
 
 NO_GPU = "no GPU is visible here"

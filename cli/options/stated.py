@@ -22,6 +22,7 @@ from trainplan.cli.options.tower import with_tower
 from trainplan.cli.options.trained import with_trained
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.base import SpecError, shortened, unknown_name
+from trainplan.costmodel.calibration import Measured, precision_note, usual_precision
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import (
     DEFAULT_RUNTIME,
@@ -34,8 +35,6 @@ from trainplan.costmodel.job import (
     StatePrecision,
     TrainingSpec,
 )
-from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.measured.on_cpu import precision_note, usual_precision
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import first_complaint

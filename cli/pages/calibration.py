@@ -16,6 +16,7 @@ from trainplan.cli.blocks.tables import number, signed, table
 from trainplan.cli.pages.plan import notes_part
 from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
+from trainplan.costmodel.calibration import refusal
 from trainplan.costmodel.documents import (
     Calibration,
     CalibrationRun,
@@ -23,7 +24,6 @@ from trainplan.costmodel.documents import (
     FittedScalar,
     SharedSpeed,
 )
-from trainplan.costmodel.measured.calibration import refusal
 from trainplan.costmodel.uncertainty import kind_was_seen
 from trainplan.profiler.logs import LogObservation
 

@@ -12,14 +12,19 @@ from trainplan.cli.blocks.screen import Part, stacked
 from trainplan.cli.blocks.tables import Columns, number, signed, table
 from trainplan.cli.words import NEVER, percent, plural, seconds, seconds_like
 from trainplan.costmodel.uncertainty import LEVEL
-from trainplan.costmodel.validate.cases.model import preset_of
-from trainplan.costmodel.validate.intervals import Coverage
-from trainplan.costmodel.validate.memory_scores import Verdicts
-from trainplan.costmodel.validate.one_step import OneSteps
-from trainplan.costmodel.validate.predict import Prediction
-from trainplan.costmodel.validate.ranking import Ranking
-from trainplan.costmodel.validate.scores import Scores, worst
-from trainplan.costmodel.validate.steps import POOLED, Errors, TimedRow
+from trainplan.costmodel.validate import (
+    POOLED,
+    Coverage,
+    Errors,
+    OneSteps,
+    Prediction,
+    Ranking,
+    Scores,
+    TimedRow,
+    Verdicts,
+    preset_of,
+    worst,
+)
 
 SKIPPED = {
     "incomplete": "a size, degree or batch is not stated",

@@ -1,7 +1,50 @@
-"""A machine as its own measurements say it is, in place of the catalog.
+"""A machine as its own measurements say it is: curves and constants of a profile in place of ours.
 
-A profile replaces curves and constants; a calibration, fitted on measured steps, corrects the few
-scalars of a machine. `machine_for` is the machine of a job, whatever is known of it.
+attention_flop: forward FLOPs of a measured core.
+collective_residual: what the curve of one collective leaves of its sizes.
+collective_seconds_on: seconds of points of one collective in groups of one size, as its curve
+    says.
+CONSTANTS: constants that points of each part give.
+DRIVE_WAYS: `read` and `write` of a drive, by field of the profile.
+host_notes: what an offloaded layout rests on that a profile did not measure.
+inside_domain: points of one curve.
+MEANINGS: what each scalar stands for, for the user.
+measured_links: bandwidth between all nodes.
+measured_machine: the machine of a cluster, as a profile measured it as far as that is worth, if
+    one is given.
+on_curve: products on the curve.
+points_of: points of one sort, in order.
+processes_per_core: processes that share a core of a machine without GPUs.
+product_residuals: what the curve of a precision leaves of its points.
+products: measured products as columns, the groups of one kernel together.
+profile_notes: what was measured, and where the job asks for more than that.
+ScalarName: name of a scalar of a machine.
+SCALARS: in the order of vectors of scalars.
+shares_note: how much of a profile counts, in a line.
+single_products: products that curves go through.
+varied: the machine with some scalars changed.
+with_measured_drives: the cluster with the drive of the profile where it does not say how fast its
+    own are.
 """
 
-from trainplan.costmodel.measured.calibration import NOTHING, Measured, context_for, machine_for
+from trainplan.costmodel.measured.counted import shares_note
+from trainplan.costmodel.measured.curve_residuals import (
+    attention_flop,
+    collective_residual,
+    collective_seconds_on,
+    inside_domain,
+    on_curve,
+    product_residuals,
+    products,
+    single_products,
+)
+from trainplan.costmodel.measured.host import (
+    DRIVE_WAYS,
+    host_notes,
+    processes_per_core,
+    with_measured_drives,
+)
+from trainplan.costmodel.measured.links import measured_links
+from trainplan.costmodel.measured.profile import measured_machine, points_of, profile_notes
+from trainplan.costmodel.measured.shrink import CONSTANTS
+from trainplan.costmodel.measured.varied import MEANINGS, SCALARS, ScalarName, varied

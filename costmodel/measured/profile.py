@@ -29,8 +29,7 @@ from trainplan.costmodel.measured.curve_residuals import (
 )
 from trainplan.costmodel.measured.host import measured_host
 from trainplan.costmodel.measured.shrink import shrunk
-from trainplan.costmodel.optimizers import Matrix
-from trainplan.costmodel.optimizers.adamw import ADAMW
+from trainplan.costmodel.optimizers import ADAMW, Matrix
 from trainplan.costmodel.profiles import (
     AttentionPoint,
     CollectivePoint,

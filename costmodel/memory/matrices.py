@@ -29,8 +29,7 @@ from trainplan.costmodel.model.params import (
     query_columns,
     value_columns,
 )
-from trainplan.costmodel.optimizers import Matrix
-from trainplan.costmodel.optimizers.base import Ranks, Role
+from trainplan.costmodel.optimizers import Matrix, Ranks, Role
 from trainplan.costmodel.shards import padded_vocab
 
 

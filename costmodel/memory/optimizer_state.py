@@ -21,8 +21,7 @@ from trainplan.costmodel.memory.states import (
     rank_params,
     shard_ranks,
 )
-from trainplan.costmodel.optimizers import Matrix, optimizer_of, updates_by_layer
-from trainplan.costmodel.optimizers.state_precision import STORED
+from trainplan.costmodel.optimizers import STORED, Matrix, optimizer_of, updates_by_layer
 from trainplan.costmodel.pipeline import Ranks
 
 

@@ -1,77 +1,23 @@
-"""Optimizers by name: what each keeps of a matrix, and the work of its update.
+"""Optimizers by name: what each keeps of a matrix, in which precision, and what its step computes.
 
-To add one: write its object, add one line here and its word to the runtimes that have it.
+ADAMW: the usual one.
+LEVEL_RULES: rules of every job at a level of FP8-LM.
+Matrix: tensors of one shape on one rank.
+Multiplied: a matrix product of an update, `m x k` times `k x n`, so many times a step.
+Optimizer: AdamW, and the base of all others.
+optimizer_of: the optimizer of a spec.
+OPTIMIZER_RULES: rules of every job that another optimizer than AdamW trains, whatever the
+    runtime.
+OPTIMIZERS: all by name, those of plug-ins too.
+Ranks: numbers of ranks, or of tensors.
+Role: a matrix inside a layer, a table at an end (embedding, output projection), or a vector.
+STORED: levels beyond `o0`, which is what the runtime does by itself.
+updates_by_layer: is a layer updated as soon as its gradients are there, so that no others wait?
+    By itself on one GPU; nothing is reduced there.
 """
 
-from __future__ import annotations
-
-from trainplan.costmodel.base import SpecError, unknown_name
-from trainplan.costmodel.job import Job, OptimizerSpec
-from trainplan.costmodel.optimizers.adafactor import ADAFACTOR
-from trainplan.costmodel.optimizers.adamw import ADAMW, LION, SGD
-from trainplan.costmodel.optimizers.adamw8bit import ADAMW8BIT
-from trainplan.costmodel.optimizers.base import Matrix, Multiplied, Optimizer
-from trainplan.costmodel.optimizers.low_rank import APOLLO, APOLLO_MINI, GALORE, GALORE8BIT
-from trainplan.costmodel.optimizers.muon import DIST_MUON, MUON
-from trainplan.costmodel.optimizers.shampoo import SHAMPOO, SOAP
-from trainplan.costmodel.plugins import Registry
-
-__all__ = ["OPTIMIZERS", "Matrix", "Multiplied", "Optimizer", "optimizer_of", "updates_by_layer"]
-
-OPTIMIZERS: Registry[Optimizer] = Registry(
-    "optimizers",
-    {
-        one.name: one
-        for one in (
-            ADAMW,
-            ADAMW8BIT,
-            ADAFACTOR,
-            LION,
-            SGD,
-            MUON,
-            DIST_MUON,
-            SOAP,
-            SHAMPOO,
-            GALORE,
-            GALORE8BIT,
-            APOLLO,
-            APOLLO_MINI,
-        )
-    },
-    Optimizer,
-)
-
-
-def optimizer_of(asked: OptimizerSpec) -> Optimizer:
-    """The optimizer that is asked for.
-
-    Raises:
-        CatalogError: No such optimizer; the message names the nearest.
-        SpecError: A setting is missing, or it takes none of that name.
-    """
-    if asked.name not in OPTIMIZERS:
-        known = f"known: {', '.join(OPTIMIZERS)}"
-        raise unknown_name("optimizer", asked.name, OPTIMIZERS, known)
-    found = OPTIMIZERS[asked.name]
-    for setting in OptimizerSpec.SETTINGS:
-        stated = getattr(asked, setting) is not None
-        if setting in found.needs and not stated:
-            raise SpecError(
-                f"optimizer {asked.name} needs a {setting}: write {asked.name}:{setting}=256"
-            )
-        if stated and setting not in found.takes:
-            has = f"it takes {' and '.join(found.takes)}" if found.takes else "it takes none"
-            raise SpecError(f"optimizer {asked.name} has no setting {setting}: {has}")
-    return found
-
-
-def updates_by_layer(job: Job) -> bool:
-    """Is a layer updated as soon as its gradients are there, so that no others wait?
-
-    By itself on one GPU; nothing is reduced there. Source: Zhao et al., GaLore, arXiv:2403.03507,
-    section 4.3 (per-layer weight updates), and the README of its code: on one GPU only.
-    """
-    asked = job.training.optimizer
-    if not optimizer_of(asked).by_layer:
-        return False
-    return asked.update == "layer" or (asked.update is None and job.cluster.num_gpus == 1)
+from trainplan.costmodel.optimizers.adamw import ADAMW
+from trainplan.costmodel.optimizers.base import Matrix, Multiplied, Optimizer, Ranks, Role
+from trainplan.costmodel.optimizers.registry import OPTIMIZERS, optimizer_of, updates_by_layer
+from trainplan.costmodel.optimizers.rules import LEVEL_RULES, OPTIMIZER_RULES
+from trainplan.costmodel.optimizers.state_precision import STORED

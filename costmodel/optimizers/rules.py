@@ -7,7 +7,7 @@ import numpy as np
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
-from trainplan.costmodel.optimizers import optimizer_of, updates_by_layer
+from trainplan.costmodel.optimizers.registry import optimizer_of, updates_by_layer
 
 
 @rule(

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.optimizers import optimizer_of
-from trainplan.costmodel.optimizers.rules import LEVEL_RULES, OPTIMIZER_RULES
-from trainplan.costmodel.optimizers.state_precision import STORED
+from trainplan.costmodel.optimizers import LEVEL_RULES, OPTIMIZER_RULES, STORED, optimizer_of
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 
 

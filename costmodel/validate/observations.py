@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.calibration import Observation
 from trainplan.costmodel.documents import MeasuredRun
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured.calibration_fit import Observation
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
 from trainplan.costmodel.validate.steps import has_comparable_step, measured_step_seconds

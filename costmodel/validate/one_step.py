@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from trainplan.costmodel.calibration import Shared, fit_of_one, machine_spread, shared_by
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.measured.effects import Shared, machine_spread, shared_by
-from trainplan.costmodel.measured.scalars import fit_of_one
 from trainplan.costmodel.uncertainty import seen
 from trainplan.costmodel.validate.cases.names import gpu_called
 from trainplan.costmodel.validate.steps import TimedRow, mean_of_medians

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from trainplan.costmodel.base import GIB, PlanError
+from trainplan.costmodel.calibration import NOTHING, Measured, calibrated
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.documents import (
     Constants,
@@ -22,9 +23,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.measured import NOTHING, Measured
-from trainplan.costmodel.measured.calibration import calibrated
-from trainplan.costmodel.measured.profile import measured_machine
+from trainplan.costmodel.measured import measured_machine
 from trainplan.costmodel.step import Estimate, explicit, price
 from trainplan.costmodel.step.results import RankMemory
 from trainplan.costmodel.step.simulate import rank_memories

@@ -13,8 +13,8 @@ from accuracy_tables import table
 from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import profile_of
 from trainplan.cli.words import percent
+from trainplan.costmodel.calibration.machine import Measured
 from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.profiles.profile import Profile
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.steps import timed_rows

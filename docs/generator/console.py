@@ -25,8 +25,8 @@ from unittest import mock
 
 from trainplan.cli.main import run
 from trainplan.cli.terminal.clock import Clock
+from trainplan.costmodel.calibration.machine import NOTHING, Measured
 from trainplan.costmodel.job.job import Job
-from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.plan import Infeasible, Plan, SearchOptions
 from trainplan.planner.questions import search
 from trainplan.planner.work import ALONE, Budget, Workers

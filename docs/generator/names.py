@@ -29,7 +29,7 @@ from trainplan.costmodel.job.job import (
 from trainplan.costmodel.layout.codecs import Flag, Modules, Names, Stages
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.optimizers import OPTIMIZERS
-from trainplan.costmodel.runtimes.registry import RUNTIMES
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.launchers import LAUNCHERS
 from trainplan.planner.plan.target import Name

@@ -18,9 +18,9 @@ from fit_rows import speed_key
 from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import profile_of
 from trainplan.costmodel import catalog
+from trainplan.costmodel.calibration.machine import Measured
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.hardware.gpu import FittedConstants, SustainedFit
-from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.steps import timed_rows
 

@@ -18,12 +18,12 @@ import numpy as np
 from thumb_jobs import facts_of, jobs
 from thumb_rule import Reading, Step, ThumbRule, among, only, where
 
+from trainplan.costmodel.calibration import NOTHING
 from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.layouts.table import FULL, LayoutTable
-from trainplan.costmodel.measured import NOTHING
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner import SearchOptions, estimates
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.settings.combinations import Level, combinations

@@ -18,11 +18,11 @@ from baselines import BASELINES, Known, Tuner
 from jobs import QUESTIONS
 from machines import machine
 
-from trainplan.costmodel.documents.calibration import Outcome, Trial
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job.job import Job, RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.measured.varied import varied
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import legality_rules

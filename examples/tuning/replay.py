@@ -20,12 +20,12 @@ from statistics import fmean
 import numpy as np
 
 from trainplan.cli.files.runs import read_runs
+from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.documents.calibration import Outcome
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.ranking import job_of
 from trainplan.costmodel.validate.steps import TimedRow, timed_rows

@@ -20,8 +20,8 @@ from fit_one_step import left_out_steps
 from fit_rows import FloatColumn, Row
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.measured.effects import Shared, machine_spread
-from trainplan.costmodel.measured.scalars import fit_of_one
+from trainplan.costmodel.calibration.effects import Shared, machine_spread
+from trainplan.costmodel.calibration.scalars import fit_of_one
 from trainplan.costmodel.validate.one_step import (
     Partners,
     Step,

@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
+from trainplan.costmodel.calibration import Measured, context_for
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.measured import Measured, context_for
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan import SearchOptions

@@ -16,10 +16,10 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate, explicit
 from trainplan.costmodel.step.energy import energy_of

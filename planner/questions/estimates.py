@@ -11,12 +11,12 @@ from typing import overload
 import numpy as np
 
 from trainplan.costmodel.base import Identical, SpecError
+from trainplan.costmodel.calibration import NOTHING, Measured, context_for
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import COLUMNS, FIELDS, LayoutTable, Rule, num_microbatches
-from trainplan.costmodel.measured import NOTHING, Measured, context_for
 from trainplan.costmodel.routing import check_routing
 from trainplan.costmodel.runtimes import attention_on, option_without_price, runtime
 from trainplan.costmodel.step import Estimate

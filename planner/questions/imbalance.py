@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.routing import Load, changes_rows, load, local_tokens
 from trainplan.planner.questions.estimates import estimate
 

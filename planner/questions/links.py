@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks import key_value_columns
+from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import Group, bus_factor, group, pipeline_neighbour
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.model.params import query_columns, value_columns

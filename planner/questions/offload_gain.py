@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from trainplan.costmodel.calibration import Measured, context_for
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import IntColumn, objects
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, stage_specs
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import Measured, context_for
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import simulated

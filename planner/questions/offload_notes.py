@@ -9,7 +9,7 @@ from trainplan.costmodel.axes import has_drives
 from trainplan.costmodel.base import GIB, SpecError
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.measured.host import host_notes
+from trainplan.costmodel.measured import host_notes
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.step import Estimate
 

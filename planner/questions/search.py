@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.calibration import NOTHING, Measured, machine_for, measured_notes
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
-from trainplan.costmodel.measured.calibration import measured_notes
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import RUNTIMES, runtime, traits_of
 from trainplan.costmodel.step import Estimate

@@ -9,12 +9,12 @@ import numpy as np
 from trainplan.costmodel.axes import divisors
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import packed_rows, waits
+from trainplan.costmodel.calibration import Measured, machine_for
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job, LengthSpec, Packing, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.lengths import Lengths, lengths_of, padding_fraction, real_tokens_per_step
-from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.questions.changes.variations import replaced
 from trainplan.planner.questions.estimates import estimate

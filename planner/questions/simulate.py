@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.copy_streams import Span, timeline
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.pipeline import in_groups
 from trainplan.costmodel.program import EQUAL, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
 from trainplan.costmodel.job import Job, Precision, storage_bytes
 from trainplan.costmodel.kernels import ALIGNED_BYTES, kernel_head_dim, unfused_attention_seconds
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.model.params import core_dims, query_columns
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate

@@ -20,7 +20,7 @@ import numpy as np
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog.spreads import LayoutSpreads
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.measured.varied import SCALARS
+from trainplan.costmodel.measured import SCALARS
 from trainplan.planner.tuning.alike import alikeness
 from trainplan.planner.tuning.contenders import Contenders
 from trainplan.planner.tuning.pricing import Linear

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.measured.varied import MEANINGS, SCALARS
+from trainplan.costmodel.measured import MEANINGS, SCALARS
 from trainplan.planner.tuning.belief import Belief
 from trainplan.planner.tuning.stop import Untried
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.calibration import NOTHING, Measured, context_for, machine_for
 from trainplan.costmodel.candidates import Context, context_of
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.measured import NOTHING, Measured, context_for, machine_for
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.plan import SearchOptions

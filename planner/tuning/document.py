@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import RuntimeOptions
-from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.plan.document import Document, OfJob, PlanDocument, estimate_json, of_job
 from trainplan.planner.plan.layout_document import Json, layout_json
 from trainplan.planner.plan.plan import chosen_from_json

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from trainplan.costmodel.documents import Calibration, Outcome
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.measured.varied import ScalarName
+from trainplan.costmodel.measured import ScalarName
 from trainplan.costmodel.spec import Spec
 
 StopReason = Literal["settled", "trials", "seconds", "all_tried"]

@@ -12,11 +12,10 @@ from math import log
 import numpy as np
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.documents import Outcome, Trial
-from trainplan.costmodel.measured import NOTHING, Measured
-from trainplan.costmodel.measured.host import processes_per_core
-from trainplan.costmodel.measured.varied import SCALARS
+from trainplan.costmodel.measured import SCALARS, processes_per_core
 from trainplan.planner.tuning.belief import Belief, Measurements, Prior, prior_of, prior_spreads
 from trainplan.planner.tuning.contenders import Contenders
 from trainplan.planner.tuning.memory import MemoryBelief, memory_prior

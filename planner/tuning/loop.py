@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.plan import Infeasible, Plan
 from trainplan.planner.questions.search import search
 from trainplan.planner.tuning import reports

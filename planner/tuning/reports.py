@@ -9,11 +9,9 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.calibration import LEAST_LEARNT, NOTHING, Measured, Observation, calibrate
 from trainplan.costmodel.documents import Calibration, Trial
-from trainplan.costmodel.measured import NOTHING, Measured
-from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
-from trainplan.costmodel.measured.scalars import LEAST_LEARNT
-from trainplan.costmodel.measured.varied import MEANINGS, SCALARS
+from trainplan.costmodel.measured import MEANINGS, SCALARS
 from trainplan.costmodel.uncertainty import NORMAL_80
 from trainplan.planner.tuning.events import (
     Best,

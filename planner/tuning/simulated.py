@@ -15,14 +15,14 @@ from typing import Annotated, Literal, Self, get_args
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, model_validator
 
+from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
-from trainplan.costmodel.measured.varied import ScalarName, varied
+from trainplan.costmodel.measured import ScalarName, varied
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step.simulate import simulated
 from trainplan.planner.tuning.alike import features

@@ -15,7 +15,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from trainplan.costmodel.optimizers.adamw import ADAMW
+from trainplan.costmodel.optimizers import ADAMW
 from trainplan.costmodel.profiles import OptimizerPoint, Point
 from trainplan.profiler.bench.inputs.tensors import check_finite, device_of, task, tensors
 from trainplan.profiler.bench.inputs.threads import own_threads, running

@@ -11,8 +11,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, GIB, TERA
 from trainplan.costmodel.comm import bus_factor
 from trainplan.costmodel.hardware import CPU, GpuSpec
-from trainplan.costmodel.measured.host import DRIVE_WAYS
-from trainplan.costmodel.measured.profile import points_of
+from trainplan.costmodel.measured import DRIVE_WAYS, points_of
 from trainplan.costmodel.profiles import (
     HOST_COPIES,
     CollectivePoint,

@@ -20,7 +20,7 @@ from trainplan.costmodel.hardware import CollectiveFit, GemmFit, GpuSpec
 from trainplan.costmodel.job import Precision
 from trainplan.costmodel.kernels import ATTENTION_BACKWARD_FLOP, fused_slowness
 from trainplan.costmodel.machine import GemmRate, element_bytes
-from trainplan.costmodel.measured.curve_residuals import (
+from trainplan.costmodel.measured import (
     attention_flop,
     collective_residual,
     collective_seconds_on,

@@ -11,7 +11,7 @@ from trainplan.costmodel.base import GB, MICROSECOND
 from trainplan.costmodel.comm import hops_seconds, nic_share
 from trainplan.costmodel.hardware import CollectiveFit
 from trainplan.costmodel.machine import GROUP_SIZES, OPERATIONS, SHAPES, STRIDES, curve_name
-from trainplan.costmodel.measured.curve_residuals import inside_domain
+from trainplan.costmodel.measured import inside_domain
 from trainplan.costmodel.profiles import CollectivePoint
 from trainplan.costmodel.spec import Sourced
 from trainplan.profiler.fit.curves import (

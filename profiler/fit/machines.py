@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel.hardware import ClusterSpec, NodeGroup
-from trainplan.costmodel.measured.links import measured_links
+from trainplan.costmodel.measured import measured_links
 from trainplan.costmodel.profiles import Profile
 
 

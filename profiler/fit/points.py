@@ -9,9 +9,7 @@ import numpy as np
 
 from trainplan.costmodel.base import GB, MICROSECOND, TERA
 from trainplan.costmodel.hardware import CPU, AttentionFit, FittedConstants, GpuSpec
-from trainplan.costmodel.measured.curve_residuals import single_products
-from trainplan.costmodel.measured.profile import points_of
-from trainplan.costmodel.measured.shrink import CONSTANTS
+from trainplan.costmodel.measured import CONSTANTS, points_of, single_products
 from trainplan.costmodel.profiles import (
     AttentionPoint,
     CollectivePoint,

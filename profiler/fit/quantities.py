@@ -9,7 +9,7 @@ from typing import Literal
 from trainplan.costmodel import catalog
 from trainplan.costmodel.job import DEFAULT_RUNTIME
 from trainplan.costmodel.machine import MESSAGES, STRIDED, STRIDED_GROUPS, SourceKind
-from trainplan.costmodel.measured.host import DRIVE_WAYS
+from trainplan.costmodel.measured import DRIVE_WAYS
 from trainplan.costmodel.profiles import (
     HOST_COPIES,
     MEASURED_RUNTIME,

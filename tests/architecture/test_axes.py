@@ -13,12 +13,12 @@ from trainplan.cli.words import layout_line
 from trainplan.costmodel.axes import AXES, Held, Least, Tried
 from trainplan.costmodel.axes.axis import Apart
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration import context_for, machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.layout.codecs import Count, Flag, Modules, Names, Share
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
-from trainplan.costmodel.measured import context_for, machine_for
-from trainplan.costmodel.runtimes.registry import RUNTIMES
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.step import price
 from trainplan.planner.launchers import LAUNCHERS

@@ -5,7 +5,7 @@ import pytest
 from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.optimizers import OPTIMIZERS
-from trainplan.costmodel.runtimes.registry import RUNTIMES
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.runtimes import EXPORTERS
 
 LAYOUTS = {

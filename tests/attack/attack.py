@@ -23,14 +23,14 @@ from tests.attack.declared import ANSWERS
 from tests.attack.layouts import Changes, compositions, with_other_settings
 from tests.attack.target import Target
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration import context_for, machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.hardware.cluster import ClusterSpec, FabricTier, HostSpec
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import context_for, machine_for
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs

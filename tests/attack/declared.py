@@ -11,10 +11,10 @@ from math import inf
 import numpy as np
 
 from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable, layers_per_stage
-from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.runtimes.traits import Setting

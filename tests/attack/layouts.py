@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from tests.attack.declared import settings_of
 from trainplan.costmodel.axes import AXES, Held
 from trainplan.costmodel.axes.values import degrees
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.costmodel.layouts.table import LayoutTable, layers_per_stage
-from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.space import Choice, Space
 from trainplan.planner.space.choices import rules_of_job

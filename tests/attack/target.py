@@ -10,12 +10,12 @@ import numpy as np
 
 from tests.attack.declared import ANY_SPLIT, INSIDE, Declared, Tally, settings_of
 from tests.attack.layouts import text_of
+from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.goals.cluster_sizes import scale_of
 from trainplan.planner.plan import Plan

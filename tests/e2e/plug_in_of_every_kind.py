@@ -7,7 +7,7 @@ from dataclasses import replace
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.optimizers import OPTIMIZERS
+from trainplan.costmodel.optimizers.registry import OPTIMIZERS
 from trainplan.costmodel.plugins.plugins import Plugin
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import LLAMA, plan, refused, with_value
-from trainplan.costmodel.optimizers import OPTIMIZERS
+from trainplan.costmodel.optimizers.registry import OPTIMIZERS
 
 SMALL = (
     *("--model", "llama2-7b", "--cluster", "1x1:rtx4090"),

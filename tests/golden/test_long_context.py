@@ -8,10 +8,10 @@ and with Liger's own below.
 
 import pytest
 
-from trainplan.costmodel.hardware.cluster import HostSpec
+from trainplan.costmodel.calibration.machine import NOTHING
+from trainplan.costmodel.catalog import HostSpec
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
-from trainplan.costmodel.measured import NOTHING
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import limit_of
 from trainplan.planner.goals.longest import ladder, longest

@@ -10,7 +10,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.optimizers import optimizer_of
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 
 

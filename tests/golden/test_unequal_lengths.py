@@ -7,9 +7,10 @@ sigma 1.5, cut to the row. Nothing was fitted to either figure.
 import numpy as np
 import pytest
 
-from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
+from trainplan.costmodel.calibration.machine import NOTHING
+from trainplan.costmodel.job import LengthSpec, Lognormal
+from trainplan.costmodel.job.job import TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.measured import NOTHING
 from trainplan.planner.questions.estimates import estimate
 from trainplan.planner.questions.sequence_lengths import sequence_lengths
 

@@ -17,7 +17,7 @@ from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.matrices import of_blocks
-from trainplan.costmodel.optimizers import Matrix, optimizer_of
+from trainplan.costmodel.optimizers.registry import Matrix, optimizer_of
 
 pytestmark = pytest.mark.oracle
 

@@ -4,12 +4,12 @@ import pytest
 
 from tests.oracles.live_bytes import LiveBytes
 from tests.oracles.shapes import SMALL
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured.calibration import machine_for
 from trainplan.costmodel.memory.transients import ring_columns
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")

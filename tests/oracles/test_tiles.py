@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.oracles.live_bytes import LiveBytes
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.memory.rank import backward_bytes
 from trainplan.costmodel.memory.tiles import (
     hidden_gradient_columns,
@@ -17,7 +17,7 @@ from trainplan.costmodel.memory.tiles import (
     tiled_mlp_columns,
 )
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
-from trainplan.costmodel.shards.cuts import mlp_tiles
+from trainplan.costmodel.shards import mlp_tiles
 from trainplan.costmodel.step import price
 
 torch = pytest.importorskip("torch", reason="the oracles need torch: run `make oracles`")

@@ -8,12 +8,12 @@ import numpy as np
 
 from tests.fractions import every_fraction, with_every_fraction
 from trainplan.costmodel.architecture.layers import listed_kinds
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, stage_specs
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.schedules import SCHEDULES

@@ -5,10 +5,10 @@ import pytest
 
 from tests.fractions import every_fraction
 from tests.grids import number
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes.registry import runtime
+from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds

@@ -6,16 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.grids import examples
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.effects import Shared, effects_of, machine_spread
+from trainplan.costmodel.calibration.fit import Observation, calibrate
+from trainplan.costmodel.calibration.machine import Measured, speed_for, with_scalars
+from trainplan.costmodel.calibration.scalars import NETWORK_FACTORS, Steps, fit_of
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.documents.calibration import Scalars
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.measured.calibration import speed_for, with_scalars
-from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
-from trainplan.costmodel.measured.effects import Shared, effects_of, machine_spread
-from trainplan.costmodel.measured.scalars import NETWORK_FACTORS, Steps, fit_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds

@@ -9,7 +9,8 @@ import pytest
 
 from tests.budgets import Steps
 from tests.properties.every_split import chunks_alike, every_layout_and_split
-from trainplan.costmodel.candidates.context import Candidates, context_of
+from trainplan.costmodel.candidates import Candidates
+from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import SMALL_MOE, random_rows
 from tests.grids import examples
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
-from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.settings.combinations import combinations

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tests.fractions import every_fraction, with_every_fraction
-from trainplan.costmodel.candidates.context import Candidates
-from trainplan.costmodel.measured import context_for, machine_for
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.calibration import context_for, machine_for
+from trainplan.costmodel.candidates import Candidates
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.planner.policies.recompute import POLICY_COLUMNS
 from trainplan.planner.space import Space

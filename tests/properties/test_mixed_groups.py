@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from tests.conftest import MODELS
 from tests.grids import examples
-from trainplan.costmodel.candidates.context import Candidates
+from trainplan.costmodel.calibration import context_for, machine_for
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
-from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable, layers_per_stage
-from trainplan.costmodel.measured import context_for, machine_for
+from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.layouts.table import BLOCK, FULL, SELECTIVE, LayoutTable
 from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.schedules import SCHEDULES

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainplan.costmodel.hardware.cluster import LinkSpec
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.hardware import LinkSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.step.placement import placed_seconds
 from trainplan.costmodel.step.placement_costs import nodes_of, placement_costs
 from trainplan.planner.questions.placement import LEAST_GAIN, place

@@ -10,6 +10,7 @@ from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.printed_layout import printed_fields
 from trainplan.cli.terminal.characters import plain
 from trainplan.cli.words import layout_line, recompute_text
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import (
@@ -23,8 +24,7 @@ from trainplan.costmodel.layout.layout import (
     StageSpec,
 )
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes.registry import RUNTIMES
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons
 

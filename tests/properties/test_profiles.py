@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.grids import examples
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel import catalog
-from trainplan.costmodel.candidates.context import Candidates, context_of
-from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.calibration import Measured, machine_for
+from trainplan.costmodel.candidates import Candidates, context_of
 from trainplan.costmodel.profiles.profile import (
     AttentionPoint,
     CollectivePoint,

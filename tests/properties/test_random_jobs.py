@@ -9,12 +9,12 @@ from tests.fractions import with_every_fraction
 from tests.grids import examples
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes.registry import runtime
+from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, search

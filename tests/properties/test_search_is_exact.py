@@ -12,6 +12,7 @@ from tests.budgets import Steps
 from tests.fractions import with_every_fraction
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import Candidates, context_of
 from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec
 from trainplan.costmodel.job.job import RuntimeOptions
@@ -19,8 +20,7 @@ from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.questions.search import SearchOptions, estimate, search

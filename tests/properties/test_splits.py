@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.grids import examples, number
 from tests.properties.every_split import memory_of, on_the_clock, random_splits, with_memory
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, LayoutTable
-from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.timeline.lower_bounds import EQUALS
 from trainplan.planner.policies.recompute import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.properties.every_split import chunks_alike, every_layout_and_split
-from trainplan.costmodel.measured import NOTHING
+from trainplan.costmodel.calibration import NOTHING
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.context import SearchContext

@@ -18,7 +18,7 @@ from trainplan.cli.pages.report.profile_points import (
 from trainplan.cli.words import percent, plural, seconds
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.machine import curve_name
-from trainplan.costmodel.measured.curve_residuals import collective_seconds_on, inside_domain
+from trainplan.costmodel.measured import collective_seconds_on, inside_domain
 from trainplan.costmodel.profiles import CollectivePoint, CopyPoint, Profile, StreamPoint, Timing
 from trainplan.profiler.fit import has_spec, spec_of
 

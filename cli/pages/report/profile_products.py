@@ -10,7 +10,7 @@ from trainplan.cli.blocks.tables import Columns, number, table
 from trainplan.cli.pages.report.profile_points import fitted_line, markers, spaced
 from trainplan.cli.words import seconds
 from trainplan.costmodel.base import GB, TERA
-from trainplan.costmodel.measured.curve_residuals import attention_flop, on_curve
+from trainplan.costmodel.measured import attention_flop, on_curve
 from trainplan.costmodel.profiles import AttentionPoint, ProductPoint, Profile
 from trainplan.profiler.fit import gemm_rate, spec_of
 

@@ -28,7 +28,7 @@ from trainplan.cli.pages.report.tune import tuned_page
 from trainplan.cli.pages.report.tune_trials import TunedPlan
 from trainplan.cli.pages.report.validate import validate_page
 from trainplan.costmodel.base import SpecError, unknown_name
-from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.profiles import Profile
 from trainplan.planner.goals.pareto import ParetoDocument
 from trainplan.planner.plan.document import PlanDocument

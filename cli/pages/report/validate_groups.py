@@ -11,7 +11,7 @@ from trainplan.cli.documents import ValidatedGroup, ValidatedRow
 from trainplan.cli.pages.validate import coverage_table, errors_table
 from trainplan.cli.words import percent
 from trainplan.costmodel.uncertainty import LEVEL
-from trainplan.costmodel.validate.intervals import Coverage
+from trainplan.costmodel.validate import Coverage
 
 
 @dataclass(frozen=True, slots=True)

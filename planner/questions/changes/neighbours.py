@@ -8,11 +8,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from trainplan.costmodel.axes import divisors, micro_batch_sizes, tiled_losses, tiled_mlps_under
+from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.candidates import Context, context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.runtimes import Offload, traits_of
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan import Candidate

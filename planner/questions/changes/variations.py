@@ -10,11 +10,11 @@ from pydantic import ValidationError
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration import NOTHING, Measured, context_for
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.hardware import ClusterSpec, NicSpec, NodeGroup
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.measured import NOTHING, Measured, context_for
 from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.space import Choice

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan import Plan, SearchOptions

@@ -14,10 +14,10 @@ from itertools import combinations
 import numpy as np
 
 from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, place
-from trainplan.costmodel.measured import NOTHING, Measured
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.estimates import estimates
 from trainplan.planner.questions.launches.changed import (

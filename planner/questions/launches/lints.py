@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.measured import NOTHING, Measured, machine_for
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.estimates import estimate

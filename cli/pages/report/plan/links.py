@@ -16,7 +16,7 @@ from trainplan.cli.pages.parts.breakdown import LABELS
 from trainplan.cli.pages.report.plan.ranks import ranks_chart
 from trainplan.cli.words import gib, percent
 from trainplan.costmodel.base import GIB, PlanError
-from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan import Plan
 from trainplan.planner.questions.links import AxisLinks, axis_links

@@ -18,9 +18,9 @@ from trainplan.cli.pages.parts.headline import fit_line
 from trainplan.cli.pages.parts.lanes import drive_life_lines
 from trainplan.cli.words import gib, percent, plural
 from trainplan.costmodel.base import GIB
+from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline import group_jobs, rank_groups
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import NodeMemory, RankMemory

@@ -25,7 +25,7 @@ from trainplan.cli.pages.report.plan.why import (
     sources_section,
 )
 from trainplan.cli.words import layout_line
-from trainplan.costmodel.measured import NOTHING, Measured
+from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.read_back import plan_from_json
 

@@ -13,9 +13,9 @@ from trainplan.cli.pages.report.plan.bars import Bars, bars_chart, lanes_chart
 from trainplan.cli.pages.simulation import ranks_table
 from trainplan.cli.words import otherwise_text, percent, seconds
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.columns import IntMatrix
 from trainplan.costmodel.layouts import num_microbatches
-from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.program import NOTHING, Op, sources
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.written import made_otherwise

@@ -11,11 +11,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.program import EQUAL, Program, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for, torch_class
 from trainplan.costmodel.step import price

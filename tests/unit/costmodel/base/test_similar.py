@@ -10,7 +10,7 @@ from trainplan.costmodel.base.errors import did_you_mean, meant, near, shortened
 from trainplan.costmodel.catalog.models import preset_names
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.optimizers import OPTIMIZERS
-from trainplan.costmodel.runtimes.registry import RUNTIMES
+from trainplan.costmodel.runtimes import RUNTIMES
 
 
 @pytest.mark.parametrize("typed", ["minimax_m2", "phi-4", "bloom", "mamba", "x", "", "claude"])

@@ -5,12 +5,12 @@ import pytest
 
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.accumulation import added_bytes, layer_weights
-from trainplan.costmodel.candidates.context import Candidates, context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import Candidates, context_of
 from trainplan.costmodel.kernels.memory_bound import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
 

@@ -4,11 +4,11 @@ import pytest
 
 from trainplan.costmodel.blocks.host import layer_launches
 from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 
 
 @pytest.fixture(name="launches")

@@ -7,9 +7,9 @@ import pytest
 
 from tests.plugged import importers
 from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES
+from trainplan.costmodel.calibration.machine import Measured
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.measured import Measured
 from trainplan.costmodel.profiles.profile import (
     CollectivePoint,
     Origin,

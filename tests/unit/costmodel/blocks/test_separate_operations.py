@@ -4,12 +4,12 @@ import pytest
 
 from trainplan.costmodel.architecture.model import RopeScaling
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.memory_bound import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.validate.cases.unstated import as_published
 
 TABLE = LayoutTable.of([Layout(ep=8, dp=8)])

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.attention import unfused_attention_seconds
 from trainplan.costmodel.kernels.memory_bound import elementwise_seconds, streaming_bytes_per_second
 from trainplan.costmodel.kernels.products import Product, product_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 
 TABLE = LayoutTable.of([Layout(tp=tp) for tp in (1, 2, 4)])
 BIASES = {"qkv_bias": True, "attention_output_bias": True, "mlp_bias": True}

@@ -4,10 +4,10 @@ import pytest
 
 from trainplan.costmodel.blocks.attention.core import attention_part
 from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.model.spans import kernel_length
 
 

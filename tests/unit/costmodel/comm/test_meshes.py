@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.comm import collective_seconds, group
-from trainplan.costmodel.measured import machine_for
 
 MESHES = ("mi300x", "mi325x", "mi350x", "mi355x")
 

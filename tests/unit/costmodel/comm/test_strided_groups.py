@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.calibration.machine import Measured, machine_for
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.topology import link_speed
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine.hardware import STRIDES, curve_name, stride_column
-from trainplan.costmodel.measured import Measured, machine_for
 from trainplan.costmodel.profiles.profile import CollectivePoint, Origin, Profile, Timing
 from trainplan.planner.questions.search import estimate, notes
 from trainplan.profiler.bench.collectives import collective_tasks, message_tasks, partner

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.candidates.context import Candidates, context_of
+from trainplan.costmodel.calibration import machine_for
+from trainplan.costmodel.candidates import Candidates, context_of
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.step.estimate import message_seconds_of, p2p_seconds
 from trainplan.costmodel.step.timelines import busy_with_messages, simulate, virtual_stage_seconds

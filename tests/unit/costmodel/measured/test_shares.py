@@ -8,10 +8,10 @@ import pytest
 from trainplan.cli.pages.parts.interval import interval_lines
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.measured_layers import library_of
+from trainplan.costmodel.calibration.fit import Observation, calibrate
+from trainplan.costmodel.calibration.machine import Measured, machine_for
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import Measured, machine_for
-from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.counted import doubt_of, shares_note
 from trainplan.costmodel.measured.curve_residuals import single_products
 from trainplan.costmodel.measured.profile import measured_machine

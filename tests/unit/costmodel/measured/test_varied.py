@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.measured.varied import MEANINGS, SCALARS, varied
 from trainplan.costmodel.step.simulate import step_seconds
 

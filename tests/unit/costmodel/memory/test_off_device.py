@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.step import price
 

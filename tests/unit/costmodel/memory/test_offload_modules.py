@@ -7,12 +7,12 @@ import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.step import explicit, price

@@ -6,12 +6,12 @@ import pytest
 from tests.conftest import legal, random_rows
 from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.memory.states import block_params, rank_params, shard_ranks
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes.registry import RUNTIMES, runtime_with, traits_of

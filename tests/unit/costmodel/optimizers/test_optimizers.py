@@ -6,7 +6,7 @@ import pytest
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.job.job import TrainingSpec
 from trainplan.costmodel.job.optimizer import OptimizerSpec
-from trainplan.costmodel.optimizers import OPTIMIZERS, Matrix, optimizer_of
+from trainplan.costmodel.optimizers.registry import OPTIMIZERS, Matrix, optimizer_of
 from trainplan.costmodel.optimizers.state_precision import STORED
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.semantics import CHANGES

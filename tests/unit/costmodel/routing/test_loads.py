@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks import blocks
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
+from trainplan.costmodel.routing import check_routing, load
 from trainplan.costmodel.routing.choices import choice_probabilities, distinct_destinations
-from trainplan.costmodel.routing.loads import check_routing, load
 from trainplan.costmodel.step import price
 
 MODEL = preset("qwen3-30b-a3b").model_copy(update={"num_hidden_layers": 4})

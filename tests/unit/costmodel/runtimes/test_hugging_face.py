@@ -2,11 +2,11 @@
 
 import pytest
 
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.step import price
 from trainplan.planner.space.choices import broken_rules
 

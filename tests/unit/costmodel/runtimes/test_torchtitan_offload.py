@@ -2,11 +2,11 @@
 
 import pytest
 
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.offloaded import row_work

@@ -13,11 +13,11 @@ from tests.grids import examples
 from tests.makespans import makespan_seconds
 from trainplan.cli.pages.plan import others_part
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import context_for
 from trainplan.costmodel.pipeline.ranks import ranks_of
 from trainplan.costmodel.pipeline.stages import decoder_of, rank_classes, stage_layers
 from trainplan.costmodel.program.held_activations import peak_activations

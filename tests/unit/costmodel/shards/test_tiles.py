@@ -5,14 +5,14 @@ import pytest
 
 from trainplan.costmodel.blocks.feed_forward.mlp import mlp_part
 from trainplan.costmodel.blocks.parts import shapes
+from trainplan.costmodel.calibration import context_for, machine_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import context_for, machine_for
 from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
-from trainplan.costmodel.shards.cuts import mlp_tiles
+from trainplan.costmodel.shards import mlp_tiles
 from trainplan.costmodel.step import price
 from trainplan.planner.space import Space
 from trainplan.planner.space.choices import broken_rules

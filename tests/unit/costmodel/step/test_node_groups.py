@@ -7,13 +7,13 @@ import pytest
 
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.candidates.context import Candidates
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.layout.codecs import stages_text
 from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.layouts.table import LayoutTable, evenly
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.pipeline.node_groups import in_groups, is_heterogeneous
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step.group_links import group_link_seconds

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.comm.neighbours import Places
 from trainplan.costmodel.hardware.cluster import ClusterSpec, LinkSpec, NicSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.measured.links import measured_links
 from trainplan.costmodel.profiles.profile import Host, LinkPoint, Origin, Profile, Timing
 from trainplan.costmodel.schedules import program

@@ -2,11 +2,11 @@
 
 import pytest
 
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.step import explicit
 
 LAYOUT = Layout(ep=8, dp=8, zero_stage=1, micro_batch_size=1)

@@ -14,7 +14,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.optimizers import Matrix
-from trainplan.costmodel.runtimes.registry import runtime_with, traits_of
+from trainplan.costmodel.runtimes import runtime_with, traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.traffic.update import FACTOR_FLOP_PER_SECOND, tensor_seconds

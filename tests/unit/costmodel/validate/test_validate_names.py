@@ -3,9 +3,9 @@
 import pytest
 
 from tests.unit.costmodel.validate.test_validate_unstated import case, run_of
+from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.costmodel.documents.measured_run import Measured, MeasuredRun
 from trainplan.costmodel.layout.layout import stage_specs
-from trainplan.costmodel.measured import NOTHING
 from trainplan.costmodel.validate.cases.cases import Skipped, case_of
 from trainplan.costmodel.validate.cases.names import schedule_called, windows_called
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tests.e2e.measured_runs import own_run
+from trainplan.costmodel.calibration.effects import Shared
 from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.measured.effects import Shared
 from trainplan.costmodel.validate.intervals import coverage
 from trainplan.costmodel.validate.memory_scores import verdicts
 from trainplan.costmodel.validate.one_step import Step, after_one_step, scored

@@ -8,9 +8,9 @@ import pytest
 from tests.budgets import Steps
 from tests.unit.planner.evidence.test_evidence import run
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import NOTHING, machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.measured import NOTHING, machine_for
 from trainplan.costmodel.step import explicit
 from trainplan.planner.evidence.envelope import Measurements, measurements
 from trainplan.planner.evidence.evidence import is_inside

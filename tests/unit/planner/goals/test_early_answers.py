@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.measured import NOTHING
+from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.tree.pool import Pool

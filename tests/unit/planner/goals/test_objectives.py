@@ -9,14 +9,14 @@ import pytest
 from tests.budgets import Steps
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.candidates.context import Candidates
+from trainplan.costmodel.calibration import NOTHING
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import NOTHING
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.energy import (
     MEMORY_SHARE,

@@ -6,8 +6,8 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.job.job import RuntimeOptions
-from trainplan.costmodel.measured import context_for
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.document import plan_json
 from trainplan.planner.plan.plan import chosen_from_json

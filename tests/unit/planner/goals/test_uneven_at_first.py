@@ -5,7 +5,7 @@ from functools import lru_cache
 import pytest
 
 from tests.budgets import Steps
-from trainplan.costmodel.measured import NOTHING
+from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.goals.uneven import faster_splits

@@ -8,11 +8,11 @@ import pytest
 from tests.fractions import QUARTER, steps_of, with_every_fraction
 from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.words import layout_line
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes.registry import RUNTIMES
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import price
 from trainplan.planner.plan.plan import layout_from_json, layout_json
 from trainplan.planner.policies.offload import (

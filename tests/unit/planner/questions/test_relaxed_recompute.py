@@ -13,12 +13,12 @@ from trainplan.cli.documents.explain import ExplainDocument
 from trainplan.cli.pages.explain import explain_page
 from trainplan.cli.words import seconds_like
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import context_for
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.runtimes.executes import EQUAL_RECOMPUTE
-from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.planner.plan import Plan
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.explain import explain

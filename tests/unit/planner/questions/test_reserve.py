@@ -8,8 +8,8 @@ from trainplan.cli.pages.parts.evidence import plan_evidence_lines
 from trainplan.cli.pages.parts.headline import job_line
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.units import GIB
+from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.costmodel.measured import machine_for
 from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
 from trainplan.planner.plan.target import Reserve
 from trainplan.planner.plan.written import written

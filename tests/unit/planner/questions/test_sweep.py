@@ -8,7 +8,7 @@ import pytest
 from tests.budgets import Steps
 from trainplan.cli.pages.sweep import HEIGHT, curve
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.measured import Measured, machine_for
+from trainplan.costmodel.calibration.machine import Measured, machine_for
 from trainplan.costmodel.profiles.profile import Origin, Profile
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.planner.questions.changes.parameters import Varied, parse_varied, turned

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import context_for
-from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
+from trainplan.costmodel.runtimes import RUNTIMES, traits_of
 from trainplan.costmodel.step import explicit
 from trainplan.planner.settings.combinations import combinations
 from trainplan.planner.space.choices import broken_rules

@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.axes.values import divisors
-from trainplan.costmodel.measured import context_for
+from trainplan.costmodel.calibration import context_for
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions.search import search
 from trainplan.planner.space import Space

@@ -5,11 +5,11 @@ import pytest
 
 from tests.budgets import Steps
 from tests.e2e.command import plan as run_plan
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, estimate, search

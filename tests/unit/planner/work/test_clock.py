@@ -8,10 +8,10 @@ import pytest
 
 from tests.budgets import Steps
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import machine_for
-from trainplan.costmodel.runtimes.registry import traits_of
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner import SearchOptions, search
 from trainplan.planner.questions.search import NOT_COMPARED
 from trainplan.planner.space import parse_choice

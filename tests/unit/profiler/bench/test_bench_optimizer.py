@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from trainplan.costmodel.optimizers import OPTIMIZERS
+from trainplan.costmodel.optimizers.registry import OPTIMIZERS
 from trainplan.costmodel.profiles.profile import Timing
 from trainplan.profiler.bench import optimizer
 from trainplan.profiler.bench.optimizer import OTHERS, SIDE, SIZES, device_tasks

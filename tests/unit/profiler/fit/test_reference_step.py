@@ -1,6 +1,6 @@
 """The step of training by which a profile is judged."""
 
-from trainplan.costmodel.measured import Measured
+from trainplan.costmodel.calibration.machine import Measured
 from trainplan.costmodel.profiles.profile import Origin, Profile
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.profiler.fit.reference_step import step_coverage

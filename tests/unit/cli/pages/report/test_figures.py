@@ -14,9 +14,9 @@ from trainplan.cli.pages.report.plan.timeline import (
     timeline_section,
     windows,
 )
+from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.measured import NOTHING
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.questions.simulate import simulate
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.calibration.effects import Effects, Shared, effects_of
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.documents import Scalars
-from trainplan.costmodel.measured.effects import Effects, Shared, effects_of
 from trainplan.costmodel.residuals import MAD_OF_NORMAL, TAIL
 
 INTER_NODE_SPREAD = 0.3

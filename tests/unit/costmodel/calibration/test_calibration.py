@@ -7,22 +7,23 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.candidates.context import context_of
+from trainplan.costmodel.calibration.effects import Shared, effects_of
+from trainplan.costmodel.calibration.fit import Observation, calibrate
+from trainplan.costmodel.calibration.machine import (
+    Measured,
+    calibrated,
+    calibration_notes,
+    machine_for,
+    speed_for,
+    with_scalars,
+)
+from trainplan.costmodel.calibration.scalars import INTER_NODE, Steps, fit_of, identified_by
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.documents.calibration import Calibration, Scalars
 from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.measured import Measured, machine_for
-from trainplan.costmodel.measured.calibration import (
-    calibrated,
-    calibration_notes,
-    speed_for,
-    with_scalars,
-)
-from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
-from trainplan.costmodel.measured.effects import Shared, effects_of
-from trainplan.costmodel.measured.scalars import INTER_NODE, Steps, fit_of, identified_by
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.uncertainty.intervals import seen

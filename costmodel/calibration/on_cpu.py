@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trainplan.costmodel.calibration.machine import Measured
 from trainplan.costmodel.hardware import ClusterSpec, GpuSpec
 from trainplan.costmodel.job import Precision
-from trainplan.costmodel.measured import Measured
 
 USUAL: Precision = "bf16"
 WIDE: Precision = "fp32"

@@ -3,11 +3,16 @@
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.calibration.fit import Observation, calibrate
+from trainplan.costmodel.calibration.machine import (
+    Measured,
+    agreed,
+    machine_for,
+    profile_digest,
+    speed_for,
+)
 from trainplan.costmodel.catalog import gpu
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.measured import Measured, machine_for
-from trainplan.costmodel.measured.calibration import agreed, profile_digest, speed_for
-from trainplan.costmodel.measured.calibration_fit import Observation, calibrate
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.profiles.profile import Origin, ProductPoint, Profile, Timing
 from trainplan.planner.questions.search import estimate, notes

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.calibration.effects import effects_of, family_of, machine_spread, shared_by
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.measured.effects import effects_of, family_of, machine_spread, shared_by
 
 ONE_NODE = "1x8:h100-sxm"
 

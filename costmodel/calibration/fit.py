@@ -16,6 +16,17 @@ from types import MappingProxyType
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration.choice import choice_of
+from trainplan.costmodel.calibration.effects import effects_of, machine_spread_of, shared_by
+from trainplan.costmodel.calibration.machine import profile_digest, with_scalars
+from trainplan.costmodel.calibration.scalars import (
+    INTER_NODE,
+    NETWORK_FACTORS,
+    OVERHEAD,
+    Fit,
+    Steps,
+    fit_of,
+)
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.documents import (
@@ -30,18 +41,7 @@ from trainplan.costmodel.job import Job, Precision
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
-from trainplan.costmodel.measured.calibration import profile_digest, with_scalars
-from trainplan.costmodel.measured.choice import choice_of
-from trainplan.costmodel.measured.effects import effects_of, machine_spread_of, shared_by
-from trainplan.costmodel.measured.profile import measured_machine
-from trainplan.costmodel.measured.scalars import (
-    INTER_NODE,
-    NETWORK_FACTORS,
-    OVERHEAD,
-    Fit,
-    Steps,
-    fit_of,
-)
+from trainplan.costmodel.measured import measured_machine
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.step.simulate import step_seconds

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.calibration.scalars import SPEED_ALONE, Steps, fit_of, identified_by
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.measured.scalars import SPEED_ALONE, Steps, fit_of, identified_by
 
 LEAST_LAYOUTS = 3
 """Layouts it takes to fit more than the speed.

@@ -7,13 +7,13 @@ import pytest
 
 from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import cluster_of, profile_of
-from trainplan.costmodel.candidates.context import Candidates
+from trainplan.costmodel.calibration.machine import Measured
+from trainplan.costmodel.calibration.on_cpu import precision_note, usual_precision
+from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.kernels.memory_bound import streaming_bytes_per_second
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.measured import Measured
-from trainplan.costmodel.measured.on_cpu import precision_note, usual_precision
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.model.params import embedding_params, num_parameters
 from trainplan.costmodel.runtimes.registry import runtime_with, traits_of

@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.calibration.effects import family_of
 from trainplan.costmodel.candidates import Context, context_of
 from trainplan.costmodel.documents import (
     Calibration,
@@ -21,8 +22,7 @@ from trainplan.costmodel.documents import (
 )
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.machine import Machine, Provenance, with_reserve
-from trainplan.costmodel.measured.effects import family_of
-from trainplan.costmodel.measured.profile import measured_machine, profile_notes
+from trainplan.costmodel.measured import measured_machine, profile_notes
 from trainplan.costmodel.pipeline import group_jobs
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.uncertainty import calibrated_regime
