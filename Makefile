@@ -16,7 +16,10 @@ demo: $(VENV)/.demo
 	$(BIN)/plan profile --quick --output out/profile.json --force
 	$(BIN)/plan doctor out/profile.json
 	@echo "plan: $(OUT)/plan.json, launch script: $(OUT)/launch/run.sh, this machine: out/profile.json"
-# A core that has none left takes tests over from another. `full`: every cell of every grid.
+# A core that has none left takes tests over from another; no test takes a second one for products of
+# matrices. `full`: every cell of every grid.
+test full: export OMP_NUM_THREADS = 1
+test full: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 full: $(VENV)/.oracles

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.command import TINY, plan, refused, with_value
+from tests.e2e.command import TINY, Outcome, plan, refused, with_value
 from tests.e2e.test_commands import assert_frozen, keys
 
 KEYS = Path(__file__).parent / "explain_keys.json"
@@ -46,6 +46,10 @@ def asked(plan_file: Path, other_file: Path, tight_file: Path) -> list[tuple[str
     return questions(plan_file, other_file, tight_file)
 
 
+EXPLAINED, TOO_LARGE = 0, 5
+"""Places among the questions."""
+
+
 def questions(plan_file: Path, other_file: Path, tight_file: Path) -> list[tuple[str | Path, ...]]:
     return [
         ("explain", plan_file),
@@ -67,9 +71,14 @@ def documents(asked) -> list[dict[str, object]]:
     return [plan(*question, "--json").json for question in asked]
 
 
-def test_answers_are_narrow_and_their_documents_agree_with_them(asked, documents):
-    for question, found in zip(asked, documents, strict=True):
-        outcome = plan(*question)
+@pytest.fixture(scope="module")
+def outcomes(asked) -> list[Outcome]:
+    """What every question is answered as text."""
+    return [plan(*question) for question in asked]
+
+
+def test_answers_are_narrow_and_their_documents_agree_with_them(asked, documents, outcomes):
+    for question, found, outcome in zip(asked, documents, outcomes, strict=True):
         assert (outcome.code, outcome.err) == (0, ""), question
         assert max(len(line) for line in outcome.out.splitlines()) <= 100, question
         assert found["schema"] == f"trainplan/{question[0]}/v1"
@@ -77,9 +86,9 @@ def test_answers_are_narrow_and_their_documents_agree_with_them(asked, documents
         assert " ".join(outcome.out.split()).startswith(" ".join(said.split()))
 
 
-def test_an_explanation_starts_with_what_limits_the_plan(plan_file: Path):
-    assert plan("explain", plan_file).out.startswith("Kernel launches limit this plan: ")
-    found = plan("explain", plan_file, "--json").json
+def test_an_explanation_starts_with_what_limits_the_plan(plan_file, documents, outcomes):
+    assert outcomes[EXPLAINED].out.startswith("Kernel launches limit this plan: ")
+    found = documents[EXPLAINED]
     best = json.loads(plan_file.read_text())["best"]
     assert found["layout"] == best["layout"]
     assert found["estimate"]["step_time_s"] == best["estimate"]["step_time_s"]
@@ -87,13 +96,12 @@ def test_an_explanation_starts_with_what_limits_the_plan(plan_file: Path):
     assert shares == pytest.approx(best["estimate"]["step_time_s"])
 
 
-def test_a_layout_too_large_is_told_how_much_and_what_would_fit(tight_file: Path):
-    asked = ("why-not", tight_file, "--layout", "tp=1,dp=8,zero_stage=0")
-    text = plan(*asked).out
+def test_a_layout_too_large_is_told_how_much_and_what_would_fit(documents, outcomes):
+    text = outcomes[TOO_LARGE].out
     assert text.startswith("It does not fit: pipeline rank 0 needs ")
     assert "without the memory margin it fits" in " ".join(text.split())
     assert "It runs with" in text
-    found = plan(*asked, "--json").json
+    found = documents[TOO_LARGE]
     over = found["overflows"][0]
     assert over["total_bytes"] - over["over_bytes"] == pytest.approx(found["usable_bytes"])
     assert all(r["peak_reserved_bytes"] <= found["usable_bytes"] for r in found["remedies"])
