@@ -122,7 +122,7 @@ def shape_rules(name: str) -> Iterator[Rule]:
             name=f"{name.replace('-', '_')}_shape" + (f"_{number}" if number > 1 else ""),
             columns=frozenset({"schedule", "vpp", "pp", "dp", "micro_batch_size"}),
             broken=broken,
-            says=f"{name}: {needed.says}",
+            says=f"{name}: {needed.message}",
             source=f"costmodel/schedules: {name}",
         )
 

@@ -61,10 +61,10 @@ def moe_launches(shapes: Shapes) -> Launches:
         return _none(shapes)
     partial, moe = traits.host.cuda_graph == "partial", shapes.job.model.moe
     layer = constants.host_moe_graph if partial else constants.host_moe
-    beside = constants.host_moe_beside if traits.experts.overlaps else 1.0
+    split = constants.host_moe_beside if traits.experts.overlaps else 1.0
     shared = moe is not None and moe.shared_expert_intermediate_size
     layer += 0.5 * constants.host_dense if shared else 0.0
-    launch = shapes.machine.host_factor * layer * beside
+    launch = shapes.machine.host_factor * layer * split
     forward = np.full(shapes.size, launch)
     dropless = not shapes.job.options.moe_pad_to_capacity
     waits = dropless * constants.dispatch_sync_seconds * launch / constants.host_moe

@@ -97,7 +97,7 @@ def block_counts(model: ModelSpec) -> tuple[int, ...]:
     return *(layers[kind] for kind in sorted(layers)), 1, 1, model.num_nextn_predict_layers
 
 
-def _beside(candidates: Candidates) -> tuple[IntColumn, ...]:
+def _other_key_columns(candidates: Candidates) -> tuple[IntColumn, ...]:
     """The parts of a key that are no columns of every block."""
     whole = adds_whole(candidates.traits, candidates.table)
     added = counted_microbatches(candidates), whole.astype(np.int64)
@@ -111,7 +111,7 @@ def distinct_keys(
     table = candidates.table
     if len(table) == 1:
         return candidates, np.zeros(1, dtype=np.int64)
-    first, key = distinct(*(getattr(table, name) for name in KEY), *_beside(candidates))
+    first, key = distinct(*(getattr(table, name) for name in KEY), *_other_key_columns(candidates))
     return candidates.take(first), key
 
 
@@ -190,9 +190,9 @@ def _layer_at_level(keys: Candidates, kind: int) -> Block:
         layer = _layer_of_kind(_measured_shapes(_of_sort(keys, moe=moe), in_step=in_step))
         return Passes(layer.forward, layer.backward)
 
-    found = levels(columns, parts, moe=moe)
+    measured = levels(columns, parts, moe=moe)
     sizes = layer_sizes(columns.job.model, columns.job.training.seq_length, columns.table, moe=moe)
-    return _scaled(block, found, sizes) if found else block
+    return _scaled(block, measured, sizes) if measured else block
 
 
 def _measured(model: ModelSpec) -> bool:
@@ -227,10 +227,10 @@ def _end_at_level(columns: Shapes, *, head: bool) -> Block:
         forward, backward, _ = passes(_measured_shapes(keys, in_step=in_step))
         return Passes(forward, backward)
 
-    found = end_levels(columns, parts, head=head)
+    measured = end_levels(columns, parts, head=head)
     hidden = np.full(columns.size, float(model.hidden_size))
     sizes = (columns.tokens, hidden, model.vocab_size / columns.table.tp)
-    return _scaled(block, found, sizes) if found else block
+    return _scaled(block, measured, sizes) if measured else block
 
 
 def _measured_shapes(keys: Candidates, *, in_step: bool) -> Shapes:
@@ -241,9 +241,9 @@ def _measured_shapes(keys: Candidates, *, in_step: bool) -> Shapes:
     return replace(columns, added_bytes=np.zeros(columns.size), table_added_bytes=0)
 
 
-def _scaled(block: Block, found: Levels, sizes: Sequence[FloatColumn]) -> Block:
-    forward, backward = found.factors(sizes)
-    inside = found.collectives_inside
+def _scaled(block: Block, measured: Levels, sizes: Sequence[FloatColumn]) -> Block:
+    forward, backward = measured.factors(sizes)
+    inside = measured.collectives_inside
     return replace(
         block,
         forward=scaled(block.forward, forward, tensor_parallel=inside),

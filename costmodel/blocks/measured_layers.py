@@ -79,7 +79,7 @@ def levels(context: Context, parts: Parts, *, moe: bool) -> Levels | None:
     layers = context.machine.layers
     alike = [p for p in layers if _tells(p, moe=moe) and _alike(p, context.traits)]
     mine = _most_telling(alike, context.traits)
-    found: list[Ratios] = []
+    measured: list[Ratios] = []
 
     def together(point: LayerPoint) -> tuple[ModelSpec, int, bool]:
         return point.model, point.seq_length, point.in_step
@@ -89,8 +89,8 @@ def levels(context: Context, parts: Parts, *, moe: bool) -> Levels | None:
         layer = parts(_keys(context, model, seq_length, keys), in_step)
         sizes = np.stack(layer_sizes(model, seq_length, keys, moe=moe), axis=-1).tolist()
         for row, point in enumerate(points):
-            found.append(Ratios(tuple(sizes[row]), *_ratios(point, layer, row), point))
-    return _levels(context, found)
+            measured.append(Ratios(tuple(sizes[row]), *_ratios(point, layer, row), point))
+    return _levels(context, measured)
 
 
 def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
@@ -99,7 +99,7 @@ def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
     kernels = context.traits.kernels.elementwise
     alike = [p for p in context.machine.ends if p.kind == kind and p.kernels == kernels]
     mine = _most_telling(alike, context.traits)
-    found: list[Ratios] = []
+    measured: list[Ratios] = []
 
     def together(point: EndPoint) -> tuple[int, int, bool]:
         return point.hidden_size, point.vocab_size, point.in_step
@@ -113,21 +113,23 @@ def end_levels(context: Context, parts: Parts, *, head: bool) -> Levels | None:
             added = float(end.forward.total[row]), float(end.backward.total[row])
             times = point.forward.in_a_row, point.backward.in_a_row
             ratios = times[0] / added[0], times[1] / added[1], sum(times) / sum(added)
-            found.append(Ratios((point.tokens, hidden, vocab), *ratios, point))
-    return _levels(context, found)
+            measured.append(Ratios((point.tokens, hidden, vocab), *ratios, point))
+    return _levels(context, measured)
 
 
-def _levels(context: Context, found: Sequence[Ratios]) -> Levels | None:
+def _levels(context: Context, measured: Sequence[Ratios]) -> Levels | None:
     """Levels of the points that tell most of the job: those in place, if there are any."""
-    in_place = [one for one in found if not one.point.alone and _is_own(one.point, context.traits)]
-    used = in_place or found
+    in_place = [
+        one for one in measured if not one.point.alone and _is_own(one.point, context.traits)
+    ]
+    used = in_place or measured
     if not used:
         return None
     sizes = tuple(np.array([one.sizes for one in used], dtype=np.float64).T)
     counted = _counted(context.machine.shares.layers_spread, used, in_place=bool(in_place))
     inside = any(getattr(one.point, "collectives_inside", False) for one in used)
     passes = ([one.forward for one in used], [one.backward for one in used])
-    forward, backward = (_beside(residuals(sizes, np.array(one)), counted) for one in passes)
+    forward, backward = (_weighted(residuals(sizes, np.array(one)), counted) for one in passes)
     return Levels(forward, backward, inside)
 
 
@@ -143,7 +145,7 @@ def _is_own(point: LayerPoint | EndPoint, traits: RuntimeTraits) -> bool:
 
 
 def _counted(spread: float, used: Sequence[Ratios], *, in_place: bool) -> Share:
-    """Share of the level of layers. Source: `machine.shares`, over both passes together."""
+    """Share of the level of layers. Source: `residuals.share`, over both passes together."""
     logs = [log(one.whole) for one in used]
     times = [taken for one in used for taken in _passes(one.point)]
     noise = noise_of(times, len(used))
@@ -156,14 +158,14 @@ def _passes(point: LayerPoint | EndPoint) -> list[Timing]:
     return [taken for taken in (point.forward, point.backward, both) if taken]
 
 
-def _beside(found: Residuals, counted: Share) -> Residuals:
+def _weighted(measured: Residuals, counted: Share) -> Residuals:
     """Of what both passes have in common the share of the level, of all else that of the shape.
 
     Source: derived; log factor = share of level times common + share of shape times the rest.
     """
     common = log(counted.ratio)
-    far = counted.level * common + counted.shape * (found.level - common)
-    return found.shrunk(counted.shape, far)
+    far = counted.level * common + counted.shape * (measured.level - common)
+    return measured.shrunk(counted.shape, far)
 
 
 def _grouped(
@@ -244,8 +246,8 @@ def _alike(point: LayerPoint, traits: RuntimeTraits) -> bool:
 
 def _most_telling(points: Sequence[PointT], traits: RuntimeTraits) -> Sequence[PointT]:
     """Those of the runtime's own library where there are any, and of these those in a step."""
-    found = [one for one in points if _is_own(one, traits)] or points
-    return [one for one in found if one.in_step] or found
+    own = [one for one in points if _is_own(one, traits)] or points
+    return [one for one in own if one.in_step] or own
 
 
 def _layout(point: LayerPoint) -> Layout:

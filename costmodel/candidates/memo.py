@@ -83,7 +83,7 @@ def remembered(
     answers = _Branch("")
     number = count()
 
-    def found(candidates: Candidates, /, *others: P.args, **named: P.kwargs) -> T:
+    def remembering(candidates: Candidates, /, *others: P.args, **named: P.kwargs) -> T:
         table = candidates.table
         if len(table) != 1 or named:
             return formula(candidates, *others, **named)
@@ -109,5 +109,5 @@ def remembered(
         place[value] = _Answer(answer, (job, machine, traits, *others))
         return answer
 
-    found.__doc__ = formula.__doc__
-    return found
+    remembering.__doc__ = formula.__doc__
+    return remembering

@@ -57,7 +57,7 @@ class Rate:
             self.seconds_per_root_byte * np.sqrt(calls),
         )
 
-    def beside(self, other: Rate) -> Rate:
+    def overlapped_with(self, other: Rate) -> Rate:
         """Two collectives on other links, of many tensors: both start, the slower one counts."""
         return Rate(
             self.start_seconds + other.start_seconds,

@@ -113,13 +113,13 @@ def floor_seconds(loads: Sequence[Load]) -> FloatColumn:
     take no less than the lane with most work in all of them together; a round that nothing else
     runs beside no less than its own largest lane; a chain is the sum of its pieces.
     """
-    beside: LaneRows | None = None
+    overlapped: LaneRows | None = None
     ended: FloatColumn = np.zeros(loads[0].seconds.shape[1])
     for load in loads:
         if load.order is Order.OVERLAPPED:
-            beside = load.total if beside is None else beside + load.total
+            overlapped = load.total if overlapped is None else overlapped + load.total
             continue
-        if beside is not None:
-            ended, beside = ended + beside.max(axis=0), None
+        if overlapped is not None:
+            ended, overlapped = ended + overlapped.max(axis=0), None
         ended = ended + load.alone
-    return ended if beside is None else np.asarray(ended + beside.max(axis=0))
+    return ended if overlapped is None else np.asarray(ended + overlapped.max(axis=0))

@@ -111,10 +111,10 @@ def first_fit(tokens: Ints, capacity: int) -> Ints:
     row = np.zeros(len(tokens), dtype=np.int64)
     used = 1
     for place, length in enumerate(tokens.tolist()):
-        found = int((room[: used + 1] >= length).argmax())
-        room[found] -= length
-        row[place] = found
-        used = max(used, found + 1)
+        chosen = int((room[: used + 1] >= length).argmax())
+        room[chosen] -= length
+        row[place] = chosen
+        used = max(used, chosen + 1)
     return row
 
 
@@ -129,11 +129,11 @@ def least_work_first(tokens: Ints, work: Floats, capacity: int, rows: int) -> In
     load, row = np.zeros(rows), np.full(len(tokens), -1, dtype=np.int64)
     for place in np.argsort(-work, kind="stable").tolist():
         length = tokens[place]
-        found = int(np.where(room >= length, load, np.inf).argmin())
-        if room[found] >= length:
-            room[found] -= length
-            load[found] += work[place]
-            row[place] = found
+        chosen = int(np.where(room >= length, load, np.inf).argmin())
+        if room[chosen] >= length:
+            room[chosen] -= length
+            load[chosen] += work[place]
+            row[place] = chosen
     return row
 
 

@@ -111,8 +111,8 @@ def _spread(place: Floats, share: Floats) -> Floats:
     """Shares at places between cells, each given to both. Source: as `grid`."""
     low = np.minimum(place.astype(np.int64), CELLS - 2)
     above = place - low
-    found = np.bincount(low, weights=share * (1 - above), minlength=CELLS)
-    return np.asarray(found + np.bincount(low + 1, weights=share * above, minlength=CELLS))
+    cells = np.bincount(low, weights=share * (1 - above), minlength=CELLS)
+    return np.asarray(cells + np.bincount(low + 1, weights=share * above, minlength=CELLS))
 
 
 def mean_of(density: Floats, draws: int) -> Floats:
@@ -125,8 +125,8 @@ def mean_of(density: Floats, draws: int) -> Floats:
         return density
     some = np.flatnonzero(density)
     coarse = _spread(some / draws, density[some])
-    found = np.fft.irfft(np.fft.rfft(coarse, 2 * CELLS) ** draws, 2 * CELLS)[:CELLS]
-    return np.asarray(np.maximum(found, 0.0) / np.maximum(found, 0.0).sum())
+    density = np.fft.irfft(np.fft.rfft(coarse, 2 * CELLS) ** draws, 2 * CELLS)[:CELLS]
+    return np.asarray(np.maximum(density, 0.0) / np.maximum(density, 0.0).sum())
 
 
 def largest_of(density: Floats, ranks: int) -> Floats:

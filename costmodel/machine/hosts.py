@@ -59,8 +59,8 @@ def host_figures(group: NodeGroup, trace: list[Provenance]) -> HostFigures:
     host = catalog.host_of(group)
     if host is None:
         return {"host_memory_bytes": None, "cpu_adam_params_per_second": None, "drives": None}
-    said = f"host {host.like} of the catalog, and your cluster" if host.like else "your cluster"
-    trace.append(Provenance(f"{group.gpu} host", "datasheet", said))
+    source = f"host {host.like} of the catalog, and your cluster" if host.like else "your cluster"
+    trace.append(Provenance(f"{group.gpu} host", "datasheet", source))
     return {
         "host_memory_bytes": host.memory_gib and host.memory_gib * GIB,
         "cpu_adam_params_per_second": host.adam_params_per_s,

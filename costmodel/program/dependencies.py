@@ -83,8 +83,8 @@ def sources(program: Program) -> IntMatrix:
         inputs.extend(_across_ranks(program, where))
     if program.copy_lanes:
         inputs.extend(_copied(program, where))
-    found = np.stack(inputs)
-    missing = np.argwhere(found < NOTHING)
+    needed_op = np.stack(inputs)
+    missing = np.argwhere(needed_op < NOTHING)
     if len(missing):
         _, row, position = missing[0].tolist()
         raise SpecError(
@@ -92,10 +92,10 @@ def sources(program: Program) -> IntMatrix:
             "neighbouring stage that no rank computes: complete the schedule"
         )
     if program.joint is None:
-        return found
+        return needed_op
     rank = np.arange(len(program.kind))[:, None] % program.pp
-    crosses = (found != NOTHING) & (found // program.kind.shape[1] % program.pp != rank)
-    return np.where(crosses, program.action_ends[found], found)
+    crosses = (needed_op != NOTHING) & (needed_op // program.kind.shape[1] % program.pp != rank)
+    return np.where(crosses, program.action_ends[needed_op], needed_op)
 
 
 MISSING = NOTHING - 1

@@ -55,16 +55,16 @@ def _limited(popularity: FloatColumn, total: float) -> FloatColumn:
 
     Source: derived; those that would be above 1 are 1, and the others share what is left.
     """
-    found = np.zeros_like(popularity)
+    result = np.zeros_like(popularity)
     free = np.ones(len(popularity), dtype=bool)
     while free.any():
         left = total - (~free).sum()
-        found[free] = popularity[free] * (left / popularity[free].sum())
-        over = free & (found > 1.0)
+        result[free] = popularity[free] * (left / popularity[free].sum())
+        over = free & (result > 1.0)
         if not over.any():
             break
-        found[over], free[over] = 1.0, False
-    return found
+        result[over], free[over] = 1.0, False
+    return result
 
 
 def _counted(counts: tuple[float, ...], moe: MoeSpec) -> FloatColumn:
@@ -118,8 +118,8 @@ def _changed(
     weights = _binomial(counts, tokens, probability)
     rows = changed_rows(counts, limit, multiple)
     expected = float(weights @ rows)
-    apart = rows - expected
-    return expected, float(weights @ apart**2), float(weights @ apart**3)
+    off = rows - expected
+    return expected, float(weights @ off**2), float(weights @ off**3)
 
 
 def changed_rows(counts: FloatColumn, limit: float | None, multiple: int) -> FloatColumn:
@@ -173,7 +173,7 @@ def destinations_in_groups(
     if groups == chosen:
         return distinct_destinations(places, top_k, load)
     spread = distinct_destinations(np.maximum(places * chosen / groups, 1.0), top_k, load)
-    found = np.array(spread + 0.0 * places)
+    result = np.array(spread + 0.0 * places)
     for number in np.unique(places[places < groups]):
         held = max(1, round(groups / number))
         reached = sum(
@@ -181,8 +181,8 @@ def destinations_in_groups(
             * (1 - (1 - np.minimum(load * j / chosen, 1.0)) ** top_k)
             for j in range(1, chosen + 1)
         )
-        found = np.where(places == number, number * reached, found)
-    return found
+        result = np.where(places == number, number * reached, result)
+    return result
 
 
 def _holds(groups: int, held: int, chosen: int, number: int) -> float:

@@ -96,12 +96,12 @@ def loads(job: Job, table: LayoutTable, nodes: FloatColumn | None = None) -> Loa
     spread = one if nodes is None else np.ceil(nodes)
     keys = np.stack([table.ep, table.etp, spread, local_tokens(job, table)])
     kinds, place = np.unique(keys, axis=1, return_inverse=True)
-    found = [
+    each = [
         _load(Identical(router), int(ep), int(etp), int(groups), tokens)
         for ep, etp, groups, tokens in kinds.T.tolist()
     ]
-    fullest = np.array([one.fullest for one in found])
-    by_node = np.array([one.fullest_node for one in found])
+    fullest = np.array([one.fullest for one in each])
+    by_node = np.array([one.fullest_node for one in each])
     rows = place.reshape(-1)
     return Loads(fullest[rows], by_node[rows])
 

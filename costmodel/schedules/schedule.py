@@ -21,7 +21,7 @@ ALL_MICROBATCHES = 1 << 32
 class ShapeRule:
     """Where a schedule does not run."""
 
-    says: str
+    message: str
     """What it needs, and what to change; shown to the user."""
     broken: Callable[[IntColumn, IntColumn, IntColumn], BoolColumn]
     """(pp, vpp, num_microbatches) -> is the rule broken?"""
@@ -97,7 +97,7 @@ class Schedule:
         for rule in () if shape.microbatch_group_size else self.rules:
             if rule.broken(*columns).any():
                 where = f"pp={pp}, vpp={vpp}, num_microbatches={m}"
-                raise SpecError(f"{name} does not run with {where}: {rule.says}")
+                raise SpecError(f"{name} does not run with {where}: {rule.message}")
 
     def vpp_text(self) -> str:
         """Virtual stages it runs with, for a message."""

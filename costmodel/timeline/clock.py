@@ -28,7 +28,7 @@ class StageSeconds:
     """Both gradients."""
     weight: RowStages
     """Part of `backward`: the gradient of the weights, where the schedule runs it apart."""
-    beside: tuple[FloatMatrix, ...] = ()
+    other: tuple[FloatMatrix, ...] = ()
     """Seconds of the ops after `Op.WHOLE`, in the order of `Op`, where a program has them."""
 
     @property
@@ -39,9 +39,7 @@ class StageSeconds:
         gradient alone takes what is left without `weight`.
         """
         sent = self.backward - self.weight
-        return np.concatenate(
-            [self.forward, sent, self.weight, self.backward, *self.beside], axis=1
-        )
+        return np.concatenate([self.forward, sent, self.weight, self.backward, *self.other], axis=1)
 
     def twice(self) -> StageSeconds:
         """Every candidate, and every candidate again."""

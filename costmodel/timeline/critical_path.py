@@ -110,13 +110,13 @@ class _Graph:
 @lru_cache(maxsize=64)
 def _graph(schedule: str, pp: int, vpp: int, num_microbatches: int) -> _Graph:
     ops = named_program(schedule, pp, vpp, num_microbatches, EQUAL)
-    found, positions = waves(schedule, pp, vpp, num_microbatches), ops.kind.shape[1]
-    here, number = found.place[:-1], np.arange(ops.kind.size)
-    duration = found.duration[here]
+    order, positions = waves(schedule, pp, vpp, num_microbatches), ops.kind.shape[1]
+    here, number = order.place[:-1], np.arange(ops.kind.size)
+    duration = order.duration[here]
     return _Graph(
-        found,
-        inputs=np.append(found.op, NOTHING)[found.inputs[1:, here]],
-        crosses=found.hops[1:, here],
+        order,
+        inputs=np.append(order.op, NOTHING)[order.inputs[1:, here]],
+        crosses=order.hops[1:, here],
         place=duration,
         boundary=boundary_of(duration, pp * vpp),
         rank=number // positions,
@@ -191,8 +191,8 @@ def prolonged(schedule: str, shape: tuple[int, int, int], run: Callable[[int], R
     `run` has so many micro batches.
     """
     enough = _enough_microbatches(schedule, shape)
-    found = run(enough).longer(shape[2] - enough)
-    return found if len(found.rank) else run(shape[2]).longer(0)
+    paths = run(enough).longer(shape[2] - enough)
+    return paths if len(paths.rank) else run(shape[2]).longer(0)
 
 
 def _enough_microbatches(schedule: str, shape: tuple[int, int, int]) -> int:

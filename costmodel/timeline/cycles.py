@@ -99,7 +99,7 @@ def rank_end_seconds(
     Source: max-plus linear systems are homogeneous (Baccelli et al., Synchronization and
     Linearity, 1992, section 3.7); tested against the full run.
     """
-    (pp, vpp), left, found = shape, np.arange(len(p2p)), np.empty((len(p2p), shape[0]))
+    (pp, vpp), left, rank_ends = shape, np.arange(len(p2p)), np.empty((len(p2p), shape[0]))
     rest = microbatches % pp
     short = SHORTEST_CYCLES * pp + rest if _repeats(schedule, shape, microbatches) else microbatches
     while short < microbatches and len(left):
@@ -113,18 +113,18 @@ def rank_end_seconds(
             period, settled = _period(order.place[steady], ends)
             times = (microbatches - short) // cycle
             last = _last_ops(schedule, shape, short, order.place, relative)
-            found[left] = ends[last].T + (times * period)[:, None]
+            rank_ends[left] = ends[last].T + (times * period)[:, None]
             left, ends = left[~settled], ends[:, ~settled]
             cut = _cut(order, steady, pp) if len(left) else None
             if cut:
-                found[left] = cut.ends_after(times, _some(seconds, left), p2p[left], ends, last)
-                return found
+                rank_ends[left] = cut.ends_after(times, _some(seconds, left), p2p[left], ends, last)
+                return rank_ends
         short = 2 * (short - rest) + rest
     if len(left):
         order = waves(schedule, pp, vpp, microbatches, relative)
         ends = place_ends(order, _some(seconds, left), p2p[left])
-        found[left] = ends[_last_ops(schedule, shape, microbatches, order.place, relative)].T
-    return found
+        rank_ends[left] = ends[_last_ops(schedule, shape, microbatches, order.place, relative)].T
+    return rank_ends
 
 
 def _cut(order: Waves, steady: IntMatrix, pp: int) -> Cut | None:

@@ -137,9 +137,9 @@ def program_lower_bound(
         heads_and_tails(route_of(stages, _shortest(seconds, program), passes, limits))
         for stages, passes in _copies(program)
     ]
-    beside = _shares(program, seconds)
+    shares = _shares(program, seconds)
     ranks = range(program.pp)
-    bound = max(rank_bound(routes, rank, float(beside[rank])) for rank in ranks)
+    bound = max(rank_bound(routes, rank, float(shares[rank])) for rank in ranks)
     return max(bound, _all_work(program, seconds, routes)) if program.sequence_chunks > 1 else bound
 
 
@@ -175,7 +175,7 @@ def _shares(program: Program, seconds: StageSeconds) -> FloatColumn:
     none = np.zeros(program.pp)
     if not program.barriers:
         return none
-    shares = sum((matrix[0, : program.pp] for matrix in seconds.beside[:2]), none)
+    shares = sum((matrix[0, : program.pp] for matrix in seconds.other[:2]), none)
     return np.asarray(shares * program.num_microbatches)
 
 

@@ -62,7 +62,7 @@ class Cut:
         latency = p2p
         if p2p.ndim > 1:
             latency = p2p.T[boundary_of(np.arange(len(durations)), seconds.forward.shape[1])]
-        found = np.empty((len(p2p), len(last)))
+        result = np.empty((len(p2p), len(last)))
         for row in range(len(p2p)):
             here = np.broadcast_to(latency[..., row], len(durations))
             one, more = (
@@ -75,8 +75,8 @@ class Cut:
             else:
                 for _ in range(times):
                     state = (one + state).max(axis=1)
-            found[row] = (more + state).max(axis=1)
-        return found
+            result[row] = (more + state).max(axis=1)
+        return result
 
     def _matrix(
         self, piece: Piece, durations: FloatColumn, latency: FloatColumn, wanted: IntColumn
@@ -120,11 +120,11 @@ def cut_of(
         pieces.append((places, own, given))
         taken.append(given[given != NOTHING])
     every = np.unique(np.concatenate(taken))
-    found = []
+    parts = []
     for places, own, given in pieces:
         count = len(places)
         inputs = np.where(own != NOTHING, own, count + len(every))
         inputs = np.where(given != NOTHING, count + np.searchsorted(every, given), inputs)
         wave = np.searchsorted(order.starts, places, side="right")
-        found.append(Piece(places, inputs, np.append(np.unique(wave, return_index=True)[1], count)))
-    return Cut(order, cycle[every], *found)
+        parts.append(Piece(places, inputs, np.append(np.unique(wave, return_index=True)[1], count)))
+    return Cut(order, cycle[every], *parts)

@@ -179,8 +179,8 @@ def _both_ways(route: Route) -> list[Arc]:
     arcs = [arc for own in route.neighbours() for arc in _memory_arcs(route, own)]
     mirrored = route.backwards()
     for own in mirrored.neighbours():
-        for (op, stage), (other, where), lag, apart in _memory_arcs(mirrored, own):
-            gap = apart - seconds[AFTER - other][where] + seconds[AFTER - op][stage]
+        for (op, stage), (other, where), lag, between in _memory_arcs(mirrored, own):
+            gap = between - seconds[AFTER - other][where] + seconds[AFTER - op][stage]
             arcs.append(Arc((AFTER - other, where), (AFTER - op, stage), lag, float(gap)))
     return arcs
 

@@ -180,7 +180,9 @@ class Wires:
         """
         scatter = only(sharded, self.scatter)
         across = only(sharded, self.across.of_part(self.shards))
-        return choose(whole, self.together.beside(self.across), scatter.beside(across))
+        return choose(
+            whole, self.together.overlapped_with(self.across), scatter.overlapped_with(across)
+        )
 
 
 def gradient_message_bytes(machine: Machine, traits: RuntimeTraits) -> int:

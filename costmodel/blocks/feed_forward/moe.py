@@ -110,15 +110,15 @@ def _routing(shapes: Shapes) -> _Routing:
     moe, table = shapes.job.model.moe, shapes.table
     assert moe is not None
     local = shapes.tokens / shapes.residual_shards
-    found = loads(shapes.job, table, group(shapes.machine, table.ep, table.etp).nodes)
+    spread = loads(shapes.job, table, group(shapes.machine, table.ep, table.etp).nodes)
     balanced = local * moe.rows_per_token * table.etp
     return _Routing(
         moe=moe,
         local_tokens=local,
-        rows=balanced * found.fullest,
+        rows=balanced * spread.fullest,
         sent_rows=balanced,
         local_experts=np.maximum(1.0, moe.num_experts / table.ep),
-        loads=found,
+        loads=spread,
         hidden=expert_hidden(shapes.job.model),
     )
 
@@ -295,8 +295,8 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     tensors = activation_tensors(shapes.job.model, shapes.traits.autograd)
     low, weighted = shapes.keeps_cast_inputs, shapes.traits.footprint.weighted_experts
     share = 0.75 if low else 1.0
-    apart = shapes.traits.autograd.weighted_apart or not shapes.job.model.gated_mlp
-    tensors += weighted and apart
+    separate = shapes.traits.autograd.weighted_apart or not shapes.job.model.gated_mlp
+    tensors += weighted and separate
     hidden = shapes.input_bytes + (0 if weighted else shapes.storage)
     row = hidden * routing.hidden + share * tensors * shapes.storage * cut
     router = 2 * BYTES_FP32 * shapes.tokens / shapes.residual_shards * moe.num_experts

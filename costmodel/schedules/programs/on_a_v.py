@@ -91,24 +91,24 @@ def _drain(rank: int, behind: int) -> list[Turn]:
     whole = ([WHOLE1, WHOLE0] * (rank + 1))[: rank + 1]
     split = ([B1, B0] * (rank + 1))[rank + 1 :]
     waiting = [W1 if turn == B1 else W0 for turn in split] + [W0] * behind
-    apart = [turn for weight in waiting[:behind] for turn in (weight, B0)]
-    return [*whole, *split, *apart, *waiting[behind:]]
+    drained = [turn for weight in waiting[:behind] for turn in (weight, B0)]
+    return [*whole, *split, *drained, *waiting[behind:]]
 
 
 def dualpipe_v_program(shape: Shape, relative: RelativeSeconds) -> Program:
     """Ops of every rank."""
     pp, m = shape.pp, shape.num_microbatches
-    apart = walked([dualpipe_v_turns(pp, rank, m) for rank in range(pp)], shape)
-    return replace(apart, joint=_pairs(apart))
+    single = walked([dualpipe_v_turns(pp, rank, m) for rank in range(pp)], shape)
+    return replace(single, joint=_pairs(single))
 
 
-def _pairs(apart: Program) -> BoolColumn:
+def _pairs(program: Program) -> BoolColumn:
     """Every F with the whole backward pass behind it; on the last rank the first two stay apart.
 
     Source: that of `DUALPIPE_V`, steps 4 and 5.
     """
-    pairs = np.zeros(apart.kind.shape, dtype=bool)
-    forward, behind = apart.kind[:, :-1] == Op.FORWARD, apart.kind[:, 1:] == Op.WHOLE
+    pairs = np.zeros(program.kind.shape, dtype=bool)
+    forward, behind = program.kind[:, :-1] == Op.FORWARD, program.kind[:, 1:] == Op.WHOLE
     pairs[:, :-1] = forward & behind
     pairs[-1, pairs[-1].argmax()] = False
     return pairs

@@ -106,7 +106,7 @@ ZB_H1 = Schedule(
     most_vpp=sys.maxsize,
     rules=(
         ShapeRule(
-            WHOLE_GROUPS.says,
+            WHOLE_GROUPS.message,
             lambda pp, vpp, m: np.asarray((vpp > 1) & splits_unevenly(pp, vpp, m)),
         ),
     ),

@@ -250,7 +250,7 @@ def _check_pipeline(config: Config, layout: Layout) -> None:
         pp, vpp, number = np.array([layout.pp]), np.array([layout.vpp]), np.array([count])
         if rule.broken(pp, vpp, number)[0]:
             cause = f"{layout.schedule.replace('-', '_')}_shape"
-            config.problem(cause, "illegal", f"{layout.schedule}: {rule.says}", key.IN_PIPE)
+            config.problem(cause, "illegal", f"{layout.schedule}: {rule.message}", key.IN_PIPE)
 
 
 def _note_layout(config: Config, layout: Layout) -> None:
