@@ -34,16 +34,14 @@ def policy_columns(
 ) -> IntColumn:
     """Rows `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
     nothing = Offload(())
-    some = [_partly(one) for one in (nothing, *(Offload((), m) for m in recompute), *offload)]
+    partly = (nothing, *(Offload((), modules) for modules in recompute), *offload)
+    bits = [
+        (module_bits(one.recompute), module_bits(one.modules, OFFLOAD_MODULES)) for one in partly
+    ]
+    some = [(SELECTIVE if again else 0, again, 0, 0, away) for again, away in bits]
     layers = range(1, largest + 1)
     full = [(FULL, 0, method, n, 0) for method in (UNIFORM, BLOCK) for n in layers]
     return np.array([*some, *full], dtype=np.int64).T
-
-
-def _partly(one: Offload) -> tuple[int, int, int, int, int]:
-    """Some modules are recomputed, some are offloaded, or none."""
-    kind, away = SELECTIVE if one.recompute else 0, module_bits(one.modules, OFFLOAD_MODULES)
-    return kind, module_bits(one.recompute), 0, 0, away
 
 
 def takes_longer(table: LayoutTable, one: LayoutTable) -> BoolColumn:

@@ -47,10 +47,13 @@ class Combination:
 def combinations(on: Context, level: Level) -> tuple[Combination, ...]:
     """All combinations of settings that the job does not state, its own options first."""
     job = on.job
-    tried = [one for one in on.traits.settings if _varied(job, one, level)]
+    stated = {name for name, value in job.options if value is not None}
+    free = [one for one in on.traits.settings if one.name not in stated]
+    tried = [one for one in free if level != "none" and level in (one.level, "all")]
     names = groupby(sorted(tried, key=lambda one: one.name), key=lambda one: one.name)
     choices = [(None, *values) for _, values in names]
-    every = [_with(job, [one for one in some if one]) for some in product(*choices)]
+    chosen = [tuple(one for one in some if one) for some in product(*choices)]
+    every = [Combination(with_settings(job, some), some) for some in chosen]
     legal = [one for one in every if all(value.lacks(one.job) is None for value in one.settings)]
     return tuple(_limited(one, legal) for one in legal)
 
@@ -62,15 +65,6 @@ def values_of(every: Iterable[Combination]) -> dict[str, list[str]]:
         values, text = found.setdefault(one.name, [DEFAULT]), one.text.partition("=")[2]
         values.extend([] if text in values else [text])
     return found
-
-
-def _varied(job: Job, setting: Setting, level: Level) -> bool:
-    stated = getattr(job.options, setting.name) is not None
-    return level != "none" and not stated and level in (setting.level, "all")
-
-
-def _with(job: Job, settings: list[Setting]) -> Combination:
-    return Combination(with_settings(job, settings), tuple(settings))
 
 
 def with_settings(job: Job, settings: Iterable[Setting]) -> Job:

@@ -157,16 +157,12 @@ def solve(problem: LayerAssignment, deadline: Deadline, cutoff: float = np.inf) 
             return _stopped(bound, cutoff)
         counts = np.rint(found.values[model.counts]).astype(np.int64)
         if allowed(problem, counts):
-            return _answer(problem, counts, np.inf if found.ended else bound, cutoff)
+            value, bound = problem.value(counts), np.inf if found.ended else bound
+            if value >= cutoff:
+                return _stopped(bound, cutoff)
+            return Assigned(counts, value, value if bound >= value * (1 - ROUNDING) else bound)
         model.refuse(counts)  # within the solver's tolerance, not within ours
     return _stopped(bound, cutoff)
-
-
-def _answer(problem: LayerAssignment, counts: Counts, bound: float, cutoff: float) -> Assigned:
-    value = problem.value(counts)
-    if value >= cutoff:
-        return _stopped(bound, cutoff)
-    return Assigned(counts, value, value if bound >= value * (1 - ROUNDING) else bound)
 
 
 def _stopped(bound: float, cutoff: float) -> Assigned:

@@ -54,12 +54,6 @@ OPENED = 240
 """Layouts opened after the first answers. Source: assumed; some seconds."""
 
 
-def orders_of(groups: int) -> tuple[tuple[int, ...], ...]:
-    """The orders in which node groups may follow one another in a pipeline."""
-    given = tuple(range(groups))
-    return tuple(permutations(given)) if groups <= LARGEST else (given, given[::-1])
-
-
 class GroupsSearch(UnevenSearch):
     """A search under one order of the groups; `found` are the best layouts of some degrees."""
 
@@ -145,7 +139,9 @@ class HeterogeneousSearch:
     ) -> None:
         self.budget, (first, _) = budget, combinations[0]
         most = max(one.memory_bytes for one in first.machine.groups) * (1 - margin)
-        self.orders = orders_of(len(first.job.cluster.groups))
+        given = tuple(range(len(first.job.cluster.groups)))
+        few = len(given) <= LARGEST
+        self.orders = tuple(permutations(given)) if few else (given, given[::-1])
         self.searches = [
             GroupsSearch(
                 GroupsContext(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, ObjectColumn, objects
+from trainplan.costmodel.columns import objects
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.planner.policies import POLICY_COLUMNS, least_offload, with_fraction
@@ -77,8 +77,14 @@ def _try(splits: UnevenSearch, promising: Pool, tried: set[Layout]) -> None:
 
 
 def _leaders(splits: UnevenSearch) -> Pool:
-    """Layouts that wait and look fast, one of each degrees and number of virtual stages."""
-    waiting = splits.skeletons.joined(_skeletons_of(splits.layouts))
+    """Layouts that wait and look fast, one of each degrees and number of virtual stages.
+
+    As skeletons, each of those of layouts with the bound of its layout.
+    """
+    layouts = splits.layouts
+    columns = dict.fromkeys(POLICY_COLUMNS, np.zeros(len(layouts.bound), dtype=np.int64))
+    table = with_fraction(layouts.table.replaced(**columns), 0.0)
+    waiting = splits.skeletons.joined(Pool.of(table, layouts.bound))
     waiting = waiting.take(np.lexsort((waiting.bound, -waiting.table.zero_stage)))
     waiting = waiting.take(
         first_of_each(waiting.table, (*VARIANT_DEGREES, "vpp", "micro_batch_size"))
@@ -87,14 +93,6 @@ def _leaders(splits: UnevenSearch) -> Pool:
     min_memory = class_extremes(splits.space, table)[1]
     every = LayoutTable.concat([time_minimal(min_memory), min_memory])
     return _promising(splits, every, (*VARIANT_DEGREES, "vpp"))
-
-
-def _skeletons_of(layouts: Pool) -> Pool:
-    """Skeletons of some layouts, each with the bound of its layout."""
-    none = np.zeros(len(layouts.bound), dtype=np.int64)
-    columns = dict.fromkeys(POLICY_COLUMNS, none)
-    table = with_fraction(layouts.table.replaced(**columns), 0.0)
-    return Pool.of(table, layouts.bound)
 
 
 def _siblings(splits: UnevenSearch, answer: LayoutTable) -> Pool:
@@ -125,7 +123,10 @@ def _promising(splits: UnevenSearch, table: LayoutTable, names: Sequence[str]) -
         if start and splits.budget.spent():
             break
         pick = np.arange(start, min(start + AT_ONCE, len(table)))
-        chosen[pick] = _least_offload(splits, table.take(pick), stages[pick])
+        some, ranges = table.take(pick), splits.of.ranges
+        priced, memory_bytes = splits.of.split(some.replaced(stages=stages[pick]))
+        legal = np.array([splits.legal(with_fraction(some, one.least)) for one in ranges])
+        chosen[pick] = least_offload(priced.memory, memory_bytes, ranges, legal)
         fits = pick[chosen[pick] >= 0]
         if not len(fits):
             continue
@@ -136,13 +137,3 @@ def _promising(splits: UnevenSearch, table: LayoutTable, names: Sequence[str]) -
     pool = Pool.of(every, estimates).prune(splits.incumbent_s)
     pool = pool.pop_smallest(len(pool.bound))[0]
     return pool.take(first_of_each(pool.table, names))
-
-
-def _least_offload(splits: UnevenSearch, table: LayoutTable, stages: ObjectColumn) -> FloatColumn:
-    """Smallest legal fraction of the optimizer with which rows with stages fit; -1 for none."""
-    (priced, memory_bytes), ranges = (
-        splits.of.split(table.replaced(stages=stages)),
-        splits.of.ranges,
-    )
-    legal = np.array([splits.legal(with_fraction(table, one.least)) for one in ranges])
-    return least_offload(priced.memory, memory_bytes, ranges, legal)

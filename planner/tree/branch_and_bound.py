@@ -204,16 +204,12 @@ class Search:
                 pool.prune(cutoff) for pool in (self.skeletons, self.classes, self.layouts)
             )
 
-    def _node_bound(self) -> float:
-        """Bound of the next node, smallest of all unopened ones."""
-        left = self.nodes.bound[self.order[self.next_node : self.next_node + 1]]
-        return float(left.min(initial=np.inf))
-
     @property
     def smallest(self) -> float:
-        """Smallest bound of what waits."""
+        """Smallest bound of what waits, the next node first of all unopened ones."""
         pools = self.skeletons, self.classes, self.layouts
-        return min(self._node_bound(), *(pool.smallest for pool in pools))
+        node = self.nodes.bound[self.order[self.next_node : self.next_node + 1]]
+        return min(float(node.min(initial=np.inf)), *(pool.smallest for pool in pools))
 
     def _cutoff(self) -> float:
         """Objective a branch must beat to be among the answers."""

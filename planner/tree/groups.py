@@ -94,7 +94,9 @@ def groups_of(members: Sequence[Member], plain: Context) -> tuple[Group, ...]:
     grouped: list[list[Member]] = []
     for one in order:
         legal = _legal(one, sample)
-        joined = next((some for some in grouped if _bounds_closely(some[0], one, legal)), None)
+        near = NEAR * _bound(one, legal)
+        tops = (some for some in grouped if _covers(some[0], one))
+        joined = next((some for some in tops if (_bound(some[0], legal) >= near).all()), None)
         if joined is None:
             grouped.append([one])
         else:
@@ -125,9 +127,3 @@ def _legal(one: Member, table: LayoutTable) -> LayoutTable:
 
 def _bound(one: Member, table: LayoutTable) -> np.ndarray:
     return node_bound_seconds(one.context.with_table(table))
-
-
-def _bounds_closely(top: Member, one: Member, table: LayoutTable) -> bool:
-    if not _covers(top, one):
-        return False
-    return bool(np.all(_bound(top, table) >= NEAR * _bound(one, table)))

@@ -26,68 +26,6 @@ class Budget(Deadline, Protocol):
         """
 
 
-class DeadlineBudget:
-    """A budget that a deadline ends, and nobody listens to."""
-
-    def __init__(self, deadline: Deadline) -> None:
-        self._deadline = deadline
-
-    def spent(self) -> bool:
-        """Is the deadline over?"""
-        return self._deadline.seconds_left() <= 0
-
-    def report(self, done: float, bound_s: float, best_s: float) -> None:
-        """Ignore it."""
-
-    def seconds_left(self) -> float:
-        """Until the deadline."""
-        return self._deadline.seconds_left()
-
-
-class ReservingBudget:
-    """A budget that ends some seconds before another."""
-
-    def __init__(self, whole: Budget, kept_s: float) -> None:
-        self._whole, self._kept_s = whole, kept_s
-
-    def spent(self) -> bool:
-        """Is no more left than what is kept?"""
-        return self._whole.spent() or self.seconds_left() <= 0
-
-    def report(self, done: float, bound_s: float, best_s: float) -> None:
-        """Tell the other."""
-        self._whole.report(done, bound_s, best_s)
-
-    def seconds_left(self) -> float:
-        """Until what is kept begins."""
-        return self._whole.seconds_left() - self._kept_s
-
-
-def part_of(whole: Budget, share: float) -> Budget:
-    """The first part of what a time limit leaves; all where there is none."""
-    left_s = whole.seconds_left()
-    return ReservingBudget(whole, left_s * (1 - share)) if left_s < float("inf") else whole
-
-
-class TaskBudget:
-    """A budget that ends as another does, but hurries no task: each does what it would without."""
-
-    def __init__(self, whole: Budget) -> None:
-        self._whole = whole
-
-    def spent(self) -> bool:
-        """Is the other?"""
-        return self._whole.spent()
-
-    def report(self, done: float, bound_s: float, best_s: float) -> None:
-        """Tell the other."""
-        self._whole.report(done, bound_s, best_s)
-
-    def seconds_left(self) -> float:
-        """No end."""
-        return float("inf")
-
-
 class Unlimited:
     """No limit, no listener."""
 
@@ -101,6 +39,58 @@ class Unlimited:
     def seconds_left(self) -> float:
         """No end."""
         return float("inf")
+
+
+class DeadlineBudget(Unlimited):
+    """A budget that a deadline ends, and nobody listens to."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+
+    def spent(self) -> bool:
+        """Is the deadline over?"""
+        return self.seconds_left() <= 0
+
+    def seconds_left(self) -> float:
+        """Until the deadline."""
+        return self._deadline.seconds_left()
+
+
+class TaskBudget(Unlimited):
+    """A budget that ends as another does, but hurries no task: each does what it would without."""
+
+    def __init__(self, whole: Budget) -> None:
+        self._whole = whole
+
+    def spent(self) -> bool:
+        """Is the other?"""
+        return self._whole.spent()
+
+    def report(self, done: float, bound_s: float, best_s: float) -> None:
+        """Tell the other."""
+        self._whole.report(done, bound_s, best_s)
+
+
+class ReservingBudget(TaskBudget):
+    """A budget that ends some seconds before another."""
+
+    def __init__(self, whole: Budget, kept_s: float) -> None:
+        super().__init__(whole)
+        self._kept_s = kept_s
+
+    def spent(self) -> bool:
+        """Is no more left than what is kept?"""
+        return self._whole.spent() or self.seconds_left() <= 0
+
+    def seconds_left(self) -> float:
+        """Until what is kept begins."""
+        return self._whole.seconds_left() - self._kept_s
+
+
+def part_of(whole: Budget, share: float) -> Budget:
+    """The first part of what a time limit leaves; all where there is none."""
+    left_s = whole.seconds_left()
+    return ReservingBudget(whole, left_s * (1 - share)) if left_s < float("inf") else whole
 
 
 Result_co = TypeVar("Result_co", covariant=True)

@@ -37,17 +37,12 @@ class Branching(Protocol):
 Some = TypeVar("Some", bound=Branching)
 
 
-def nothing_stops() -> bool:
-    """Work ends with a proof or with the time."""
-    return False
-
-
 def run_together(
     searches: Sequence[Some],
     budget: Budget,
     *,
     best: float = np.inf,
-    stops: Callable[[], bool] = nothing_stops,
+    stops: Callable[[], bool] = lambda: False,
 ) -> float:
     """Open the search with the smallest bound until none can win; the value to beat then.
 

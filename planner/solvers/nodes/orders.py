@@ -94,7 +94,8 @@ def _improved(
     while left > 0 and now[0] > enough:
         moved = _moved(best, _pairs(nodes, best))
         left -= len(moved) * _lookups(costs)
-        other = _least_crowded(costs, nodes, _fastest(costs, nodes, moved))
+        moved = _fastest(costs, nodes, moved)
+        other = np.asarray(moved[np.argmin(crowded_seconds(costs, nodes, moved))])
         value = _value(costs, nodes, other)
         if value >= now:
             break
@@ -109,10 +110,6 @@ def _fastest(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> Orders:
     seconds = [placed_seconds(costs, nodes, part) for part in parts]
     units = np.round(_units(costs, np.concatenate(seconds)))
     return np.asarray(orders[units == units.min()][:MOST_TIES])
-
-
-def _least_crowded(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> IntColumn:
-    return np.asarray(orders[np.argmin(crowded_seconds(costs, nodes, orders))])
 
 
 def _value(costs: PlacementCosts, nodes: NodeLinks, order: IntColumn) -> tuple[float, float]:

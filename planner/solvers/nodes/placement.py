@@ -113,7 +113,8 @@ class Model:
         often = costs.microbatches - 1 / costs.vpp
         pairs = np.stack([rank.places, rank.places], axis=1)
         slowness = rank.pair_seconds * (self._levels(self.nodes.slowness) - 1)
-        parts = [(self._speeds(pairs), slowness)]
+        flags = self._flags(b"speeds" + pairs.tobytes(), pairs, np.diag(self.nodes.slowness))
+        parts = [(flags, slowness)]
         for term in rank.inside:
             parts.append((self._links(term.pairs), self._at_levels(term.added_seconds)))
         behind = max(one.pair_seconds for one in costs.ranks) - rank.pair_seconds
@@ -145,9 +146,6 @@ class Model:
 
     def _links(self, pairs: Pairs) -> list[cp_model.IntVar]:
         return self._flags(b"links" + pairs.tobytes(), pairs, self.nodes.slowdown)
-
-    def _speeds(self, pairs: Pairs) -> list[cp_model.IntVar]:
-        return self._flags(b"speeds" + pairs.tobytes(), pairs, np.diag(self.nodes.slowness))
 
     def _flags(self, name: bytes, pairs: Pairs, slowdown: FloatMatrix) -> list[cp_model.IntVar]:
         """Is the slowest of these pairs at least as slow as each level above 1? In order."""

@@ -182,7 +182,8 @@ def most_layers(
         transit = least_in_transit(layers.first, stage_of, passes)
         capacity = capacity - transit[:, None] * costs.freed_bytes[kind, rows]
     seconds = limits[1] / priced.microbatches[rows]
-    seconds = seconds - _end_seconds(costs, rows, ends)
+    pair = (costs.forward + costs.backward)[[EMBEDDING, HEAD]][:, rows]
+    seconds = seconds - ends.astype(np.float64).T @ pair  # on their ranks, both passes of each
     run = np.floor(seconds / _layer_seconds(priced, costs, kind, rows) + ROUNDING).clip(-1, count)
     number = np.arange(int(run.max(initial=0)) + 1)[None, :, None]
     fits = number <= run[:, None]
@@ -258,16 +259,6 @@ def _regrown(priced: Priced, costs: BlockCosts, rows: IntColumn, longest: IntCol
     kept = costs.saved_bytes[:EMBEDDING, rows].max(axis=0)
     whole = uniform * priced.memory.transients[:, rows].min(axis=0)
     return np.asarray(np.where(kept > 0, (most - np.minimum(most, longest)) * kept, whole))
-
-
-def _end_seconds(costs: BlockCosts, rows: IntColumn, ends: BoolColumn) -> RankRows:
-    """Both passes of embedding and head on each rank.
-
-    Source: the rank of the embedding and that of the head run both passes of it for every micro
-    batch, the other ranks neither.
-    """
-    pair = (costs.forward + costs.backward)[[EMBEDDING, HEAD]][:, rows]
-    return np.asarray(ends.astype(np.float64).T @ pair)
 
 
 def _layer_seconds(priced: Priced, costs: BlockCosts, kind: int, rows: IntColumn) -> FloatColumn:

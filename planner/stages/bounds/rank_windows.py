@@ -191,8 +191,14 @@ def _passing(of: PricedGroups, rows: IntColumn, group: IntColumn, kind: int) -> 
 
 
 def _least_seconds(pace: Pace, end: FloatColumn, paths: Sequence[Length]) -> FloatColumn:
-    """The shortest time that may fit, to the last halving below it; infinite beyond an end."""
-    most = np.minimum(end, _longest(pace, paths))
+    """The shortest time that may fit, to the last halving below it; infinite beyond an end.
+
+    In the longest, every rank may run all layers after all others, along some paths too.
+    """
+    longest = (pace.fixed + pace.layers * (pace.layer + pace.passing)).sum(axis=0)
+    for path in paths:
+        longest = np.maximum(longest, path.fixed + pace.layers * path.layer.sum(axis=0))
+    most = np.minimum(end, longest)
     least, possible = np.zeros_like(most), _may(pace, most, paths)
     for _ in range(HALVINGS):
         middle = (least + most) / 2
@@ -208,14 +214,6 @@ def _may(pace: Pace, seconds: FloatColumn, paths: Sequence[Length]) -> BoolColum
     for path in paths:
         may &= path.fixed + windows.cheapest(path.layer, pace.layers) <= seconds
     return np.asarray(may)
-
-
-def _longest(pace: Pace, paths: Sequence[Length]) -> FloatColumn:
-    """A time in which every rank may run all layers after all others, along some paths too."""
-    longest = (pace.fixed + pace.layers * (pace.layer + pace.passing)).sum(axis=0)
-    for path in paths:
-        longest = np.maximum(longest, path.fixed + pace.layers * path.layer.sum(axis=0))
-    return np.asarray(longest)
 
 
 def _chosen(

@@ -20,7 +20,6 @@ from trainplan.costmodel.step.timelines import SimulatedTable, simulate, virtual
 from trainplan.costmodel.timeline import Paths, StageSeconds, critical_paths
 from trainplan.planner.stages.columns import (
     IntSplitStages,
-    SplitRankKinds,
     SplitRanks,
     SplitStageKinds,
     SplitStages,
@@ -86,15 +85,10 @@ class ManySplits:
         return np.asarray(stages[:, self.problem.stage_of].sum(axis=2))
 
     @cached_property
-    def _rank_blocks(self) -> SplitRankKinds:
-        """All blocks of all ranks."""
-        return self.of_ranks(self.blocks)
-
-    @cached_property
     def traffic(self) -> SplitRanks:
         """Seconds by which the traffic of every rank outlasts its passes."""
         passes = (self.of_ranks(one) for one in (self.seconds.forward, self.seconds.backward))
-        return self.problem.traffic(self._rank_blocks, *passes)
+        return self.problem.traffic(self.of_ranks(self.blocks), *passes)
 
     @cached_property
     def update(self) -> FloatColumn:

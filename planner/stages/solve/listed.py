@@ -88,7 +88,9 @@ def judge_listed(
     paths = pool.of(problem.pipeline)
     if not len(stages):
         return replace(best, lower_bound_s=cutoff_s)
-    listed = [promising(ManySplits(problem, part), paths, cutoff_s) for part in _parts(stages)]
+    size = max(1, BOUNDED_AT_ONCE // stages.shape[1])
+    parts = [stages[start : start + size] for start in range(0, len(stages), size)]
+    listed = [promising(ManySplits(problem, part), paths, cutoff_s) for part in parts]
     all_fit = all(part.all_fit for part in listed)
     best = replace(best, memory_decides=best.memory_decides or not all_fit)
     some = ManySplits(problem, np.concatenate([part.layers for part in listed]))
@@ -117,12 +119,6 @@ def promising(splits: ManySplits, paths: Paths, limit_s: float) -> _Promising:
     bound = some.bound(paths) if len(some) else np.zeros(0)
     wins = bound * EQUALS < limit_s
     return _Promising(some.layers[wins], bound[wins], bool(fits.all()))
-
-
-def _parts(layers: IntMatrix) -> list[IntMatrix]:
-    """Splits in parts that are bounded together."""
-    size = max(1, BOUNDED_AT_ONCE // layers.shape[1])
-    return [layers[start : start + size] for start in range(0, len(layers), size)]
 
 
 def simulate_listed(

@@ -81,7 +81,8 @@ def best_by_stage(
         if assignment is None:
             return replace(best, lower_bound_s=limit)
         assigned = solve(replace(assignment, refused=tuple(refused)), deadline, value)
-        bound = limit if assigned.lower_bound >= value else _seconds(problem, assigned.lower_bound)
+        least = float(with_overhead(problem.machine, np.array([assigned.lower_bound]))[0])
+        bound = limit if assigned.lower_bound >= value else least
         best = replace(best, lower_bound_s=min(limit, max(best.lower_bound_s, bound)))
         if assigned.counts is None:
             break
@@ -115,10 +116,6 @@ def _without(problem: StageProblem) -> StageProblem:
     }
     parts = (replace(one, table=one.table.replaced(**none)) for one in problem.parts)
     return replace(problem, parts=tuple(parts))
-
-
-def _seconds(problem: StageProblem, value: float) -> float:
-    return float(with_overhead(problem.machine, np.array([value]))[0])
 
 
 def _with_simulated(
