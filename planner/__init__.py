@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from trainplan.costmodel.step import Estimate
     from trainplan.planner.evidence import Evidence, evidence_of
     from trainplan.planner.goals.pareto import Pareto, pareto, pareto_json
+    from trainplan.planner.launch import LaunchConfig
     from trainplan.planner.launchers import LAUNCHERS, LaunchFile
     from trainplan.planner.plan import Candidate, Certificate, Infeasible, Plan, SearchOptions
     from trainplan.planner.plan.document import estimate_json, plan_json
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from trainplan.planner.questions.verify.combinations import Combinations
     from trainplan.planner.questions.verify.verify import Ran, verify
     from trainplan.planner.questions.why_not import WhyNot, why_not
-    from trainplan.planner.runtimes import EXPORTERS, READERS, LaunchConfig, Reading
+    from trainplan.planner.runtimes import EXPORTERS, READERS, Reading
     from trainplan.planner.shell import launches_of_script
     from trainplan.planner.space import parse_choice
     from trainplan.planner.tuning.loop import tune
@@ -80,7 +81,8 @@ if TYPE_CHECKING:
 HOMES = {
     "trainplan.costmodel.step": "Estimate",
     "trainplan.planner.evidence": "Evidence evidence_of",
-    "trainplan.planner.runtimes": "EXPORTERS LaunchConfig READERS Reading",
+    "trainplan.planner.launch": "LaunchConfig",
+    "trainplan.planner.runtimes": "EXPORTERS READERS Reading",
     "trainplan.planner.goals.pareto": "Pareto pareto pareto_json",
     "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
     "trainplan.planner.plan": "Candidate Certificate Infeasible Plan SearchOptions",

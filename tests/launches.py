@@ -1,6 +1,6 @@
 """Launches as a reader of scripts would hand them over, for the tests of what is read of them."""
 
-from trainplan.planner.runtimes.config import LaunchConfig, UserVariable
+from trainplan.planner.launch.config import LaunchConfig, UserVariable
 from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
 

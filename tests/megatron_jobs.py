@@ -6,7 +6,8 @@ from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.runtimes import EXPORTERS, LaunchConfig
+from trainplan.planner.launch.config import LaunchConfig
+from trainplan.planner.runtimes import EXPORTERS
 
 DENSE = ModelSpec(
     name="dense",

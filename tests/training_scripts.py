@@ -1,6 +1,7 @@
 """Launches of training scripts under DeepSpeed and Accelerate, as exporters write them."""
 
-from trainplan.planner.runtimes import Asked, ConfigFile
+from trainplan.planner.launch.config import ConfigFile
+from trainplan.planner.runtimes import Asked
 from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
 

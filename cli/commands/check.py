@@ -41,8 +41,7 @@ with imported_on_answer():
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
     from trainplan.planner.questions.search import notes
-    from trainplan.planner.runtimes import EXPORTERS, Asked, Reader, readers
-    from trainplan.planner.runtimes.corrected import corrected_script
+    from trainplan.planner.runtimes import EXPORTERS, Asked, Reader, corrected_script, readers
     from trainplan.planner.shell import Launch
 
 SHOWN = 5

@@ -27,19 +27,18 @@ with imported_on_answer():
     from trainplan.costmodel.job import Job
     from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.runtimes import RUNTIMES
-    from trainplan.planner.launchers import LAUNCHERS, hostfile
+    from trainplan.planner.launch import LaunchConfig
+    from trainplan.planner.launchers import FOLDER as TRIAL
+    from trainplan.planner.launchers import HOSTFILE, LAUNCHERS, hostfile
     from trainplan.planner.launchers import launcher as launcher_named
-    from trainplan.planner.launchers.one_rank import one_rank as script_of_one_rank
-    from trainplan.planner.launchers.script import HOSTFILE
-    from trainplan.planner.launchers.trials import FOLDER as TRIAL
-    from trainplan.planner.launchers.trials import trials as array_job
+    from trainplan.planner.launchers import one_rank as script_of_one_rank
+    from trainplan.planner.launchers import trials as array_job
     from trainplan.planner.plan.apart import NO_EXPORT
     from trainplan.planner.plan.plan import chosen_from_json
     from trainplan.planner.plan.written import with_candidate, written
     from trainplan.planner.questions.placement import node_order
     from trainplan.planner.questions.search import check, no_cpu, no_files
-    from trainplan.planner.runtimes import EXPORTERS, LaunchConfig
-    from trainplan.planner.runtimes.key_tables.lines import KeyLines, key_lines
+    from trainplan.planner.runtimes import EXPORTERS, KeyLines, key_lines
 
 PLAN_FILE = "plan.json"
 

@@ -13,8 +13,7 @@ from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout, OffloadSpec
-from trainplan.planner.runtimes import EXPORTERS
-from trainplan.planner.runtimes.compare import emitted_flags, unknown_flags
+from trainplan.planner.runtimes import EXPORTERS, emitted_flags, unknown_flags
 
 SUBMODULES = "3rdparty/"
 """Folder of repositories that a checkout pins, which may not be fetched."""

@@ -33,7 +33,7 @@ with imported_on_answer():
     from trainplan.cli.terminal.output import page_width, remark, show_json
     from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
     from trainplan.costmodel.program import Program, Shape
-    from trainplan.planner.runtimes.torch_schedule_csv import program_of_csv, what_torch_lacks
+    from trainplan.planner.runtimes import program_of_csv, what_torch_lacks
     from trainplan.planner.schedules import (
         HoldsTooMuchError,
         Pipeline,

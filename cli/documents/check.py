@@ -11,8 +11,7 @@ from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan.document import Document, Notes, OfJob, Priced, of_job, of_priced
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.launches.check import LaunchCheck
-from trainplan.planner.runtimes.corrected import SettingChange
-from trainplan.planner.runtimes.reading import Origin
+from trainplan.planner.runtimes import Origin, SettingChange
 from trainplan.planner.shell import Place
 from trainplan.planner.shell import Verdict as ProblemVerdict
 

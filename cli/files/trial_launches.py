@@ -17,11 +17,9 @@ from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.planner.launchers import LAUNCHERS
-from trainplan.planner.launchers.trials import FOLDER
+from trainplan.planner.launchers import FOLDER, LAUNCHERS
 from trainplan.planner.questions.verify.asked import of_torch
-from trainplan.planner.runtimes import EXPORTERS
-from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
+from trainplan.planner.runtimes import EXPORTERS, SHORT_RUNS, trial_launch
 from trainplan.planner.tuning.contenders import exports
 from trainplan.planner.tuning.simulated import SCHEMA, MachineDocument, SimulatedMachine
 from trainplan.profiler.launch import num_gpus

@@ -10,7 +10,7 @@ from trainplan.cli.files.disk import FileError, refuse_existing, write_text
 from trainplan.cli.pages.parts.chrome_trace import Extra, trace_text
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.timeline import Timeline
-from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
+from trainplan.planner.runtimes import schedule_csv
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.launches.check import LaunchCheck
 from trainplan.planner.questions.launches.edits import WORTH, Edit
 from trainplan.planner.questions.launches.lints import Lint
-from trainplan.planner.runtimes import Field
-from trainplan.planner.runtimes.corrected import SettingChange
+from trainplan.planner.runtimes import Field, SettingChange
 from trainplan.planner.shell import Problem
 
 VERDICTS = {

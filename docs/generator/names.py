@@ -31,7 +31,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.changes.parameters import KNOBS
 from trainplan.planner.runtimes import EXPORTERS

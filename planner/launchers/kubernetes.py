@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import yaml
 
 from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.planner.launch import LaunchConfig
 from trainplan.planner.launchers.script import (
     Launcher,
     gpus_per_node,
@@ -21,7 +22,6 @@ from trainplan.planner.launchers.script import (
     no_order,
     num_nodes,
 )
-from trainplan.planner.runtimes.config import LaunchConfig
 
 NAME = "trainplan"
 IMAGE = "IMAGE"

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.planner.launch import EntryPoint, LaunchConfig, RequiredVariable
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     HOSTFILE,
@@ -22,7 +23,6 @@ from trainplan.planner.launchers.script import (
     requirements,
     script,
 )
-from trainplan.planner.runtimes.config import EntryPoint, LaunchConfig, RequiredVariable
 
 ADDRESS = (RequiredVariable("MASTER_ADDR", "the address of the first node"),)
 HOSTS = (RequiredVariable("HOSTFILE", "a file with a line `name slots=GPUS` for each node"),)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.planner.launch import LaunchConfig, switch
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     OWN_FOLDER,
@@ -20,10 +21,7 @@ from trainplan.planner.launchers.script import (
     requirements,
     script,
 )
-from trainplan.planner.runtimes import EXPORTERS
-from trainplan.planner.runtimes.config import LaunchConfig, switch
-from trainplan.planner.runtimes.recorded import recorded
-from trainplan.planner.runtimes.trial_steps import trial_launch
+from trainplan.planner.runtimes import EXPORTERS, trial_launch
 
 FAKE = "--fake-process-group"
 """Communication is skipped, and every rank believes that the others are there. Source: Megatron-LM,
@@ -45,7 +43,7 @@ def one_rank(
     world = num_nodes(cluster) * gpus_per_node(cluster)
     if rank >= world:
         raise SpecError(f"--one-rank {rank}: the job has ranks 0 to {world - 1}")
-    if FAKE not in recorded(EXPORTERS[config.runtime].recorded_flags):
+    if FAKE not in EXPORTERS[config.runtime].flags:
         raise UnsupportedError(
             f"{config.runtime} cannot run one rank alone: Megatron-LM fakes communication "
             f"({FAKE}), export with --runtime megatron-lm"

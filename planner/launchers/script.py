@@ -10,7 +10,7 @@ from typing import Protocol
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.planner.runtimes.config import (
+from trainplan.planner.launch import (
     Argument,
     ConfigFile,
     EntryPoint,

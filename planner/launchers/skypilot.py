@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.planner.launch import LaunchConfig
 from trainplan.planner.launchers.kubernetes import yaml_file
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
@@ -17,7 +18,6 @@ from trainplan.planner.launchers.script import (
     no_order,
     num_nodes,
 )
-from trainplan.planner.runtimes.config import LaunchConfig
 
 ACCELERATORS = {
     "a100-sxm-40gb": "A100",

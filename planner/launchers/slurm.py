@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.planner.launch import LaunchConfig
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     Launcher,
@@ -19,7 +20,6 @@ from trainplan.planner.launchers.script import (
     requirements,
     script,
 )
-from trainplan.planner.runtimes.config import LaunchConfig
 
 ARBITRARY = " --distribution=arbitrary"
 """Tasks go to the nodes in the order of SLURM_HOSTFILE."""

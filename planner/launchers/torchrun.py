@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.planner.launch import LaunchConfig, RequiredVariable
 from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     OWN_FOLDER,
@@ -20,7 +21,6 @@ from trainplan.planner.launchers.script import (
     requirements,
     script,
 )
-from trainplan.planner.runtimes.config import LaunchConfig, RequiredVariable
 
 RENDEZVOUS = (
     RequiredVariable("MASTER_ADDR", "the address of the first node, the same on every node"),

@@ -2,36 +2,54 @@
 
 One folder a runtime, what writes its launches and what reads them; beside these what they share.
 
-EXPORTERS: exporter of every runtime a plan can be written for, by runtime id.
-Exporter: one runtime, how its command line is written.
-LaunchConfig: one training command of one runtime, as it is written.
-Argument: one option of its command line.
-ConfigFile: a file that the runtime reads, written beside the script.
-EntryPoint: the program every rank runs, a file.
-ModuleEntry: the program every rank runs, a module.
-EnvironmentVariable: a variable that the script sets.
-RequiredVariable: a variable that the user must set.
-UserVariable: a value that only the user knows.
-READERS: reader of every runtime whose launches are read, in the order in which they are tried.
-PLUGGED: those of plug-ins.
-readers: both.
-Reader: one runtime, which launches are its own and what they say.
-Reading: a launch as a job and a layout.
-Field: one field of them, and where it comes from.
 Asked: what the user gives beside the launch.
+corrected_script: a launch with some settings changed, as a bash script.
+emitted_flags: options of a launch configuration, and the keys its files set as if they were some.
+EXPORTERS: exporter of every runtime a plan can be written for, by runtime id.
+Field: one field of them, and where it comes from.
+key_lines: the plan in the words of a project.
+KeyLines: what to paste, and what to know.
 Origin: stated, default, derived or assumed.
+PLUGGED: readers of plug-ins.
+program_of_csv: the program of such a file.
+Reader: one runtime, which launches are its own and what they say.
+READERS: reader of every runtime whose launches are read, in the order in which they are tried.
+readers: these, and behind them those of plug-ins.
+Reading: a launch as a job and a layout.
+schedule_csv: a program in torch's format "compute_only".
+SettingChange: one option or key, before and after.
+SHORT_RUNS: trial of every runtime whose launches print step times.
+trial_launch: a launch that ends after a few steps.
+unknown_flags: options that an exporter writes and the sources of its runtime do not define.
+what_torch_lacks: the first thing of a program that torch's pipelines do not run.
 """
 
-from trainplan.planner.runtimes.config import (
-    Argument,
-    ConfigFile,
-    EntryPoint,
-    EnvironmentVariable,
-    Exporter,
-    LaunchConfig,
-    ModuleEntry,
-    RequiredVariable,
-    UserVariable,
-)
-from trainplan.planner.runtimes.reading import Asked, Field, Origin, Reader, Reading
-from trainplan.planner.runtimes.registry import EXPORTERS, PLUGGED, READERS, readers
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.planner.runtimes.compare import emitted_flags, unknown_flags
+    from trainplan.planner.runtimes.corrected import SettingChange, corrected_script
+    from trainplan.planner.runtimes.key_tables.lines import KeyLines, key_lines
+    from trainplan.planner.runtimes.reading import Asked, Field, Origin, Reader, Reading
+    from trainplan.planner.runtimes.registry import EXPORTERS, PLUGGED, READERS, readers
+    from trainplan.planner.runtimes.torch_schedule_csv import (
+        program_of_csv,
+        schedule_csv,
+        what_torch_lacks,
+    )
+    from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "compare": "emitted_flags unknown_flags",
+            "corrected": "SettingChange corrected_script",
+            "key_tables.lines": "KeyLines key_lines",
+            "reading": "Asked Field Origin Reader Reading",
+            "registry": "EXPORTERS PLUGGED READERS readers",
+            "torch_schedule_csv": "program_of_csv schedule_csv what_torch_lacks",
+            "trial_steps": "SHORT_RUNS trial_launch",
+        },
+    )

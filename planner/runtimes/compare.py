@@ -17,7 +17,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from trainplan.planner.runtimes.config import LaunchConfig
+from trainplan.planner.launch import LaunchConfig
 from trainplan.planner.runtimes.recorded import recorded
 from trainplan.planner.runtimes.registry import EXPORTERS
 

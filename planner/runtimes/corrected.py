@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainplan.planner.runtimes.config import EnvironmentVariable, one_line
+from trainplan.planner.launch import EnvironmentVariable, one_line
 from trainplan.planner.shell import Launch, Word
 
 

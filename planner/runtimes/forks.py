@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.runtimes.config import Argument, Exporter, LaunchConfig, option
+from trainplan.planner.launch import Argument, LaunchConfig, option
+from trainplan.planner.runtimes.exporter import Exporter
 from trainplan.planner.runtimes.reading import Asked, Reader, Reading
 from trainplan.planner.shell import Launch, Problem, Word
 

@@ -16,7 +16,7 @@ from trainplan.planner.runtimes import (
     megatron_zero_bubble,
     torchtitan,
 )
-from trainplan.planner.runtimes.config import Exporter
+from trainplan.planner.runtimes.exporter import Exporter
 from trainplan.planner.runtimes.reading import Reader
 
 WRITTEN = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.planner.runtimes.config import (
+from trainplan.planner.launch import (
     Argument,
     ConfigFile,
     LaunchConfig,

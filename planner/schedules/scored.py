@@ -21,7 +21,7 @@ from trainplan.costmodel.timeline import (
     reaches,
     run,
 )
-from trainplan.planner.runtimes.torch_schedule_csv import what_torch_lacks
+from trainplan.planner.runtimes import what_torch_lacks
 
 TORCH_CSV = "torch CSV"
 """torch's pipeline runtime, loading a schedule from a file."""

@@ -21,7 +21,7 @@ from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.step import price
-from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.plan.layout_document import layout_from_json, layout_json
 from trainplan.planner.policies.recompute import POLICY_COLUMNS

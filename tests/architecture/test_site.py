@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,8 @@ from trainplan.costmodel.optimizers.registry import OPTIMIZERS
 from trainplan.costmodel.plugins.plugins import Plugin
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.planner.runtimes import EXPORTERS, READERS, LaunchConfig
+from trainplan.planner.launch.config import LaunchConfig
+from trainplan.planner.runtimes import EXPORTERS, READERS
 from trainplan.planner.shell import Launch
 from trainplan.profiler.importers import IMPORTERS
 

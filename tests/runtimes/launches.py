@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainplan.planner.launchers import LAUNCHERS
-from trainplan.planner.runtimes import EXPORTERS, EntryPoint
+from trainplan.planner.launch.config import EntryPoint
+from trainplan.planner.launchers.registry import LAUNCHERS
+from trainplan.planner.runtimes import EXPORTERS
 
 RECORDER = f"""#!{sys.executable}
 import json, os, sys

@@ -1,7 +1,8 @@
 """A PBS job: MPICH's mpiexec starts one torchrun on each node, and these find each other."""
 
 from trainplan.costmodel.hardware.cluster import ClusterSpec
-from trainplan.planner.launchers import Launcher
+from trainplan.planner.launch import LaunchConfig
+from trainplan.planner.launchers.registry import Launcher
 from trainplan.planner.launchers.script import (
     argument_arrays,
     beside,
@@ -14,7 +15,6 @@ from trainplan.planner.launchers.script import (
     requirements,
     script,
 )
-from trainplan.planner.runtimes import LaunchConfig
 
 
 def pbs(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ()) -> str:

@@ -11,8 +11,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.questions.compare import FieldDifference, field_differences
-from trainplan.planner.runtimes import EXPORTERS
-from trainplan.planner.runtimes.corrected import SettingChange
+from trainplan.planner.runtimes import EXPORTERS, SettingChange
 
 
 @dataclass(frozen=True, slots=True)

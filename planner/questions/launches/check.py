@@ -17,8 +17,7 @@ from trainplan.planner.questions.launches.changed import Run, with_options
 from trainplan.planner.questions.launches.edits import Edit, fewest_edits
 from trainplan.planner.questions.launches.lints import Lint, lints
 from trainplan.planner.questions.search import search
-from trainplan.planner.runtimes import Reading
-from trainplan.planner.runtimes.corrected import SettingChange
+from trainplan.planner.runtimes import Reading, SettingChange
 from trainplan.planner.shell import Place, Problem
 from trainplan.planner.space import broken_rules
 from trainplan.planner.work import ALONE, Budget, Workers

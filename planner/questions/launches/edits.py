@@ -27,7 +27,7 @@ from trainplan.planner.questions.launches.changed import (
     setting_changes,
     with_options,
 )
-from trainplan.planner.runtimes.corrected import SettingChange
+from trainplan.planner.runtimes import SettingChange
 from trainplan.planner.space import broken_rules
 
 MOST = 0.8

@@ -21,7 +21,7 @@ from trainplan.planner.questions.launches.changed import (
     with_options,
 )
 from trainplan.planner.questions.width_notes import width_notes
-from trainplan.planner.runtimes.corrected import SettingChange
+from trainplan.planner.runtimes import SettingChange
 from trainplan.planner.space import broken_rules
 
 TILE = 64

@@ -18,19 +18,18 @@ import yaml
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.runtimes.accelerate import keys as mesh
-from trainplan.planner.runtimes.config import (
+from trainplan.planner.launch import (
     Argument,
     ConfigFile,
     EnvironmentVariable,
-    Exporter,
     LaunchConfig,
     one_line,
     option,
     summary,
     switch,
-    with_traits,
 )
+from trainplan.planner.runtimes.accelerate import keys as mesh
+from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.keys import Written, flat, nested
 from trainplan.planner.runtimes.training_script.read import ACCUMULATED, MICRO, SEQUENCE
 from trainplan.planner.runtimes.training_script.trained import trained_file, trained_notes

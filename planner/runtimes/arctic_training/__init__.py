@@ -14,7 +14,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.planner.runtimes.config import RequiredVariable, steps_of
+from trainplan.planner.launch import RequiredVariable, steps_of
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.trainer import Trainer
 from trainplan.planner.runtimes.keys import Entry, Keys, Option, Written

@@ -24,13 +24,7 @@ from trainplan.costmodel.memory.swap_buffers import (
     weight_buffer_params,
 )
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.planner.runtimes.config import (
-    Argument,
-    ConfigFile,
-    RequiredVariable,
-    UserVariable,
-    switch,
-)
+from trainplan.planner.launch import Argument, ConfigFile, RequiredVariable, UserVariable, switch
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.keys import Entry, Keys, Option, Written
 from trainplan.planner.runtimes.training_script.read import CHECKPOINTING as RECOMPUTES

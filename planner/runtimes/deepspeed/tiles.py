@@ -13,7 +13,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.planner.runtimes.config import Argument, ConfigFile, switch
+from trainplan.planner.launch import Argument, ConfigFile, switch
 from trainplan.planner.runtimes.training_script.write import accumulated
 
 FILE = "tiled.py"

@@ -17,9 +17,8 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.runtimes.config import (
+from trainplan.planner.launch import (
     ConfigFile,
-    Exporter,
     LaunchConfig,
     ModuleEntry,
     RequiredVariable,
@@ -28,12 +27,12 @@ from trainplan.planner.runtimes.config import (
     option,
     steps_of,
     summary,
-    with_traits,
 )
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.offload import SWITCH, drive_variables, filled_in
 from trainplan.planner.runtimes.deepspeed.read import job_of
 from trainplan.planner.runtimes.deepspeed.write import DEEPSPEED, WRITTEN, engine_keys, refuse_types
+from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.keys import (
     Entry,
     Keys,

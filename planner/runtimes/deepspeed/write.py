@@ -15,14 +15,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.runtimes.config import (
-    ConfigFile,
-    Exporter,
-    LaunchConfig,
-    option,
-    summary,
-    with_traits,
-)
+from trainplan.planner.launch import ConfigFile, LaunchConfig, option, summary
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.offload import (
     SWITCH,
@@ -41,6 +34,7 @@ from trainplan.planner.runtimes.deepspeed.tiles import (
     tile_notes,
     tile_switches,
 )
+from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.keys import Written, flat, nested
 from trainplan.planner.runtimes.training_script.trained import trained_file, trained_notes
 from trainplan.planner.runtimes.training_script.write import (

@@ -14,18 +14,17 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES, executed
-from trainplan.planner.runtimes.config import (
+from trainplan.planner.launch import (
     PLACEHOLDER_STEPS,
     ConfigFile,
-    Exporter,
     LaunchConfig,
     ModuleEntry,
     one_line,
     option,
-    refuse_broken,
     steps_of,
     summary,
 )
+from trainplan.planner.runtimes.exporter import Exporter, refuse_broken
 
 VERSION = "2.13"
 """PyTorch release the module is written for."""

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.planner.runtimes.config import Argument, UserVariable, assigned
+from trainplan.planner.launch import Argument, UserVariable, assigned
 
 LATENT = "--multi-latent-attention"
 """Under which some options have other keys."""

@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.runtimes.config import Argument
+from trainplan.planner.launch import Argument
 from trainplan.planner.runtimes.key_tables import OTHERS, KeyTable, key_table, translated
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM
 

@@ -14,15 +14,8 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import HEAD_BYTES, RuntimeTraits
-from trainplan.planner.runtimes.config import (
-    Argument,
-    Exporter,
-    LaunchConfig,
-    ModuleEntry,
-    option,
-    switch,
-    with_traits,
-)
+from trainplan.planner.launch import Argument, LaunchConfig, ModuleEntry, option, switch
+from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.key_tables import key_table, translated
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, PRETRAINED, recipe_file
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM, REQUIRED, export_megatron_lm

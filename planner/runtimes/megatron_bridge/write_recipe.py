@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.costmodel.architecture import ModelSpec, Projection, adapted, projections
-from trainplan.planner.runtimes.config import ConfigFile, RequiredVariable
+from trainplan.planner.launch import ConfigFile, RequiredVariable
 from trainplan.planner.runtimes.training_script.trained import ALPHA_OVER_RANK
 
 MODULE = "bridge_recipe"

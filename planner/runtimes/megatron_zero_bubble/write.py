@@ -17,18 +17,17 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.runtimes.config import (
+from trainplan.planner.launch import (
     Argument,
     EntryPoint,
     EnvironmentVariable,
-    Exporter,
     LaunchConfig,
     RequiredVariable,
     UserVariable,
     option,
     switch,
-    with_traits,
 )
+from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.megatron_lm.write import REQUIRED, export_megatron_lm
 from trainplan.planner.runtimes.recorded import recorded
 

@@ -16,7 +16,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.runtimes.config import ConfigFile
+from trainplan.planner.launch import ConfigFile
 
 FILE = "trained.py"
 NAMES: dict[Projection, str] = {

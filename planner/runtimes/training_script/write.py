@@ -14,12 +14,8 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits, executed
-from trainplan.planner.runtimes.config import (
-    EntryPoint,
-    RequiredVariable,
-    UserVariable,
-    refuse_broken,
-)
+from trainplan.planner.launch import EntryPoint, RequiredVariable, UserVariable
+from trainplan.planner.runtimes.exporter import refuse_broken
 
 FOLDER = "TRAIN_FOLDER"
 SCRIPT = RequiredVariable(FOLDER, "the folder that holds your training script, train.py")

@@ -20,7 +20,7 @@ from trainplan.costmodel.job import (
 )
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits
-from trainplan.planner.runtimes.config import with_traits
+from trainplan.planner.runtimes.exporter import with_traits
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.layout import degree, zero_stage
 from trainplan.planner.runtimes.megatron_lm.write.layout import context_exchange

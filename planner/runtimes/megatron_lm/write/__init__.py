@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits, is_hybrid
-from trainplan.planner.runtimes.config import (
+from trainplan.planner.launch import (
     Argument,
     EntryPoint,
-    Exporter,
     LaunchConfig,
     RequiredVariable,
     UserVariable,
     summary,
-    with_traits,
 )
+from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.megatron_lm.write.attention import attention_arguments
 from trainplan.planner.runtimes.megatron_lm.write.environment import environment
 from trainplan.planner.runtimes.megatron_lm.write.layout import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import MlaSpec, ModelSpec
-from trainplan.planner.runtimes.config import Argument, option, switch
+from trainplan.planner.launch import Argument, option, switch
 from trainplan.planner.runtimes.megatron_lm.write.hybrid import variant_arguments
 from trainplan.planner.runtimes.megatron_lm.write.rope import rope_arguments
 

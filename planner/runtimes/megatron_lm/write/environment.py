@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.runtimes.config import EnvironmentVariable
+from trainplan.planner.launch import EnvironmentVariable
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY
 
 

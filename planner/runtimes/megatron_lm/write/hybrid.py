@@ -15,7 +15,7 @@ from trainplan.costmodel.architecture import IndexerSpec, LinearAttentionSpec, M
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import is_hybrid
-from trainplan.planner.runtimes.config import Argument, option, switch
+from trainplan.planner.launch import Argument, option, switch
 
 SPEC = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 FEED_FORWARDS = {"mlp": "-", "moe": "E", "none": ""}

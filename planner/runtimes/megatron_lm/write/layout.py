@@ -10,7 +10,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.shards import context_ways, heads_to_cut
-from trainplan.planner.runtimes.config import Argument, option, switch
+from trainplan.planner.launch import Argument, option, switch
 from trainplan.planner.runtimes.megatron_lm.write.pipeline import pipeline_arguments
 
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.runtimes import (
     is_hybrid,
     uncommon_parts,
 )
-from trainplan.planner.runtimes.config import Argument, option, switch
+from trainplan.planner.launch import Argument, option, switch
 from trainplan.planner.runtimes.megatron_lm.write.hybrid import SPEC
 
 DROPOUT = 0.1

@@ -8,7 +8,7 @@ from itertools import groupby
 from trainplan.costmodel.architecture import MoeSpec
 from trainplan.costmodel.job import Dispatcher, Job, RuntimeOptions
 from trainplan.costmodel.runtimes import RuntimeTraits, is_hybrid
-from trainplan.planner.runtimes.config import Argument, option, switch
+from trainplan.planner.launch import Argument, option, switch
 
 
 def moe_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:

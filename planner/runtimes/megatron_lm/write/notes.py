@@ -8,7 +8,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.runtimes.config import PLACEHOLDER_STEPS
+from trainplan.planner.launch import PLACEHOLDER_STEPS
 from trainplan.planner.runtimes.megatron_lm.write.layout import context_exchange
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY
 from trainplan.planner.runtimes.megatron_lm.write.rope import rope_notes

@@ -8,7 +8,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.runtimes.config import Argument, option, switch
+from trainplan.planner.launch import Argument, option, switch
 
 FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
 """Sharding strategy of Megatron-FSDP for each ZeRO stage beyond the distributed optimizer's."""

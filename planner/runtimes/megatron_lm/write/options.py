@@ -12,7 +12,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import LOW_PRECISION, Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.runtimes.config import Argument, option, switch
+from trainplan.planner.launch import Argument, option, switch
 
 
 def option_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:

@@ -9,7 +9,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.runtimes import is_hybrid, pipeline_layout_string
-from trainplan.planner.runtimes.config import Argument, option
+from trainplan.planner.launch import Argument, option
 from trainplan.planner.runtimes.megatron_lm.write.hybrid import (
     layer_pattern,
     refuse_recomputed_groups,

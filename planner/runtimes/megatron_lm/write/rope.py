@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec, RopeScaling
-from trainplan.planner.runtimes.config import Argument, option, switch
+from trainplan.planner.launch import Argument, option, switch
 
 YARN_LENGTH, YARN_BETA_FAST, YARN_BETA_SLOW = 4096, 32.0, 1.0
 """What latent attention uses. Source: `transformer_config.py:3318`."""

@@ -12,7 +12,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job, Precision, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.runtimes.config import Argument, UserVariable, option, steps_of, switch
+from trainplan.planner.launch import Argument, UserVariable, option, steps_of, switch
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY
 
 

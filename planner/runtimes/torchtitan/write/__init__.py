@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.runtimes.config import (
+from trainplan.planner.launch import (
     PLACEHOLDER_STEPS,
     ConfigFile,
-    Exporter,
     LaunchConfig,
     ModuleEntry,
     RequiredVariable,
@@ -21,6 +20,7 @@ from trainplan.planner.runtimes.config import (
     steps_of,
     summary,
 )
+from trainplan.planner.runtimes.exporter import Exporter
 from trainplan.planner.runtimes.keys import Name
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv
 from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, MODEL

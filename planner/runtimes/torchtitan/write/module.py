@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainplan.planner.runtimes.config import one_line
+from trainplan.planner.launch import one_line
 from trainplan.planner.runtimes.torchtitan.write.code import Call, Code, Expression, written
 from trainplan.planner.runtimes.torchtitan.write.model import Written
 

@@ -8,7 +8,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES, executed
-from trainplan.planner.runtimes.config import refuse_broken
+from trainplan.planner.runtimes.exporter import refuse_broken
 
 CAPACITY = (
     "moe_capacity_factor",

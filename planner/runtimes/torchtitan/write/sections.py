@@ -9,7 +9,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import num_microbatches, stage_layers
-from trainplan.planner.runtimes.config import steps_of
+from trainplan.planner.launch import steps_of
 from trainplan.planner.runtimes.keys import Name
 from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.write.code import Call, Code, Expression

@@ -13,10 +13,10 @@ from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.launch.config import Argument, UserVariable
+from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.launchers.trials import trials
 from trainplan.planner.runtimes import EXPORTERS
-from trainplan.planner.runtimes.config import Argument, UserVariable
 
 HOSTILE = 'it\'s "quoted" $(touch pwned) `touch pwned`\n#SBATCH --account=x\ttab \\ ünï *'
 USER = ("MEGATRON_PATH", "TOKENIZER_MODEL", "DATA_PATH", "CHECKPOINT_PATH")

@@ -13,15 +13,15 @@ import pytest
 from tests.e2e.command import TINY, plan
 from tests.unit.planner.launchers.test_launchers import script_of
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.launchers import LAUNCHERS
-from trainplan.planner.runtimes import (
+from trainplan.planner.launch.config import (
     ConfigFile,
     EnvironmentVariable,
     LaunchConfig,
     ModuleEntry,
     RequiredVariable,
+    option,
 )
-from trainplan.planner.runtimes.config import option
+from trainplan.planner.launchers.registry import LAUNCHERS
 
 RECORDER = """#!/usr/bin/env bash
 printf '%s\\0' "$@" > "$RECORD/argv"

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from tests.unit.planner.launchers.test_launchers import argv, config_of, machine
-from trainplan.planner.launchers import LAUNCHERS, hostfile
+from trainplan.planner.launchers.registry import LAUNCHERS, hostfile
 
 __all__ = ["machine"]
 ORDER = ("node-b.cluster", "node-a.cluster")

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from trainplan.planner.runtimes.config import EnvironmentVariable
+from trainplan.planner.launch.config import EnvironmentVariable
 from trainplan.planner.runtimes.corrected import SettingChange, corrected, corrected_script
 from trainplan.planner.shell import COMMAND_LINE, Launch, Word, launch_of_command
 

@@ -10,8 +10,9 @@ from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.planner.launch.config import UserVariable
 from trainplan.planner.questions.search import notes
-from trainplan.planner.runtimes import EXPORTERS, UserVariable
+from trainplan.planner.runtimes import EXPORTERS
 
 
 def test_a_dense_model_with_grouped_queries_has_its_dimensions():

@@ -6,7 +6,8 @@ import pytest
 
 from tests import megatron_jobs as cases
 from trainplan.costmodel.layout.layout import OffloadSpec
-from trainplan.planner.runtimes import EXPORTERS, Argument, LaunchConfig
+from trainplan.planner.launch.config import Argument, LaunchConfig
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.compare import (
     flags_in_sources,
     missing_flags,

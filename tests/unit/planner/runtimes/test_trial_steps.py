@@ -14,8 +14,9 @@ from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.launchers import LAUNCHERS
-from trainplan.planner.runtimes import EXPORTERS, ModuleEntry
+from trainplan.planner.launch.config import ModuleEntry
+from trainplan.planner.launchers.registry import LAUNCHERS
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
 
 ALL = frozenset({"DATA_PATH", "TOKENIZER_MODEL", "CHECKPOINT_PATH", "OUTPUT_PATH"})

@@ -2,7 +2,8 @@
 
 import pytest
 
-from trainplan.planner.shell import Launch, Place, ShellError, launches_of_script
+from trainplan.planner.shell import Launch, Place, launches_of_script
+from trainplan.planner.shell.source import ShellError
 
 
 def read(text: str, **settings: str) -> list[Launch]:

@@ -8,10 +8,10 @@ from trainplan.planner.shell import (
     COMMAND_LINE,
     Launch,
     Place,
-    ShellError,
     launch_of_command,
     launches_of_script,
 )
+from trainplan.planner.shell.source import ShellError
 
 
 def read(command: str) -> Launch:

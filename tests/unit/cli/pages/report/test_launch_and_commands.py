@@ -12,7 +12,7 @@ from trainplan.cli.pages.report.plan.reproduce import reproduce_section, search_
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import LengthSpec
 from trainplan.costmodel.job.optimizer import OptimizerSpec
-from trainplan.planner.launchers import LAUNCHERS
+from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice

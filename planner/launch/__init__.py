@@ -1,0 +1,38 @@
+"""One training command, apart from how it is started.
+
+Argument: one option of the runtime's command line.
+assigned: a key of a configuration with its value, in one word.
+ConfigFile: a file that the runtime reads, written beside the script.
+EntryPoint: the program every rank runs.
+EnvironmentVariable: a variable the launch script sets before it starts the runtime.
+LaunchConfig: one training command of one runtime.
+ModuleEntry: the program every rank runs.
+one_line: text that cannot leave its comment.
+option: an option with its values.
+PLACEHOLDER_STEPS: optimizer steps where the job names no number of tokens.
+RequiredVariable: a variable the user must set.
+steps_of: optimizer steps of the whole run, or a placeholder, which a note should say.
+summary: what is started, for the head of a file.
+switch: an option without a value.
+UserVariable: a value that only the user knows.
+Value: of an argument.
+"""
+
+from trainplan.planner.launch.config import (
+    PLACEHOLDER_STEPS,
+    Argument,
+    ConfigFile,
+    EntryPoint,
+    EnvironmentVariable,
+    LaunchConfig,
+    ModuleEntry,
+    RequiredVariable,
+    UserVariable,
+    Value,
+    assigned,
+    one_line,
+    option,
+    steps_of,
+    summary,
+    switch,
+)
