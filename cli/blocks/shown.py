@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,9 +12,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trainplan.cli.blocks.screen import Part, drawn
-from trainplan.cli.terminal.characters import encoding_of, plain
 from trainplan.cli.terminal.listener import LISTENER
-from trainplan.cli.terminal.output import is_terminal, page_width, show_json, write
+from trainplan.cli.terminal.output import is_terminal, page_width, show_json, write_page
 from trainplan.cli.terminal.text import WIDTH
 
 WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
@@ -36,7 +34,7 @@ def answer(document: Mapping[str, object], page: Iterable[Part], *, as_json: boo
 def show(*parts: Part, width: int | None = None) -> None:
     """Print parts one below the other, an empty line between them; colour on a terminal only."""
     text = page_text(*parts, width=width or page_width(), terminal=is_terminal())
-    write(plain(text, encoding_of(sys.stdout)))
+    write_page(text)
 
 
 def page_text(*parts: Part, width: int = WIDTH, terminal: bool = False) -> str:

@@ -31,7 +31,8 @@ with imported_on_answer():
     from trainplan.cli.files.runs import InvalidRun, read_runs
     from trainplan.cli.options.layout_text import parse_layout
     from trainplan.cli.options.stated import Destination
-    from trainplan.cli.pages.calibration import calibration_page, log_line
+    from trainplan.cli.pages.calibration import log_line
+    from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.output import json_text, remark, write
     from trainplan.cli.words import gib
     from trainplan.costmodel.base import PlanError, SpecError
@@ -191,7 +192,7 @@ def command(
     if destination.as_json:
         write(text)
     else:
-        show(*calibration_page(calibration, output))
+        show(*screen(calibration, output))
 
 
 def _measured(profiles: Sequence[Path]) -> Measured:

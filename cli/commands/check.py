@@ -30,10 +30,10 @@ with imported_on_answer():
     from trainplan.cli.files.launches import beside, parse_settings, read_launches, text_beside
     from trainplan.cli.files.profiles import load_measured, machines_of
     from trainplan.cli.options.trained import with_trained
-    from trainplan.cli.pages.check import check_page
+    from trainplan.cli.pages.screens import screen
+    from trainplan.cli.processes.processes import Processes
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import remark
-    from trainplan.cli.terminal.processes import Processes
     from trainplan.costmodel.architecture import ModelSpec
     from trainplan.costmodel.base import SpecError, UnsupportedError
     from trainplan.costmodel.calibration import Measured
@@ -135,7 +135,7 @@ def command(
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)
     told = notes(reading.job, measured) if found.estimate and reading.job else ()
-    answer(CheckDocument.of(found, told).json(), check_page(found, told), as_json=as_json)
+    answer(CheckDocument.of(found, told).json(), screen(found, told), as_json=as_json)
     if write:
         write_text(write, _corrected(own, found, launch), force=force)
         remark(f"wrote {write}")

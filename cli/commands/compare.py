@@ -16,7 +16,7 @@ with imported_on_answer():
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.options.written_plans import load_written, remark_change
-    from trainplan.cli.pages.compare import compare_page
+    from trainplan.cli.pages.screens import screen
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.compare import compare
 
@@ -47,5 +47,5 @@ def command(
     remark_change(first, one.step_time_s, found.first.estimate.step_time_s)
     remark_change(second, other.step_time_s, found.second.estimate.step_time_s)
     document = CompareDocument.of(found).json()
-    answer(document, compare_page(found), as_json=as_json)
+    answer(document, screen(found), as_json=as_json)
     report.write(document)

@@ -15,7 +15,7 @@ import click
 from trainplan.cli.options.help import page
 from trainplan.cli.options.names import CHECKOUTS
 from trainplan.cli.options.shared import PATH
-from trainplan.cli.terminal.lazily import call, imported_on_answer
+from trainplan.cli.terminal.lazily import imported_on_answer, named
 
 with imported_on_answer():
     from importlib.util import find_spec
@@ -53,13 +53,15 @@ def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
     would shrink the error most.
     """
     if profiles:
-        call("trainplan.cli.commands.profile_doctor:show_findings", paths=profiles)
+        named("trainplan.cli.commands.profile_doctor:show_findings")(paths=profiles)
         return
     findings = [*_installation(), *map(_wanted, WANTED)]
     if declaring():
-        findings += cast("list[Finding]", call("trainplan.cli.commands.plugin_doctor:findings"))
+        findings += cast("list[Finding]", named("trainplan.cli.commands.plugin_doctor:findings")())
     if runtime_path is not None:
-        runtime = call("trainplan.cli.commands.runtime_doctor:runtime_finding", folder=runtime_path)
+        runtime = named("trainplan.cli.commands.runtime_doctor:runtime_finding")(
+            folder=runtime_path
+        )
         assert isinstance(runtime, Finding)
         findings.append(runtime)
     show(findings_page(findings))

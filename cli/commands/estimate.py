@@ -17,7 +17,7 @@ with imported_on_answer():
     from trainplan.cli.documents import EstimateDocument
     from trainplan.cli.options.layout_text import parse_layout
     from trainplan.cli.options.stated import Question
-    from trainplan.cli.pages.estimate import estimate_page
+    from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.age import command_seconds
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.words import gib, seconds
@@ -84,10 +84,10 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         with Clock(command_seconds() + REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
     spent = asked.spent_of(job, chosen, estimate, measured)
-    told = (job, chosen, estimate, notes, found)
     side = Side(job, chosen, estimate)
+    page = screen(estimate, side, notes, found, spent=spent)
     document = EstimateDocument.of(side, notes, found or (), spent).json()
-    answer(document, estimate_page(*told, spent=spent), as_json=as_json)
+    answer(document, page, as_json=as_json)
 
 
 def _with_sequence_parallel(

@@ -14,9 +14,9 @@ with imported_on_answer():
     from trainplan.cli.files.disk import errors_of
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective
-    from trainplan.cli.pages.explain import explain_page
+    from trainplan.cli.pages.screens import screen
+    from trainplan.cli.processes.processes import Processes
     from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.processes import Processes
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.explain import explain
 
@@ -43,4 +43,4 @@ def command(
     remark_objective(plan, found)
     remark_change(plan, found.step_time_s, explanation.estimate.step_time_s)
     document = ExplainDocument.of(explanation).json()
-    answer(document, explain_page(explanation), as_json=as_json)
+    answer(document, screen(explanation), as_json=as_json)

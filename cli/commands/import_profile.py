@@ -19,7 +19,7 @@ with imported_on_answer():
     from trainplan.cli.files.disk import read_log, refuse_existing, write_text
     from trainplan.cli.files.inputs import load_model
     from trainplan.cli.files.profiles import profile_document, profile_text
-    from trainplan.cli.pages.profile import profile_page
+    from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.output import show_json
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.catalog.clusters import gpu_meant
@@ -116,7 +116,7 @@ def command(
     if as_json:
         show_json(profile_document(profile))
     else:
-        show(*profile_page(profile, output))
+        show(*screen(profile, output))
 
 
 def _texts(files: tuple[Path, ...]) -> Mapping[str, str]:

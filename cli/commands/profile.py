@@ -32,7 +32,7 @@ with imported_on_answer():
     from trainplan.cli.files.measuring import measured_here
     from trainplan.cli.files.profiles import profile_document, profile_text
     from trainplan.cli.files.reports import ReportFile
-    from trainplan.cli.pages.profile import profile_page
+    from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.output import remark, show_json, write
     from trainplan.cli.terminal.progress import TaskBar
     from trainplan.costmodel.base import SpecError
@@ -287,7 +287,7 @@ def command(
     if as_json:
         show_json(profile_document(profile))
     else:
-        show(*profile_page(profile, output))
+        show(*screen(profile, output))
     page.write(profile_document(profile))
 
 

@@ -11,12 +11,11 @@ from trainplan.cli.options.shared import FORCE, PATH, PROFILE
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.html import html
     from trainplan.cli.files.disk import errors_of, refuse_existing, try_writing, write_text
     from trainplan.cli.files.documents import read_json
     from trainplan.cli.files.profiles import load_measured, profile_of
     from trainplan.cli.files.tuning_folder import PLAN
-    from trainplan.cli.pages.report.registry import Asked, page_of
+    from trainplan.cli.pages.report.registry import written
     from trainplan.cli.terminal.output import remark
     from trainplan.costmodel.profiles import Profile
 
@@ -43,6 +42,6 @@ def command(document: Path, output: Path, profiles: tuple[Path, ...], *, force: 
     if read.values.get("schema") == Profile.SCHEMA:
         profile_of(read)
     with errors_of(document):
-        page = page_of(Asked(str(document), text, read.values, measured))
-    write_text(output, html(page), force=force)
+        page = written(str(document), text, measured)
+    write_text(output, page, force=force)
     remark(f"wrote {output}")

@@ -25,10 +25,7 @@ with imported_on_answer():
         refuse_nothing_to_split,
     )
     from trainplan.cli.options.schedule_outputs import Outputs
-    from trainplan.cli.pages.schedule import (
-        ranking_page,
-        schedule_page,
-    )
+    from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import page_width, remark, show_json
     from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
@@ -226,7 +223,7 @@ def _answer(scored: Scored, pipeline: Pipeline, outputs: Outputs) -> None:
         show_json(ScheduleDocument.of(scored).json())
     else:
         width = max(page_width(), outputs.width or 0)
-        show(*schedule_page(scored, pipeline, outputs.width), width=width)
+        show(*screen(scored, pipeline, outputs.width), width=width)
 
 
 def _answer_all(ranking: Ranking, outputs: Outputs) -> None:
@@ -236,7 +233,7 @@ def _answer_all(ranking: Ranking, outputs: Outputs) -> None:
     if outputs.as_json:
         show_json(RankingDocument.of(ranking).json())
     else:
-        show(*ranking_page(ranking))
+        show(*screen(ranking))
 
 
 def _write_fastest(ranking: Ranking, outputs: Outputs) -> None:

@@ -32,13 +32,13 @@ with imported_on_answer():
     from trainplan.cli.options.layout_text import parse_choices, parse_layout
     from trainplan.cli.options.stated import Destination, Question
     from trainplan.cli.options.tower import place_of
-    from trainplan.cli.pages.infeasible import NOT_TRIED, infeasible_page
-    from trainplan.cli.pages.pareto import pareto_page
+    from trainplan.cli.pages.infeasible import NOT_TRIED
     from trainplan.cli.pages.parts.headline import refusals
-    from trainplan.cli.pages.plan import baseline_text, next_part, plan_page
+    from trainplan.cli.pages.plan import baseline_text, next_part
+    from trainplan.cli.pages.screens import screen
+    from trainplan.cli.processes.processes import Processes
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import json_text, remark
-    from trainplan.cli.terminal.processes import Processes
     from trainplan.costmodel.base import SpecError, did_you_mean
     from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.step import Estimate
@@ -248,7 +248,7 @@ def _show(plan: Plan, own: Baseline | None, destination: Destination, *, verbose
     """Print the plan, then write it: an answer is not lost where it cannot be written."""
     document = plan_json(plan)
     beside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
-    page = list(plan_page(plan, verbose=verbose))
+    page = list(screen(plan, verbose=verbose))
     parts = [*page[:1], *([beside] if beside else []), *page[1:]]
     more = () if verbose else (MORE,)
     next_command = next_part(_next(plan, destination))
@@ -296,7 +296,7 @@ def _choices(
     with _stopping(time_limit) as clock:
         result = unbeaten_by_any(question.job, pair, options, clock, question.measured)
     document = pareto_json(result)
-    answer(document, pareto_page(result), as_json=destination.as_json)
+    answer(document, screen(result), as_json=destination.as_json)
     destination.write_report(document, question.measured)
     if clock.stopped:
         _end_as_stopped(STOPPED)
@@ -319,7 +319,7 @@ def _completed(plan: Plan, seconds: float, notes: tuple[str, ...]) -> Plan:
 
 
 def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
-    page = infeasible_page(result, all_tried=all_tried)
+    page = screen(result, all_tried=all_tried)
     answer(InfeasibleDocument.of(result).json(), page, as_json=as_json)
     if as_json and not all_tried:
         remark(NOT_TRIED)

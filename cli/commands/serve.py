@@ -10,7 +10,7 @@ import click
 from trainplan.cli.options.help import gathered, page
 from trainplan.cli.options.parameters import byte_count, finite
 from trainplan.cli.options.shared import PATH, WORKERS
-from trainplan.cli.terminal.lazily import call, imported_on_answer, load
+from trainplan.cli.terminal.lazily import imported_on_answer, load, named
 
 with imported_on_answer():
     from trainplan.cli.commands import catalog, check, compare, estimate, explain, search, why_not
@@ -108,8 +108,7 @@ def command(
     for one in (catalog, check, compare, estimate, explain, search, why_not):
         load(one)  # before calls come, so that no process of a call waits for it
     try:
-        call(
-            "trainplan.cli.serve.server:run",
+        named("trainplan.cli.serve.server:run")(
             limits=limits,
             readable=folders,
             workers=workers,

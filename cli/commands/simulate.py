@@ -16,7 +16,8 @@ with imported_on_answer():
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.options.schedule_outputs import Outputs
     from trainplan.cli.options.written_plans import remark_change
-    from trainplan.cli.pages.simulation import simulation_page, step_end
+    from trainplan.cli.pages.screens import screen
+    from trainplan.cli.pages.simulation import step_end
     from trainplan.cli.terminal.output import page_width, show_json
     from trainplan.planner.plan.plan import chosen_from_json
     from trainplan.planner.plan.written import with_candidate, written_step_time
@@ -49,4 +50,4 @@ def command(
         show_json(SimulateDocument.of(simulation).json())
     else:
         width = max(page_width(), outputs.width or 0)
-        show(*simulation_page(simulation, outputs.width), width=width)
+        show(*screen(simulation, outputs.width), width=width)

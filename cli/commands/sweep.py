@@ -26,10 +26,10 @@ with imported_on_answer():
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.options.layout_text import spelled_out
     from trainplan.cli.options.written_plans import load_written, remark_objective
-    from trainplan.cli.pages.sweep import sweep_page
+    from trainplan.cli.pages.screens import screen
+    from trainplan.cli.processes.processes import Processes
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import show_json
-    from trainplan.cli.terminal.processes import Processes
     from trainplan.planner.questions.changes.parameters import parse_varied
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.sweep import sweep
@@ -88,7 +88,7 @@ def command(
     if as_json:
         show_json(document)
     else:
-        show(*sweep_page(found.job, swept))
+        show(*screen(swept, found.job))
     report.write(document)
     if not any(point.tokens_per_s for curve in swept.curves for point in curve.points):
         click.get_current_context().exit(NO_PLAN)

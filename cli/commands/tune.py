@@ -43,7 +43,8 @@ with imported_on_answer():
     from trainplan.cli.files.tuning_folder import PROFILE as PROFILE_FILE
     from trainplan.cli.files.tuning_folder import TuningFolder, free_folder
     from trainplan.cli.options.tuned import Asked, Kept, Limits, Way, tuned_question
-    from trainplan.cli.pages.tune import finished_page, progress_line
+    from trainplan.cli.pages.screens import screen
+    from trainplan.cli.pages.tune import progress_line
     from trainplan.cli.terminal.output import json_line, json_text, remark, write
     from trainplan.cli.words import layout_line
     from trainplan.costmodel.base import SpecError, UnsupportedError
@@ -236,7 +237,7 @@ def command(
             raise
         tuned = folder.write_result(begin.text, found, begin.measured)
     if not as_json:
-        show(*finished_page(begin.job, found, path, exported=_exported(begin.job, found)))
+        show(*screen(found, begin.job, path, exported=_exported(begin.job, found)))
     report.write(tuned)
     if found.best is None:
         click.get_current_context().exit(NOTHING_MEASURED)

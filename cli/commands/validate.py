@@ -19,7 +19,7 @@ with imported_on_answer():
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.files.reports import ReportFile
     from trainplan.cli.files.runs import InvalidRun, read_runs
-    from trainplan.cli.pages.validate import Shown, validate_page
+    from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.output import remark, show_json
     from trainplan.cli.terminal.progress import watched
     from trainplan.cli.words import percent, plural
@@ -92,7 +92,7 @@ def command(
     if as_json:
         show_json(document)
     else:
-        show(*validate_page(predictions, found, Shown(calibrate, worst)))
+        show(*screen(found, predictions, calibrated=calibrate, worst_runs=worst))
     report.write(document)
 
 

@@ -18,7 +18,7 @@ with imported_on_answer():
     from trainplan.cli.files.profiles import load_measured
     from trainplan.cli.options.layout_text import parse_layout
     from trainplan.cli.options.written_plans import load_written, remark_change
-    from trainplan.cli.pages.why_not import why_not_page
+    from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.clock import Clock
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.why_not import why_not
@@ -50,4 +50,4 @@ def command(
     with errors_of(plan), Clock(time_limit) as clock:
         reasons = why_not(Case(found.job, found.options, measured), found, asked, clock)
     remark_change(plan, found.step_time_s, reasons.best.estimate.step_time_s)
-    answer(WhyNotDocument.of(reasons).json(), why_not_page(reasons), as_json=as_json)
+    answer(WhyNotDocument.of(reasons).json(), screen(reasons), as_json=as_json)

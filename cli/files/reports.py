@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.terminal.lazily import named
 from trainplan.cli.terminal.output import json_text, remark
 from trainplan.costmodel.calibration import NOTHING, Measured
 
@@ -42,7 +42,7 @@ class ReportFile:
         """
         if self.report is None:
             return
-        page = call(WRITTEN, name=name, text=json_text(document), measured=measured)
+        page = named(WRITTEN)(name=name, text=json_text(document), measured=measured)
         assert isinstance(page, str)
         write_text(self.report, page, force=self.force)
         remark(f"wrote {self.report}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 
-from trainplan.cli.terminal.lazily import call, load
+from trainplan.cli.terminal.lazily import load, named
 
 Stated = Callable[..., None]
 """A function that answers a command, with its help page for a docstring."""
@@ -114,7 +114,7 @@ def page(
         def answer(**values: object) -> None:
             load(sys.modules[stated.__module__])
             for one, build, taken in groups:
-                values[one] = call(build, **{key: values.pop(key) for key in taken})
+                values[one] = named(build)(**{key: values.pop(key) for key in taken})
             stated(**values)
 
         command = click.command(name, cls=Command, epilog=epilog(*example))(answer)

@@ -27,7 +27,7 @@ from trainplan.cli.options.parameters import (
     token_count,
 )
 from trainplan.cli.options.where import WHERE
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.terminal.lazily import named
 
 PATH = click.Path(path_type=Path)
 PLAN = click.argument("plan", type=PATH)
@@ -131,7 +131,7 @@ def runtime_options(
     """Callback of `--option`: the settings; nothing while a shell asks for completions."""
     if context.resilient_parsing:
         return None
-    return call("trainplan.cli.options.stated:parse_options", texts=texts)
+    return named("trainplan.cli.options.stated:parse_options")(texts=texts)
 
 
 RUNTIME_OPTION = click.option(

@@ -8,7 +8,7 @@ import click
 
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Given
-from trainplan.cli.terminal.lazily import call
+from trainplan.cli.terminal.lazily import named
 
 CLUSTER = click.option(
     "--cluster",
@@ -63,6 +63,6 @@ def needs_a_machine(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  
     Drivers are asked only if something else is `lacking`; else they are when the command answers.
     """
     if lacking and given.keys().isdisjoint(MACHINE):
-        why = call("trainplan.cli.options.machine:nothing_here")
+        why = named("trainplan.cli.options.machine:nothing_here")()
         if why:
             yield "--cluster", str(why)

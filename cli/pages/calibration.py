@@ -14,9 +14,9 @@ from trainplan.cli.blocks.screen import Part, stacked
 from trainplan.cli.blocks.shown import section
 from trainplan.cli.blocks.tables import number, signed, table
 from trainplan.cli.pages.plan import notes_part
-from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
 from trainplan.costmodel.calibration import refusal
+from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.documents import (
     Calibration,
     CalibrationRun,

@@ -15,8 +15,6 @@ from trainplan.cli.pages.parts.interval import interval_lines
 from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.placement import groups_part
 from trainplan.cli.pages.plan import notes_part
-from trainplan.costmodel.job import Job
-from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.plan.spent import Spent
@@ -25,15 +23,15 @@ from trainplan.planner.questions.remedies import Remedy
 
 
 def estimate_page(
-    job: Job,
-    layout: Layout,
     estimate: Estimate,
+    side: Side,
     notes: tuple[str, ...],
     remedies: tuple[Remedy, ...] | None,
     *,
     spent: Spent,
 ) -> Iterator[Part]:
     """The numbers, where the time and the memory go, and what makes it fit if it does not."""
+    job, layout = side.job, side.layout
     cannot = refusals(job, notes)
     yield headline(job, layout, estimate, spent=spent, cannot=cannot)
     fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
@@ -45,6 +43,6 @@ def estimate_page(
     yield stacked("Memory of each pipeline rank, GiB", memory_table(estimate.memory))
     yield from lanes_part(estimate)
     if remedies is not None:
-        yield remedies_part(remedies, layout, Side(job, layout, estimate))
+        yield remedies_part(remedies, layout, side)
     if others := tuple(note for note in notes if note not in cannot):
         yield notes_part(others)

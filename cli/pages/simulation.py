@@ -15,8 +15,8 @@ from trainplan.cli.pages.parts.chrome_trace import COMPUTE, LANE, NETWORK, Extra
 from trainplan.cli.pages.parts.lanes import lanes_text
 from trainplan.cli.pages.parts.timeline import timeline_text
 from trainplan.cli.pages.schedule import gap_text, proof_text
-from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import percent, seconds
+from trainplan.cli.words.numbers import DOT
 from trainplan.planner.questions.simulate import Simulation
 
 LEGEND = (

@@ -13,13 +13,13 @@ from trainplan.cli.blocks.screen import Drawn, Part, headed, stacked
 from trainplan.cli.blocks.tables import Row, number, table
 from trainplan.cli.documents import SweepDocument, held_text
 from trainplan.cli.pages.parts.headline import job_line
-from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import (
     layout_line,
     no_plan_text,
     percent,
     seconds,
 )
+from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.job import Job
 from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Sweep
 
@@ -30,7 +30,7 @@ HEIGHT, WIDTH = 10, 72
 POINT, IDEAL, KNEE = "o", ".", "K"
 
 
-def sweep_page(job: Job, swept: Sweep) -> Iterator[Part]:
+def sweep_page(swept: Sweep, job: Job) -> Iterator[Part]:
     """One table and one curve for each combination of the other knobs."""
     yield Text(SweepDocument.sentence(swept), style="bold green")
     yield job_line(job)

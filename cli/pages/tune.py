@@ -13,7 +13,6 @@ from trainplan.cli.blocks.blocks import Column, Table
 from trainplan.cli.blocks.screen import Part, stacked
 from trainplan.cli.blocks.shown import section
 from trainplan.cli.blocks.tables import Columns, Row, number, table
-from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import (
     gib,
     layout_line,
@@ -21,6 +20,7 @@ from trainplan.cli.words import (
     plural,
     seconds,
 )
+from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
 from trainplan.planner.tuning.events import (
@@ -77,7 +77,7 @@ def short(job: Job, forecast: Forecast) -> str:
     return f"{layout_line(forecast.layout, job.model)}, expected {low} to {high}"
 
 
-def finished_page(job: Job, found: Finished, folder: Path, *, exported: bool) -> Iterator[Part]:
+def finished_page(found: Finished, job: Job, folder: Path, *, exported: bool) -> Iterator[Part]:
     """The fastest measured, why it ended, the trials, what remains possible, what was learnt."""
     yield _headline(job, found)
     yield trials_table(job.model, found)

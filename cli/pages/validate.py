@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from rich.text import Text
 
@@ -63,14 +63,6 @@ TERMS = 6
 """Largest terms of a row."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What the user asked to see besides the tables."""
-
-    calibrated: bool
-    worst: int
-
-
 NOTHING_COMPARED = (
     "A record is compared where it states its cluster.gpu and measured.step_time_s or "
     "measured.tokens_per_s_per_gpu (or a peak memory, or fits), and is neither suspect nor "
@@ -91,13 +83,13 @@ def headline_text(scores: Scores) -> str:
 
 
 def validate_page(
-    predictions: Sequence[Prediction], scores: Scores, shown: Shown
+    scores: Scores, predictions: Sequence[Prediction], *, calibrated: bool, worst_runs: int
 ) -> Iterator[Part]:
     """The headline, then every table that has rows."""
     yield Text(headline_text(scores), style="bold green")
     yield from _step_parts(scores)
     yield from _memory_parts(scores)
-    if shown.calibrated:
+    if calibrated:
         yield calibrated_part(scores.one_step)
     yield from _by_name(predictions)
     if scores.skipped:
@@ -105,8 +97,8 @@ def validate_page(
         yield from _odd_records(predictions)
     elif not scores.rows and not scores.memory.by_kind and not scores.verdicts.labels:
         yield NOTHING_COMPARED
-    if shown.worst and scores.rows:
-        yield stacked("Runs that are most off", *_worst_rows(worst(scores.rows, shown.worst)))
+    if worst_runs and scores.rows:
+        yield stacked("Runs that are most off", *_worst_rows(worst(scores.rows, worst_runs)))
 
 
 def _step_parts(scores: Scores) -> Iterator[Part]:

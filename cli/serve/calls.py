@@ -11,8 +11,8 @@ from pathlib import Path
 
 import anyio
 
+from trainplan.cli.processes.process import Process, ProcessResult
 from trainplan.cli.serve.work import Answer, Asked, Progress, work
-from trainplan.cli.terminal.process import Process, ProcessResult
 from trainplan.cli.terminal.refusals import bug_line
 from trainplan.planner.plan.plan import SCHEMA as PLAN_SCHEMA
 

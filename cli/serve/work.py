@@ -18,12 +18,12 @@ from rich.console import RenderableType
 
 from trainplan.cli.blocks.shown import page_text
 from trainplan.cli.files.readable import READABLE
+from trainplan.cli.processes.process import follow_search, tried
 from trainplan.cli.serve.command_line import command_line
 from trainplan.cli.serve.fields import Request
 from trainplan.cli.terminal.lazily import named
 from trainplan.cli.terminal.listener import LISTENER
 from trainplan.cli.terminal.output import json_text
-from trainplan.cli.terminal.process import follow_search, tried
 from trainplan.cli.terminal.refusals import bug_line, one_line
 from trainplan.costmodel.base import PlanError
 

@@ -16,11 +16,6 @@ threads of it that wait for each other take the cores from the processes of a se
 measured on two cores; a search of DeepSeek-V3 takes a twentieth less time on one thread."""
 
 
-def call(target: str, **values: object) -> object:
-    """What `package.module:name` returns for these values; its module is imported now."""
-    return named(target)(**values)
-
-
 def named(target: str) -> Callable[..., object]:
     """`package.module:name` itself; its module is imported now."""
     path, _, name = target.partition(":")

@@ -23,6 +23,11 @@ def write(text: str) -> None:
         sys.stdout.flush()
 
 
+def write_page(text: str) -> None:
+    """Write a page, what the stream lacks of its signs drawn with ASCII."""
+    write(plain(text, encoding_of(sys.stdout)))
+
+
 def page_width() -> int:
     """Columns of a page: those of the terminal, or of `COLUMNS`; `WIDTH` where there is none."""
     if not is_terminal():

@@ -8,9 +8,6 @@ WIDTH = 100
 NARROWEST, WIDEST = 40, 160
 """On a terminal lines follow its columns between these."""
 
-DOT = " · "
-"""Between the parts of a line."""
-
 
 def escaped(text: str) -> str:
     """What users or files contain may not steer the terminal: other characters are escaped."""

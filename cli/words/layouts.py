@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from trainplan.cli.terminal.text import DOT
-from trainplan.cli.words.numbers import NEVER, exact_share, share
+from trainplan.cli.words.numbers import DOT, NEVER, exact_share, share
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.layout import Layout, StageSpec, stages_text

@@ -69,3 +69,7 @@ def _large(count: int, form: str) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+DOT = " · "
+"""Between the parts of a line."""

@@ -128,8 +128,8 @@ def test_products_of_numpy_take_no_cores_from_a_search_unless_the_user_says_so(
     chosen: str | None, threads: int
 ):
     program = (
-        "import os; from trainplan.cli.terminal.lazily import call; "
-        "call('trainplan.cli.commands.search:pair_of', text='cost,time'); "
+        "import os; from trainplan.cli.terminal.lazily import named; "
+        "named('trainplan.cli.commands.search:pair_of')(text='cost,time'); "
         "print(os.environ.get('OPENBLAS_NUM_THREADS'), len(os.listdir('/proc/self/task')))"
     )
     kept = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}

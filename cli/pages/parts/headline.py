@@ -9,7 +9,6 @@ from rich.text import Text
 from trainplan.cli.pages.parts.run import run_lines
 from trainplan.cli.pages.parts.spent import spent_lines
 from trainplan.cli.pages.parts.tower import tower_lines
-from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import (
     gib,
     layout_line,
@@ -19,6 +18,7 @@ from trainplan.cli.words import (
     seconds,
     seconds_like,
 )
+from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length

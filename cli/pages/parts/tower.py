@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainplan.cli.terminal.text import DOT
 from trainplan.cli.words import parameters, plural
+from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.model.tower import tower_params
 

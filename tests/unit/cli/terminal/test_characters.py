@@ -12,7 +12,8 @@ from trainplan.cli.blocks.shown import page_text, section
 from trainplan.cli.blocks.tables import bar_column, number, table
 from trainplan.cli.terminal import output
 from trainplan.cli.terminal.characters import BLOCKS, SIGNS, encoding_of, plain, spelled
-from trainplan.cli.terminal.text import DOT, NARROWEST, WIDEST, WIDTH
+from trainplan.cli.terminal.text import NARROWEST, WIDEST, WIDTH
+from trainplan.cli.words.numbers import DOT
 
 
 class Stream(io.StringIO):

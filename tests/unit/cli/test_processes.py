@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.budgets import Steps
-from trainplan.cli.terminal.processes import Processes
+from trainplan.cli.processes.processes import Processes
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.plan import plan_json
 from trainplan.planner.questions.changes.parameters import parse_varied
@@ -224,9 +224,9 @@ import signal
 import time
 from pathlib import Path
 from trainplan.costmodel.runtimes.registry import RUNTIMES
-from trainplan.cli.terminal.processes import Processes
+from trainplan.cli.processes.processes import Processes
 from tests.budgets import Steps
-from tests.unit.cli.terminal.test_processes import Sleeps, wait_for
+from tests.unit.cli.test_processes import Sleeps, wait_for
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
 with Processes(2, alone_s=0.0) as processes:

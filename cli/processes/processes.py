@@ -10,7 +10,7 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Self, TypeVar, cast
 
-from trainplan.cli.terminal.process import START, Process, ProcessResult, follow_search, tried
+from trainplan.cli.processes.process import START, Process, ProcessResult, follow_search, tried
 from trainplan.planner.solvers import load_solvers
 from trainplan.planner.work import Deadline
 from trainplan.planner.work.budget import Task
