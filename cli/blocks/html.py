@@ -22,7 +22,7 @@ from trainplan.cli.blocks.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.blocks.figures import COLOURS
+from trainplan.cli.blocks.colours import COLOURS
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "

@@ -12,11 +12,11 @@ from rich.text import Text
 from trainplan.cli.blocks.blocks import Table
 from trainplan.cli.blocks.screen import Part, stacked
 from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import number, signed, table
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.pages.plan import notes_part
 from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
+from trainplan.cli.words.numbers import DOT, signed
 from trainplan.costmodel.calibration import refusal
-from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.documents import (
     Calibration,
     CalibrationRun,

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks.blocks import Table
 from trainplan.cli.blocks.screen import Part, headed, stacked
-from trainplan.cli.blocks.tables import like, number, table
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.documents import CheckDocument, place_text
 from trainplan.cli.pages.parts.differences import gain
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
@@ -19,6 +19,7 @@ from trainplan.cli.words import (
     percent,
     seconds,
 )
+from trainplan.cli.words.numbers import like
 from trainplan.costmodel.layout import OffloadSpec
 from trainplan.planner.plan import Plan
 from trainplan.planner.questions.compare import FieldDifference

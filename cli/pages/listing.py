@@ -1,4 +1,4 @@
-"""What `plan catalog` lists, as its document and its page: hosts and methods here, others beside."""
+"""What `plan catalog` lists, as its document and its page."""
 
 from __future__ import annotations
 

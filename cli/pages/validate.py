@@ -9,8 +9,9 @@ from rich.text import Text
 
 from trainplan.cli.blocks.blocks import Column, Table
 from trainplan.cli.blocks.screen import Part, stacked
-from trainplan.cli.blocks.tables import Columns, number, signed, table
+from trainplan.cli.blocks.tables import Columns, number, table
 from trainplan.cli.words import NEVER, percent, plural, seconds, seconds_like
+from trainplan.cli.words.numbers import signed
 from trainplan.costmodel.uncertainty import LEVEL
 from trainplan.costmodel.validate import (
     POOLED,

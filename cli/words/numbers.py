@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 
 from trainplan.costmodel.base import GIB
 
@@ -73,3 +75,13 @@ def plural(count: int, noun: str) -> str:
 
 DOT = " · "
 """Between the parts of a line."""
+
+
+def like(whole: float) -> Callable[[float], str]:
+    """Writes seconds with as many digits as the whole has."""
+    return partial(seconds_like, whole=whole)
+
+
+def signed(fraction: float) -> str:
+    """Writes a fraction in percent, with its sign."""
+    return f"{fraction * 100:+.1f} %"

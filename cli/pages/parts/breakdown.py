@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from itertools import groupby
 
-from trainplan.cli.blocks.blocks import Cell, Table
-from trainplan.cli.blocks.tables import alike_joined, bar_column, like, number, table
+from trainplan.cli.blocks.blocks import Cell, Column, Table
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.words import gib, percent
+from trainplan.cli.words.numbers import like
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, RankMemory
 
@@ -54,7 +56,11 @@ def terms_table(estimate: Estimate, *, few: bool = False) -> Table:
         shown = [row for row in shown if abs(row[1]) >= FEW_SHARE * step]
         shown.append((f"{len(small)} smaller ones, each below {percent(FEW_SHARE, 0)}", sum(small)))
     largest = max(value for _, value in shown)
-    columns = (number("time", like(step)), number("share", percent), bar_column(TERM_BAR))
+    columns = (
+        number("time", like(step)),
+        number("share", percent),
+        Column("", only="screen", bar=TERM_BAR),
+    )
     rows = ((says, value, value / step, value / largest) for says, value in shown)
     return table("", ("Where the step goes", *columns), rows)
 
@@ -87,7 +93,8 @@ def ranks_memory(ranks: Sequence[RankMemory], capacities: Sequence[float]) -> Ta
         number("pipeline rank", screen="rank"),
         *(number(word, gib, screen=name.removesuffix("_bytes")) for name, word in every.items()),
         number("together", gib, screen="GiB"),
-        *(bar_column(MEMORY_BAR, "of " + gib(capacities[0])), of, free),
+        Column("of " + gib(capacities[0]), only="screen", bar=MEMORY_BAR),
+        *(of, free),
     )
     rows = (
         (
@@ -118,3 +125,13 @@ def _shown(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
             result.append([Cell("..."), *[Cell("")] * (len(rows[0]) - 1)])
         result.append(rows[row])
     return result
+
+
+def alike_joined(rows: Iterable[Sequence[Cell]]) -> list[Sequence[Cell]]:
+    """Rows of ranks, neighbours that read alike as one: `4-7`; the first cell is the rank."""
+    joined: list[Sequence[Cell]] = []
+    for _, group in groupby(rows, key=lambda row: [cell.text for cell in row[1:]]):
+        ranks = [*group]
+        ends = dict.fromkeys((ranks[0][0].text, ranks[-1][0].text))
+        joined.append((Cell("-".join(ends)), *ranks[0][1:]))
+    return joined

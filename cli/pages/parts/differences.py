@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from trainplan.cli.blocks.blocks import Column, Table
-from trainplan.cli.blocks.tables import bar_column, like, number, table
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.pages.parts.breakdown import LABELS, MEMORY_TERMS, SMALLEST_SHARE
 from trainplan.cli.words import (
     gib,
@@ -17,6 +17,7 @@ from trainplan.cli.words import (
     usual_schedule,
     zero_text,
 )
+from trainplan.cli.words.numbers import like
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.layout import Layout
@@ -93,7 +94,7 @@ def differences_table(
         Column("term", screen="Where the seconds differ"),
         *(number(head, like(step)) for head in heads),
         number("difference", lambda value: signed(value, step)),
-        bar_column(BAR_WIDTH),
+        Column("", only="screen", bar=BAR_WIDTH),
     )
     rows = [
         (

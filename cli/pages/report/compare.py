@@ -14,10 +14,9 @@ from trainplan.cli.blocks.blocks import (
     Page,
     Paragraph,
     Section,
-    Tone,
 )
-from trainplan.cli.blocks.figures import DOWN, chart
 from trainplan.cli.pages.compare import HEADS
+from trainplan.cli.pages.figures import DOWN, chart
 from trainplan.cli.pages.parts.breakdown import LABELS, SMALLEST_SHARE
 from trainplan.cli.pages.parts.differences import differences_table, fields_table, signed
 from trainplan.cli.pages.report.compare_memory import Compared, memory_chart
@@ -71,10 +70,12 @@ def _facts(found: Compared) -> Iterator[Fact]:
         yield Fact(f"step of the {name}", seconds(one.step_time_s), f"{level}: {low} to {high}")
     yield Fact("tokens/s of the second", f"{found.throughput_ratio:.2f} x", "of the first")
     both = [side.estimate.memory for side in found.sides]
-    tone: Tone = "plain" if all(memory.fits for memory in both) else "bad"
+    fit = all(memory.fits for memory in both)
     used = " and ".join(gib(memory.peak_reserved_bytes) for memory in both)
     capacities = dict.fromkeys(gib(memory.capacity_bytes) for memory in both)
-    yield Fact("GiB of the fullest GPU", used, f"of {' and '.join(capacities)}", tone)
+    yield Fact(
+        "GiB of the fullest GPU", used, f"of {' and '.join(capacities)}", "plain" if fit else "bad"
+    )
 
 
 def _time(found: Compared) -> Sequence[Block]:

@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from trainplan.cli.blocks.blocks import Chart
-from trainplan.cli.blocks.figures import DOWN, bars, chart, scatter, series
 from trainplan.cli.pages.compare import HEADS
+from trainplan.cli.pages.figures import DOWN, bars, chart, scatter, series
 from trainplan.cli.pages.parts.breakdown import MEMORY_TERMS
 from trainplan.cli.pages.parts.differences import fullest, memories_table
 from trainplan.cli.pages.report.read import LayoutValue, ModelValue, Read

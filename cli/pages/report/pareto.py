@@ -15,10 +15,9 @@ from trainplan.cli.blocks.blocks import (
     Paragraph,
     Section,
     Table,
-    usual,
 )
-from trainplan.cli.blocks.figures import chart, label, scatter, series
 from trainplan.cli.blocks.tables import Columns, number, table
+from trainplan.cli.pages.figures import chart, label, scatter, series
 from trainplan.cli.pages.pareto import spread
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.cli.pages.report.read import LayoutValue, ModelValue, Read
@@ -177,7 +176,7 @@ def _table(front: Front, caption: str, points: Sequence[ParetoPoint]) -> Table:
 
 
 OTHERS: Sequence[tuple[str, str, Callable[[float], str], Callable[[ParetoPoint], float | None]]] = (
-    ("GPUs", "gpus", usual, lambda point: point.num_gpus),
+    ("GPUs", "gpus", "{:,}".format, lambda point: point.num_gpus),
     ("step", "time", seconds, lambda point: point.estimate.step_time_s),
     ("GiB", "memory", gib, lambda point: point.estimate.memory.peak_reserved_bytes),
     ("MFU", "", percent, lambda point: point.estimate.mfu),

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from trainplan.cli.blocks.figures import log_axis, scatter, short
+from trainplan.cli.pages.figures import log_axis, scatter, short
 from trainplan.cli.pages.profile import NOT_ODD
 from trainplan.costmodel.profiles import Timing
 

@@ -9,9 +9,9 @@ from trainplan.cli.blocks.blocks import (
     Chart,
     Table,
 )
-from trainplan.cli.blocks.figures import chart, label, log_axis, scatter, series
 from trainplan.cli.blocks.tables import Columns, number, table
 from trainplan.cli.documents import Curve, SweepPoint
+from trainplan.cli.pages.figures import chart, label, log_axis, scatter, series
 from trainplan.cli.pages.report.read import ModelValue, Read
 from trainplan.cli.words import layout_line, percent, seconds
 from trainplan.costmodel.base import SECONDS_PER_HOUR

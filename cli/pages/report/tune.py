@@ -12,8 +12,8 @@ from trainplan.cli.blocks.blocks import (
     Paragraph,
     Section,
 )
-from trainplan.cli.blocks.figures import DOWN, chart, folded, line_at, log_axis, scatter
 from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.pages.figures import DOWN, chart, folded, line_at, log_axis, scatter
 from trainplan.cli.pages.report.tune_trials import BAR, TunedPlan, ticks, trials_blocks
 from trainplan.cli.pages.tune import ENDINGS, LEVEL, scalars_table, untried_table
 from trainplan.cli.words import gib, layout_line, percent, plural, seconds

@@ -17,9 +17,9 @@ from trainplan.cli.blocks.blocks import (
     Section,
     Table,
 )
-from trainplan.cli.blocks.figures import chart, label, log_axis, scatter, series
 from trainplan.cli.blocks.tables import Columns, Row, number, table
 from trainplan.cli.documents import ValidateDocument
+from trainplan.cli.pages.figures import chart, label, log_axis, scatter, series
 from trainplan.cli.pages.report.validate_groups import (
     Scored,
     coverage_chart,

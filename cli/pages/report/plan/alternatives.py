@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from trainplan.cli.blocks.blocks import Block, Chart, Paragraph, Section
-from trainplan.cli.blocks.figures import DOWN, SERIES, bars, chart, folded, label, line_at, scatter
-from trainplan.cli.blocks.tables import like, number, table
+from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.pages.figures import DOWN, SERIES, bars, chart, folded, label, line_at, scatter
 from trainplan.cli.pages.parts.alternatives import (
     alternatives_table,
     is_answer,
@@ -16,6 +16,7 @@ from trainplan.cli.pages.parts.alternatives import (
 )
 from trainplan.cli.pages.parts.differences import SAME, change_text
 from trainplan.cli.words import gib, layout_line
+from trainplan.cli.words.numbers import like
 from trainplan.costmodel.base import GIB
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.questions.compare import TermDifference, term_differences

@@ -10,9 +10,8 @@ from trainplan.cli.blocks.blocks import (
     Facts,
     Paragraph,
     Section,
-    Tone,
 )
-from trainplan.cli.blocks.figures import SERIES, chart, scatter
+from trainplan.cli.pages.figures import SERIES, chart, scatter
 from trainplan.cli.pages.parts.breakdown import MEMORY_TERMS, ranks_memory
 from trainplan.cli.pages.parts.headline import fit_line
 from trainplan.cli.pages.parts.lanes import drive_life_lines
@@ -123,14 +122,16 @@ def _node_facts(node: NodeMemory) -> Iterator[Fact]:
         known = node.host_capacity_bytes
         note = f"of {gib(known)} GiB" if known else "how much it has is not known, nor checked"
         yield Fact(
-            "host memory of a node", f"{gib(node.host_bytes)} GiB", note, _tone(fits=node.host_fits)
+            "host memory of a node",
+            f"{gib(node.host_bytes)} GiB",
+            note,
+            "plain" if node.host_fits else "bad",
         )
     if node.drive_bytes:
         note = f"of {gib(node.drive_capacity_bytes or 0.0)} GiB"
         yield Fact(
-            "drives of a node", f"{gib(node.drive_bytes)} GiB", note, _tone(fits=node.drive_fits)
+            "drives of a node",
+            f"{gib(node.drive_bytes)} GiB",
+            note,
+            "plain" if node.drive_fits else "bad",
         )
-
-
-def _tone(*, fits: bool) -> Tone:
-    return "plain" if fits else "bad"

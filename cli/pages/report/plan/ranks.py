@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from trainplan.cli.blocks.blocks import Chart, Table
-from trainplan.cli.blocks.figures import DOWN, SERIES, chart, label
 from trainplan.cli.blocks.tables import table
+from trainplan.cli.pages.figures import DOWN, SERIES, chart, label
 from trainplan.cli.words import plural
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.layout import Layout

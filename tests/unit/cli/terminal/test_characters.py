@@ -8,8 +8,9 @@ import shutil
 
 import pytest
 
+from trainplan.cli.blocks.blocks import Column
 from trainplan.cli.blocks.shown import page_text, section
-from trainplan.cli.blocks.tables import bar_column, number, table
+from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.terminal import output
 from trainplan.cli.terminal.characters import BLOCKS, SIGNS, encoding_of, plain, spelled
 from trainplan.cli.terminal.text import NARROWEST, WIDEST, WIDTH
@@ -105,7 +106,7 @@ def test_columns_of_the_environment_say_how_wide_a_terminal_is(monkeypatch):
 
 TABLE = table(
     "",
-    ("layout", number("step"), number("speed"), bar_column(12)),
+    ("layout", number("step"), number("speed"), Column("", bar=12)),
     [("tensor 2", "1.25 s", "1,234", 1.0), ("tensor 4", "11.25 s", "123", 0.5)],
     spare=("speed",),
 )
@@ -138,7 +139,7 @@ def test_a_column_that_goes_is_named_with_what_shows_it():
 
 def test_a_table_without_a_column_to_spare_becomes_paragraphs_with_every_number():
     heads = map(number, ("rank", "activations", "freed at the end"))
-    held = table("", (*heads, bar_column(9)), [("0", "4.2", "1.0", 1.0)])
+    held = table("", (*heads, Column("", bar=9)), [("0", "4.2", "1.0", 1.0)])
     assert page_text(held, width=24).splitlines() == [
         "rank 0 ·",
         "  activations 4.2 ·",

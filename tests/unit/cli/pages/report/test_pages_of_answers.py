@@ -7,8 +7,8 @@ import pytest
 
 from tests.browser.documents import Documents
 from trainplan.cli.blocks.blocks import Chart, Folded, Table
-from trainplan.cli.blocks.figures import log_axis, short
 from trainplan.cli.blocks.html import html
+from trainplan.cli.pages.figures import log_axis, short
 from trainplan.cli.pages.report.registry import Asked, page_of
 from trainplan.costmodel.base.errors import SpecError
 
