@@ -63,9 +63,9 @@ def synthesised():
     return found.program
 
 
-def all_programs():
-    """Every schedule torch can run, and one that has no name."""
-    programs = {"synthesised.csv": synthesised()}
+def named_programs():
+    """Every schedule torch can run."""
+    programs = {}
     for name, schedule in SCHEDULES.items():
         try:
             program = program_for(name, Shape(RANKS, schedule.least_vpp, MICRO_BATCHES))
@@ -76,7 +76,14 @@ def all_programs():
     return programs
 
 
-PROGRAMS = all_programs()
+NAMED = named_programs()
+NAMELESS = "synthesised.csv"
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """Those, and one that has no name."""
+    return {NAMELESS: synthesised(), **NAMED}
 
 
 def example(*arguments):
@@ -96,11 +103,11 @@ def example(*arguments):
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(programs, tmp_path_factory):
     """What the example says of every schedule; all run in one group of processes."""
-    file = tmp_path_factory.mktemp("schedules") / "synthesised.csv"
-    file.write_text(schedule_csv(PROGRAMS[file.name]))
-    names = [name if name != file.name else file for name in PROGRAMS]
+    file = tmp_path_factory.mktemp("schedules") / NAMELESS
+    file.write_text(schedule_csv(programs[NAMELESS]))
+    names = [name if name != NAMELESS else file for name in programs]
     done = example(*names, "--sleep-ms", str(SLEEP_MS))
     assert done.returncode == 0, done.stdout + done.stderr
     blocks = re.split(r"^(\S+): \d+ stages, \d+ micro batches$", done.stdout, flags=re.M)[1:]
@@ -114,28 +121,28 @@ def outcome(block):
     return Outcome(list(gradients), *activations, *(float(seconds) for seconds in step))
 
 
-def test_known_schedules_and_a_synthesised_one_run():
-    assert {"1f1b", "interleaved", "zb-h1", "zb-v", "synthesised.csv"} <= set(PROGRAMS)
+def test_known_schedules_and_a_synthesised_one_run(outcomes):
+    assert {"1f1b", "interleaved", "zb-h1", "zb-v", NAMELESS} <= set(outcomes)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [NAMELESS, *NAMED])
 def test_gradients_are_those_of_one_process(name, outcomes):
     assert outcomes[name].gradients == ["equal"] * RANKS
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_ranks_hold_as_many_activations_as_predicted(name, outcomes):
-    peak = peak_activations(PROGRAMS[name]).tolist()
+@pytest.mark.parametrize("name", [NAMELESS, *NAMED])
+def test_ranks_hold_as_many_activations_as_predicted(name, programs, outcomes):
+    peak = peak_activations(programs[name]).tolist()
     seen = outcomes[name]
     counts = hasattr(runtime, "analyze_pipeline_activation_liveness")  # from torch 2.15 on
     assert seen.in_memory == seen.predicted == peak
     assert seen.counted == (peak if counts else [None] * RANKS)
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_no_step_is_shorter_than_the_simulated_one(name, outcomes):
-    one = np.full((1, PROGRAMS[name].num_stages), SLEEP_MS / 1000)
-    simulated = run(PROGRAMS[name], StageSeconds(one, 2 * one, one)).makespan
+@pytest.mark.parametrize("name", [NAMELESS, *NAMED])
+def test_no_step_is_shorter_than_the_simulated_one(name, programs, outcomes):
+    one = np.full((1, programs[name].num_stages), SLEEP_MS / 1000)
+    simulated = run(programs[name], StageSeconds(one, 2 * one, one)).makespan
     assert outcomes[name].simulated_seconds == pytest.approx(simulated, abs=1e-3)
     assert simulated - 1e-3 <= outcomes[name].measured_seconds
 

@@ -1,5 +1,7 @@
 """A tower on GPUs of its own: the answer against every split searched, and what it promises."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -34,6 +36,18 @@ def seeing(make_job, cluster, batch, fields):
     return job.model_copy(update={"model": job.model.model_copy(update={"tower": tower})})
 
 
+@pytest.fixture(scope="module")
+def answer(make_job):
+    """(cluster, batch, fields) -> the job and its plan, searched once."""
+
+    @cache
+    def searched(cluster, batch, fields):
+        job = seeing(make_job, cluster, batch, dict(fields))
+        return job, search(job, APART)
+
+    return lambda cluster, batch, fields: searched(cluster, batch, tuple(fields.items()))
+
+
 def part_of(job, nodes, gpus):
     group = job.cluster.groups[0].model_copy(update={"num_nodes": nodes, "gpus_per_node": gpus})
     cluster = job.cluster.model_copy(update={"groups": (group,)})
@@ -66,9 +80,9 @@ def step_of(job, own, plan, candidate):
 
 
 @pytest.mark.parametrize(("cluster", "batch", "fields"), CASES)
-def test_no_split_that_is_searched_whole_is_faster(make_job, cluster, batch, fields):
-    job = seeing(make_job, cluster, batch, fields)
-    found = search(job, APART).apart
+def test_no_split_that_is_searched_whole_is_faster(answer, cluster, batch, fields):
+    job, plan = answer(cluster, batch, fields)
+    found = plan.apart
     every = {}
     for own, rest in parts(job):
         plan = search(decoder_alone(rest), SearchOptions(search_options="none"))
@@ -84,10 +98,9 @@ def test_no_split_that_is_searched_whole_is_faster(make_job, cluster, batch, fie
 
 @pytest.mark.parametrize(("cluster", "batch", "fields"), CASES[:3])
 def test_the_parts_fill_the_cluster_and_unified_is_what_a_search_finds(
-    make_job, cluster, batch, fields
+    answer, cluster, batch, fields
 ):
-    job = seeing(make_job, cluster, batch, fields)
-    plan = search(job, APART)
+    job, plan = answer(cluster, batch, fields)
     apart = plan.apart
     assert apart.tower_gpus + apart.decoder_gpus == job.cluster.num_gpus
     assert apart.tower_tp * apart.tower_dp == apart.tower_gpus
