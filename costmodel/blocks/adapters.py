@@ -128,11 +128,7 @@ def _sizes(shapes: Shapes, matrix: Matrix) -> _Sizes:
     if by_rows and not matrix.experts:
         added = matrix.outputs / shapes.residual_shards
     return _Sizes(
-        rows,
-        inputs,
-        added,
-        Product(rows, inner, inputs),
-        Product(rows, outputs, zero + rank),
+        rows, inputs, added, Product(rows, inner, inputs), Product(rows, outputs, zero + rank)
     )
 
 

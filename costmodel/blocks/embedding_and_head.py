@@ -83,10 +83,7 @@ def head_passes(shapes: Shapes) -> tuple[PassSeconds, PassSeconds, FloatColumn]:
     exchange = shapes.tp_exchange
     return (
         pass_seconds(
-            shapes.size,
-            gemm=products.forward,
-            elementwise=loss / 2 + fixed,
-            tp_comm=exchange / 2,
+            shapes.size, gemm=products.forward, elementwise=loss / 2 + fixed, tp_comm=exchange / 2
         ),
         pass_seconds(
             shapes.size,

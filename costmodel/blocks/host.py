@@ -97,9 +97,7 @@ def layer_launches(shapes: Shapes) -> Launches:
 
 def _scaled(launches: Launches, share: float) -> Launches:
     return Launches(
-        share * launches.forward_seconds,
-        share * launches.backward_seconds,
-        launches.sync_seconds,
+        share * launches.forward_seconds, share * launches.backward_seconds, launches.sync_seconds
     )
 
 

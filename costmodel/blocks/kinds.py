@@ -54,11 +54,7 @@ from trainplan.costmodel.blocks.parts import (
 )
 from trainplan.costmodel.blocks.residual import side_part
 from trainplan.costmodel.blocks.tower import TowerBlock, tower_block, with_tower
-from trainplan.costmodel.blocks.trained import (
-    frozen_layer,
-    frozen_passes,
-    with_frozen_weights,
-)
+from trainplan.costmodel.blocks.trained import frozen_layer, frozen_passes, with_frozen_weights
 from trainplan.costmodel.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
 
@@ -104,9 +100,7 @@ def _other_key_columns(candidates: Candidates) -> tuple[IntColumn, ...]:
     return (*added, *waiting_columns(candidates))
 
 
-def distinct_keys(
-    candidates: Candidates,
-) -> tuple[Candidates, IntColumn]:
+def distinct_keys(candidates: Candidates) -> tuple[Candidates, IntColumn]:
     """Distinct block keys of a table, and for each row the number of its key."""
     table = candidates.table
     if len(table) == 1:

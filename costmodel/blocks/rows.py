@@ -169,10 +169,7 @@ def row_blocks(candidates: Candidates) -> RowBlocks:
 
 
 def _prediction(
-    kinds: Blocks,
-    key: IntColumn,
-    module: Sequence[tuple[Block, Selective]],
-    table: LayoutTable,
+    kinds: Blocks, key: IntColumn, module: Sequence[tuple[Block, Selective]], table: LayoutTable
 ) -> Selective:
     """The layers inside a multi-token-prediction module: uniform recomputation repeats them too.
 

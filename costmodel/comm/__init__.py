@@ -1,7 +1,7 @@
 """Seconds of collectives and messages on the links of a machine.
 
-`topology` has which ranks form a group and what link carries it, `collectives` what a collective
-takes there, `neighbours` which ranks of a placement talk to each other.
+`topology` has which ranks form a group, what link carries it and which nodes of a placement talk to
+each other; `collectives` what a collective takes there.
 
 bus_factor: bytes on the busiest link over bytes of the full tensor, by collective.
 choose: rates of two alternatives, by row.
@@ -39,5 +39,13 @@ from trainplan.costmodel.comm.collectives import (
     nic_share,
     only,
 )
-from trainplan.costmodel.comm.neighbours import Pairs, Paths, Places, joined
-from trainplan.costmodel.comm.topology import Group, group, link_speed, pipeline_neighbour
+from trainplan.costmodel.comm.topology import (
+    Group,
+    Pairs,
+    Paths,
+    Places,
+    group,
+    joined,
+    link_speed,
+    pipeline_neighbour,
+)

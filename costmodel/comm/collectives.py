@@ -36,9 +36,7 @@ class Rate:
     def take(self, rows: IntColumn) -> Rate:
         """The rows picked by an index."""
         return Rate(
-            self.start_seconds[rows],
-            self.seconds_per_byte[rows],
-            self.seconds_per_root_byte[rows],
+            self.start_seconds[rows], self.seconds_per_byte[rows], self.seconds_per_root_byte[rows]
         )
 
     def of_part(self, parts: FloatColumn) -> Rate:

@@ -1,9 +1,9 @@
 """Work of a step on copy streams, CPUs, drives and the network, overlapped with that of the GPU.
 
 A lane does one piece of work at a time. `transfer_volume` has the lanes and the least time they
-need, `work` the items and their longest path, `timeline` when each item runs, `placement` what lies
-where and how fast it moves, `offload_policies` what runtimes copy when, `methods` the methods of
-papers. Nothing of ours but the base is imported: what a layer costs comes in as columns.
+need, `work` the items, their longest path and when each runs, `placement` what lies where, how fast
+it moves and what runtimes copy when, `methods` the methods of papers. Nothing of ours but the base
+is imported: what a layer costs comes in as columns.
 
 binding: seconds of each lane on the longest path of one row.
 deepspeed_offload_policy: what DeepSpeed copies when, by ZeRO stage and options.
@@ -33,12 +33,6 @@ Work: items of a step of one rank: least seconds, longest path, seconds by lane.
 
 from trainplan.costmodel.copy_streams.dependency_rounds import powered
 from trainplan.costmodel.copy_streams.methods import METHODS, Method
-from trainplan.costmodel.copy_streams.offload_policies import (
-    OffloadPolicy,
-    deepspeed_offload_policy,
-    fsdp2_offload_policy,
-    megatron_offload_policy,
-)
 from trainplan.costmodel.copy_streams.offloaded_step import (
     STATE_BYTES,
     floor_of_step,
@@ -48,11 +42,14 @@ from trainplan.costmodel.copy_streams.offloaded_step import (
 )
 from trainplan.costmodel.copy_streams.placement import (
     Offloaded,
+    OffloadPolicy,
     Place,
     Placement,
     Quantities,
     Speeds,
+    deepspeed_offload_policy,
+    fsdp2_offload_policy,
+    megatron_offload_policy,
 )
-from trainplan.costmodel.copy_streams.timeline import Span, binding, timeline
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
-from trainplan.costmodel.copy_streams.work import Item, Part, Work
+from trainplan.costmodel.copy_streams.work import Item, Part, Span, Work, binding, timeline

@@ -13,20 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.copy_streams.method_steps import fuyou_step, harmony_step, interleaved_step
-from trainplan.costmodel.copy_streams.offload_policies import (
-    Accumulation,
-    OffloadPolicy,
-    deepspeed_offload_policy,
-    megatron_offload_policy,
-)
 from trainplan.costmodel.copy_streams.offloaded_step import step_work
 from trainplan.costmodel.copy_streams.placement import (
+    Accumulation,
     Column,
     Offloaded,
+    OffloadPolicy,
     Place,
     Placement,
     Quantities,
     Speeds,
+    deepspeed_offload_policy,
+    megatron_offload_policy,
 )
 from trainplan.costmodel.copy_streams.work import Work
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from trainplan.costmodel.copy_streams.offload_policies import OffloadPolicy
 from trainplan.costmodel.copy_streams.passes import Gradients, micro_batches, pass_items, pass_loads
 from trainplan.costmodel.copy_streams.placement import (
     BoolColumn,
     Column,
     IntColumn,
     Offloaded,
+    OffloadPolicy,
     Place,
 )
 from trainplan.costmodel.copy_streams.transfer_volume import (

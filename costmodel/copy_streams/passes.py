@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from trainplan.costmodel.copy_streams.offload_policies import Accumulation, OffloadPolicy
 from trainplan.costmodel.copy_streams.placement import (
+    Accumulation,
     BoolColumn,
     IntColumn,
     Offloaded,
+    OffloadPolicy,
     Place,
     Quantities,
 )

@@ -8,6 +8,7 @@ that lie in one group each are priced on the machine of their group (`step.heter
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -27,13 +28,15 @@ from trainplan.costmodel.machine.hardware import (
     link_bytes_per_second,
     sustained,
 )
-from trainplan.costmodel.machine.hosts import (
-    host_figures,
-    host_link,
-    least_host,
-)
+from trainplan.costmodel.machine.hosts import host_figures, host_link, least_host
 from trainplan.costmodel.machine.machine import Machine
 from trainplan.costmodel.profiles import Profile
+
+LEAST = (
+    *("domain_gpus", "memory_bytes", "memory_bytes_per_second", "host_bytes_per_second"),
+    "gpus_per_node",
+)
+"""What unlike node groups have together: the least that any has."""
 
 
 def machine_of(
@@ -55,31 +58,19 @@ def machine_of(
     known = [known_of(group, profile) for group in cluster.groups]
     machines = [_group_machine(cluster, i, precision, fixed, known[i]) for i in range(len(known))]
     slowest = min(machines, key=lambda m: m.linear.peak_flop_per_second / m.linear.flop_factor)
-    return Machine(
+    between = _group_link_bytes_per_second(cluster)
+    return replace(
+        slowest,
         num_gpus=cluster.num_gpus,
-        domain_gpus=min(m.domain_gpus for m in machines),
-        memory_bytes=min(m.memory_bytes for m in machines),
-        memory_bytes_per_second=min(m.memory_bytes_per_second for m in machines),
-        half=slowest.half,
-        linear=slowest.linear,
-        attention_max_efficiency=slowest.attention_max_efficiency,
-        attention_half_length=slowest.attention_half_length,
-        alpha_seconds=np.max([m.alpha_seconds for m in machines], axis=0),
-        bus_bytes_per_second=np.min([m.bus_bytes_per_second for m in machines], axis=0),
-        sqrt_coefficient=np.max([m.sqrt_coefficient for m in machines], axis=0),
-        link_bytes_per_second=np.min([m.link_bytes_per_second for m in machines], axis=0),
-        nic_bytes_per_second=min(
-            _group_link_bytes_per_second(cluster), *(m.nic_bytes_per_second for m in machines)
-        ),
-        fabric=(*cluster.fabric, *_group_link_tier(cluster)),
-        host_bytes_per_second=min(m.host_bytes_per_second for m in machines),
-        gpus_per_node=min(m.gpus_per_node for m in machines),
-        peak_flop_per_second=slowest.peak_flop_per_second,
-        provenance=tuple(dict.fromkeys(p for m in machines for p in m.provenance)),
-        constants=fixed,
-        storage_bytes=slowest.storage_bytes,
-        architecture=slowest.architecture,
+        **{name: min(getattr(m, name) for m in machines) for name in LEAST},
         host_factor=max(m.host_factor for m in machines),
+        alpha_seconds=np.max([m.alpha_seconds for m in machines], axis=0),
+        sqrt_coefficient=np.max([m.sqrt_coefficient for m in machines], axis=0),
+        bus_bytes_per_second=np.min([m.bus_bytes_per_second for m in machines], axis=0),
+        link_bytes_per_second=np.min([m.link_bytes_per_second for m in machines], axis=0),
+        nic_bytes_per_second=min(between, *(m.nic_bytes_per_second for m in machines)),
+        fabric=(*cluster.fabric, *_group_link_tier(cluster)),
+        provenance=tuple(dict.fromkeys(p for m in machines for p in m.provenance)),
         **least_host(machines),
     )
 

@@ -8,10 +8,7 @@ from dataclasses import dataclass, field
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.documents import Constants
 from trainplan.costmodel.hardware import FabricTier
-from trainplan.costmodel.machine.hardware import (
-    GemmRate,
-    Provenance,
-)
+from trainplan.costmodel.machine.hardware import GemmRate, Provenance
 from trainplan.costmodel.profiles import EndPoint, LayerPoint
 from trainplan.costmodel.residuals import ALONE, Residuals, Shares
 

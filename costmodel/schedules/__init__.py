@@ -1,7 +1,7 @@
 """Pipeline schedules by name: each one's program, the activations it holds, and its lower bound.
 
-`registry` has them by name, `programs` by kin, `patterns` what several share, `bounds` the
-lower bounds. To add one: write its module, add one line to `SCHEDULES`.
+`registry` has them by name, `programs` by kin, `patterns` what several share, `schedule` the class
+and the lower bounds. To add one: write its module, add one line to `SCHEDULES`.
 
 BACKWARD: kind of op: gradient of the input.
 causal_shares: share of a pass that each chunk of a causal sequence takes.
@@ -27,7 +27,6 @@ WEIGHT: kind of op: gradient of the weights.
 Work: seconds, ranks and micro batches of the rows that a schedule bounds.
 """
 
-from trainplan.costmodel.schedules.bounds import RankSeconds, Work, earliest_ends
 from trainplan.costmodel.schedules.patterns.justification import (
     BACKWARD,
     FORWARD,
@@ -42,5 +41,5 @@ from trainplan.costmodel.schedules.programs.one_forward_one_backward import caus
 from trainplan.costmodel.schedules.programs.split_backward import split_backward
 from trainplan.costmodel.schedules.programs.vocabulary_parallel import ONE_BARRIER, TWO_BARRIERS
 from trainplan.costmodel.schedules.registry import SCHEDULES, held_passes, program, program_for
-from trainplan.costmodel.schedules.schedule import ShapeRule
+from trainplan.costmodel.schedules.schedule import RankSeconds, ShapeRule, Work, earliest_ends
 from trainplan.costmodel.schedules.torch_classes import TORCH_CLASSES, torch_class

@@ -1,4 +1,14 @@
-"""What the cost model knows of one schedule."""
+"""What the cost model knows of one schedule, and bounds that no order of its work can beat.
+
+Every rank of a class waits for its first micro batch, runs all its work, and its last gradient
+still has to travel home. With both gradients in one op:
+
+    T >= before_F + m (F + B + W) + before_(B + W)                                     (1)
+
+with `before` the ranks (and messages) ahead of it. All terms are lengths of paths in the graph the
+simulator runs, or time in which a rank has nothing it may run, so none can exceed the simulated
+time (tests/properties/test_bounds.py).
+"""
 
 from __future__ import annotations
 
@@ -9,9 +19,115 @@ from typing import Literal
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix
+from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, IntColumn, IntMatrix
 from trainplan.costmodel.program import Placement, Program, RelativeSeconds, Shape
-from trainplan.costmodel.schedules.bounds import Work
+
+
+@dataclass(frozen=True, slots=True)
+class RankSeconds:
+    """Seconds of each rank class."""
+
+    forward: ClassRows
+    """Forward passes of one micro batch through the rank."""
+    backward: ClassRows
+    """Both gradients of one micro batch."""
+    weight: ClassRows
+    """Part of `backward` that a schedule with split backward passes runs apart; else 0."""
+    reach: ClassRows
+    """One micro batch's way to the rank, messages included."""
+    home: ClassRows
+    """Its gradient's way back from the rank: what the schedule runs before it sends."""
+    unsynchronised: BoolColumn
+    """Of each row: a step is counted from each rank's own first pass, see `unsynchronised`."""
+
+    @property
+    def pair(self) -> ClassRows:
+        """Forward and backward of one micro batch.
+
+        Source: a rank runs one pass at a time, so a micro batch keeps it busy for the seconds of
+        one pass and then of the other.
+        """
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work of the rows a schedule bounds, one by one."""
+
+    seconds: RankSeconds
+    rank: ClassRows
+    """Ranks before it."""
+    pp: IntColumn
+    microbatches: IntColumn
+
+
+def earliest_ends(work: RankSeconds, microbatches: IntColumn) -> FloatColumn:
+    """Seconds before which no rank class can have finished its passes.
+
+    Source: derived; its first micro batch has to reach it, then it runs all its work. Counted from
+    its own first pass, only the work is left.
+    """
+    passes = work.reach + microbatches * work.pair
+    return passes - work.unsynchronised * work.reach if work.unsynchronised.any() else passes
+
+
+def whole_backward_bound(work: Work) -> FloatColumn:
+    """Bound of a schedule that runs both gradients in one op.
+
+    Source: derived; equation (1) of this module. The path starts and ends on rank 0.
+    """
+    seconds = work.seconds
+    bound = seconds.reach + work.microbatches * seconds.pair + seconds.home
+    return np.asarray(bound.max(axis=0))
+
+
+def split_backward_bound(work: Work, in_flight: IntColumn) -> FloatColumn:
+    """Bound of a schedule that sends the input gradient before it runs the weight gradient.
+
+    One virtual stage a rank; no rank ever holds more than M = `in_flight` micro batches. With R the
+    way of a micro batch from a rank to the last one and back (B only):
+
+    * from a rank's first pass to its first B it waits R + F and may run at most M forward passes;
+    * from the end of its last F to the B of that micro batch it waits R, and may run B and W of
+      the M - 1 other micro batches it holds. The two times are apart where M < m. So
+
+          T >= before_F + m (F + B + W) + max(0, R + F - M F) + max(0, R - (M - 1)(B + W))
+
+    * the last B of a rank still goes home by B only, where its W is left:
+
+          T >= before_F + max(0, R + F - M F) + m (F + B) + before_B + W of rank 0
+
+    Counted from a rank's own first pass, the first loses before_F; the second starts at rank 0.
+    Source: derived; a relaxation of Qi et al., arXiv:2401.10241, section 3.2.
+    """
+    seconds, m = work.seconds, work.microbatches
+    input_pair = seconds.pair - seconds.weight
+    way = seconds.reach + seconds.home + input_pair
+    beyond = np.maximum(0.0, way.max(axis=0) - way)
+    most = np.minimum(in_flight, m)
+    before = np.maximum(0.0, beyond + seconds.forward - most * seconds.forward)
+    after = np.maximum(0.0, beyond - (in_flight - 1) * seconds.backward)
+    idle = np.where(in_flight < m, before + after, np.maximum(before, after))
+    own = earliest_ends(seconds, m) + idle
+    last = ((work.rank == 0) * seconds.weight).max(axis=0)
+    path = seconds.reach + before + m * input_pair + seconds.home + last
+    return np.asarray(np.maximum(own, path).max(axis=0))
+
+
+def split_chunks_bound(work: Work) -> FloatColumn:
+    """Bound of a schedule with split backward passes, for any virtual stages on a rank.
+
+    A rank's last B follows all its F and B, and goes home from its first virtual stage at least:
+
+        T >= before_F + m (F + B + W)        T >= before_F + m (F + B) + before_B
+
+    Source: derived; counted from a rank's own first pass, the first loses before_F, and the second
+    starts and ends on rank 0.
+    """
+    seconds, m = work.seconds, work.microbatches
+    path = seconds.reach + m * (seconds.pair - seconds.weight) + seconds.home
+    return np.asarray(np.maximum(earliest_ends(seconds, m), path).max(axis=0))
+
 
 ALL_MICROBATCHES = 1 << 32
 """`rounds_to_fill` of a schedule that holds every micro batch of a step, however many."""

@@ -41,11 +41,7 @@ class Route:
     def backwards(self) -> Route:
         """The walk as a film played backwards shows it."""
         return replace(
-            self,
-            before=self.after,
-            forward=self.backward,
-            backward=self.forward,
-            after=self.before,
+            self, before=self.after, forward=self.backward, backward=self.forward, after=self.before
         )
 
     def neighbours(self) -> list[IntColumn]:

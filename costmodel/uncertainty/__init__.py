@@ -20,13 +20,6 @@ UNVALIDATED: regime of a profile that no measured step was held against.
 width_factor: error of the ratio of two step times over that of layouts one doubling apart.
 """
 
-from trainplan.costmodel.uncertainty.comparison import (
-    is_near_tie,
-    near_tie_range,
-    place_of_tie,
-    probability_faster,
-    width_factor,
-)
 from trainplan.costmodel.uncertainty.intervals import (
     BY_EVIDENCE,
     LEVEL,
@@ -36,9 +29,14 @@ from trainplan.costmodel.uncertainty.intervals import (
     Interval,
     Kind,
     calibrated_regime,
+    is_near_tie,
     kind_of_run,
     kind_was_seen,
     names_of_runs,
+    near_tie_range,
+    place_of_tie,
+    probability_faster,
     seen,
     step_time_interval,
+    width_factor,
 )

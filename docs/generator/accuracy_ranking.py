@@ -12,7 +12,7 @@ from evidence_table import published_run
 from trainplan.cli.pages.validate import SIZES_HEAD, sizes_rows
 from trainplan.cli.words import percent
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.uncertainty.comparison import is_near_tie, place_of_tie
+from trainplan.costmodel.uncertainty.intervals import is_near_tie, place_of_tie
 from trainplan.costmodel.validate.ranking import FEWEST_LAYOUTS, Inside, jobs_of
 from trainplan.costmodel.validate.scores import Scores
 from trainplan.costmodel.validate.steps import TimedRow

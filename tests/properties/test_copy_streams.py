@@ -6,7 +6,6 @@ from itertools import count, product
 import numpy as np
 import pytest
 
-from trainplan.costmodel.copy_streams.offload_policies import deepspeed_offload_policy
 from trainplan.costmodel.copy_streams.offloaded_step import step_work
 from trainplan.costmodel.copy_streams.placement import (
     Offloaded,
@@ -14,10 +13,10 @@ from trainplan.costmodel.copy_streams.placement import (
     Placement,
     Quantities,
     Speeds,
+    deepspeed_offload_policy,
 )
-from trainplan.costmodel.copy_streams.timeline import binding, timeline
 from trainplan.costmodel.copy_streams.transfer_volume import Lane, Order
-from trainplan.costmodel.copy_streams.work import Item, Part, Work
+from trainplan.costmodel.copy_streams.work import Item, Part, Work, binding, timeline
 
 LANES = list(Lane)
 STRUCTURES, ROWS = 200, 50

@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.blocks.activations import activation_tensors
-from trainplan.costmodel.blocks.parts import (
-    TERMS,
-    Module,
-    Part,
-    PassSeconds,
-    Shapes,
-    pass_seconds,
-)
+from trainplan.costmodel.blocks.parts import TERMS, Module, Part, PassSeconds, Shapes, pass_seconds
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import (
     ForwardBackward,

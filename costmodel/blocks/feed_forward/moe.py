@@ -130,9 +130,7 @@ def _router(shapes: Shapes, routing: _Routing) -> FloatColumn:
     """
     zero = np.zeros(shapes.size)
     product = Product(
-        routing.local_tokens,
-        zero + routing.moe.num_experts,
-        zero + shapes.job.model.hidden_size,
+        routing.local_tokens, zero + routing.moe.num_experts, zero + shapes.job.model.hidden_size
     )
     return product_seconds(shapes.machine, shapes.machine.half, product, BYTES_FP32)
 
@@ -225,10 +223,7 @@ def _permutation(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatC
     passes = PERMUTE_PASSES + sorts + 2 / routing.moe.rows_per_token
     measured = (passes * sent + sorts * (received - sent)) / speed
     share = machine.shares.streams.level
-    return (
-        (1 - share) * forward + share * measured,
-        (1 - share) * backward + share * measured,
-    )
+    return ((1 - share) * forward + share * measured, (1 - share) * backward + share * measured)
 
 
 def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:

@@ -136,10 +136,7 @@ def _projections(shapes: Shapes, sizes: Carried) -> ForwardBackward:
 
 
 def core_seconds(
-    machine: Machine,
-    products: tuple[CoreProduct, ...],
-    tokens: FloatColumn,
-    gradients: float = 1.0,
+    machine: Machine, products: tuple[CoreProduct, ...], tokens: FloatColumn, gradients: float = 1.0
 ) -> ForwardBackward:
     """Seconds of the products of a core; each has two gradients, and some are made once more.
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntMatrix
 from trainplan.costmodel.program import Op, Pass, Program, RelativeSeconds, Shape, program_of
-from trainplan.costmodel.schedules.bounds import whole_backward_bound
-from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule, whole_backward_bound
 
 
 def program(shape: Shape, relative: RelativeSeconds) -> Program:

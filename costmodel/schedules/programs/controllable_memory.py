@@ -28,7 +28,6 @@ from trainplan.costmodel.program import (
     peak_activations,
     placed,
 )
-from trainplan.costmodel.schedules.bounds import split_chunks_bound
 from trainplan.costmodel.schedules.patterns.justification import Line, justified
 from trainplan.costmodel.schedules.patterns.v_filler import (
     FIRST_BACK,
@@ -41,7 +40,7 @@ from trainplan.costmodel.schedules.patterns.v_filler import (
     comes_to_its_end,
     program_of,
 )
-from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.schedules.schedule import Schedule, split_chunks_bound
 
 LIGHT = RelativeSeconds(2, 2, 1, 0)
 """Passes with a W half as long: a pattern that suits many models better than equal ones.

@@ -8,7 +8,6 @@ import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.program import Op, Program, RelativeSeconds, Shape, held_by
-from trainplan.costmodel.schedules.bounds import split_chunks_bound
 from trainplan.costmodel.schedules.patterns.frames import (
     B0,
     B1,
@@ -22,7 +21,7 @@ from trainplan.costmodel.schedules.patterns.frames import (
     first_microbatches,
     walked,
 )
-from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule, split_chunks_bound
 
 
 def zb_v_turns(pp: int, rank: int, num_microbatches: int) -> list[Turn]:

@@ -9,7 +9,6 @@ import numpy as np
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix
 from trainplan.costmodel.program import Op, Program, RelativeSeconds, Shape, held_by
-from trainplan.costmodel.schedules.bounds import Work, whole_backward_bound
 from trainplan.costmodel.schedules.patterns.frames import (
     PassOrder,
     alternating_held,
@@ -21,7 +20,9 @@ from trainplan.costmodel.schedules.schedule import (
     ALL_MICROBATCHES,
     Schedule,
     ShapeRule,
+    Work,
     held_throughout,
+    whole_backward_bound,
 )
 
 
@@ -50,7 +51,7 @@ def one_f_one_b_held(num_microbatches: int, layers: IntMatrix) -> FloatColumn:
 
 
 def one_f_one_b_bound(work: Work) -> FloatColumn:
-    """Equation (1) of `bounds`, with detours.
+    """Equation (1) of `schedule`, with detours.
 
     Rank r holds at most p - r micro batches, so from a backward pass on rank r the path up to rank
     0 and down again with the micro batch p later replaces r of rank r's own pairs; every such

@@ -10,7 +10,6 @@ import numpy as np
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.program import Op, Program, RelativeSeconds, Shape, held_by
-from trainplan.costmodel.schedules.bounds import Work, split_backward_bound, split_chunks_bound
 from trainplan.costmodel.schedules.patterns.frames import (
     chunked_order,
     one_forward_one_backward,
@@ -27,7 +26,10 @@ from trainplan.costmodel.schedules.schedule import (
     ALL_MICROBATCHES,
     Schedule,
     ShapeRule,
+    Work,
     held_throughout,
+    split_backward_bound,
+    split_chunks_bound,
 )
 
 

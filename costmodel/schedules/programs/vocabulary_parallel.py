@@ -22,8 +22,7 @@ from trainplan.costmodel.program import (
     held_by,
     program_of,
 )
-from trainplan.costmodel.schedules.bounds import whole_backward_bound
-from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.schedules.schedule import Schedule, whole_backward_bound
 
 
 class Slots(NamedTuple):

@@ -30,8 +30,7 @@ from trainplan.costmodel.program import (
     placed,
     program_of,
 )
-from trainplan.costmodel.schedules.bounds import whole_backward_bound
-from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule
+from trainplan.costmodel.schedules.schedule import Schedule, ShapeRule, whole_backward_bound
 
 SECONDS = {Op.FORWARD: 1, Op.WHOLE: 2}
 """Durations the order is made for. Source: Liu et al., section 3: backward takes twice forward."""

@@ -21,10 +21,9 @@ import numpy as np
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import FloatColumn, IntMatrix
 from trainplan.costmodel.program import Op, Program, RelativeSeconds, Shape
-from trainplan.costmodel.schedules.bounds import Work, split_backward_bound
 from trainplan.costmodel.schedules.patterns.frames import single_stage_program, weights_behind
 from trainplan.costmodel.schedules.programs.one_forward_one_backward import in_turn
-from trainplan.costmodel.schedules.schedule import Schedule
+from trainplan.costmodel.schedules.schedule import Schedule, Work, split_backward_bound
 
 F, B, W = int(Op.FORWARD), int(Op.BACKWARD), int(Op.WEIGHT)
 PASSES = (Op.FORWARD, Op.BACKWARD, Op.WEIGHT)

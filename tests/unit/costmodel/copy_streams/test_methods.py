@@ -9,7 +9,6 @@ import pytest
 
 from trainplan.costmodel.copy_streams.method_steps import best_stride, update_seconds
 from trainplan.costmodel.copy_streams.methods import METHODS, SUBGROUPS_POLICY
-from trainplan.costmodel.copy_streams.offload_policies import megatron_offload_policy
 from trainplan.costmodel.copy_streams.offloaded_step import serial_added_seconds, step_work
 from trainplan.costmodel.copy_streams.placement import (
     Offloaded,
@@ -17,6 +16,7 @@ from trainplan.costmodel.copy_streams.placement import (
     Placement,
     Quantities,
     Speeds,
+    megatron_offload_policy,
 )
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
 

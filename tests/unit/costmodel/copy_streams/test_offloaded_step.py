@@ -6,21 +6,18 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.copy_streams import offloaded_step
-from trainplan.costmodel.copy_streams.offload_policies import (
-    deepspeed_offload_policy,
-    fsdp2_offload_policy,
-    megatron_offload_policy,
-)
 from trainplan.costmodel.copy_streams.placement import (
     Offloaded,
     Place,
     Placement,
     Quantities,
     Speeds,
+    deepspeed_offload_policy,
+    fsdp2_offload_policy,
+    megatron_offload_policy,
 )
-from trainplan.costmodel.copy_streams.timeline import binding, timeline
 from trainplan.costmodel.copy_streams.transfer_volume import Lane, lane_seconds
-from trainplan.costmodel.copy_streams.work import Work
+from trainplan.costmodel.copy_streams.work import Work, binding, timeline
 
 ROWS = 60
 

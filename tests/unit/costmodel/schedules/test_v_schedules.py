@@ -15,7 +15,6 @@ from trainplan.costmodel.program.dependencies import checked, waves_of
 from trainplan.costmodel.program.held_activations import held_along, peak_activations, with_copies
 from trainplan.costmodel.program.ops import EQUAL, RelativeSeconds, Shape
 from trainplan.costmodel.schedules import SCHEDULES, held_passes, program_for
-from trainplan.costmodel.schedules.bounds import RankSeconds, Work
 from trainplan.costmodel.schedules.patterns.v_filler import Filler, Room, comes_to_its_end
 from trainplan.costmodel.schedules.programs import controllable_memory
 from trainplan.costmodel.schedules.programs.controllable_memory import (
@@ -24,6 +23,7 @@ from trainplan.costmodel.schedules.programs.controllable_memory import (
     half_limit,
     third_limit,
 )
+from trainplan.costmodel.schedules.schedule import RankSeconds, Work
 from trainplan.costmodel.timeline.clock import StageSeconds, run
 from trainplan.costmodel.timeline.cycles import rank_end_seconds
 from trainplan.planner.runtimes.torch_schedule_csv import schedule_csv

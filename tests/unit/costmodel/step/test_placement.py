@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from trainplan.costmodel.calibration.machine import machine_for
-from trainplan.costmodel.comm.neighbours import Places
+from trainplan.costmodel.comm.topology import Places
 from trainplan.costmodel.hardware.cluster import ClusterSpec, LinkSpec, NicSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured.links import measured_links

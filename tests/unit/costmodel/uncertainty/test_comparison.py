@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.uncertainty.comparison import (
+from trainplan.costmodel.uncertainty.intervals import (
     MOST,
     comparison_spread,
     is_near_tie,

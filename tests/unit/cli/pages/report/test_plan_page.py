@@ -15,8 +15,8 @@ from trainplan.cli.pages.report.plan.page import plan_page
 from trainplan.cli.pages.report.plan.step import parts_of, step_section
 from trainplan.cli.words import seconds
 from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.copy_streams.timeline import Span
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
+from trainplan.costmodel.copy_streams.work import Span
 from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.planner.plan import plan_json
 from trainplan.planner.questions.search import SearchOptions, estimate, search
