@@ -27,10 +27,7 @@ with imported_on_answer():
     from trainplan.planner.questions import search as asked
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.compare import Side
-    from trainplan.planner.questions.imbalance import imbalance_notes
-    from trainplan.planner.questions.offload_notes import offload_notes
     from trainplan.planner.questions.remedies import Remedy, remedies
-    from trainplan.planner.questions.width_notes import width_notes
 
 REMEDY_SECONDS = 5.0
 """Until then what would make a layout fit is looked for; most take less than one."""
@@ -70,10 +67,7 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     beside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
     notes = (
         *beside,
-        *imbalance_notes(job, chosen),
-        *offload_notes(chosen, estimate, measured.profile),
-        *width_notes(job, chosen, estimate, measured),
-        *asked.notes(job, measured),
+        *asked.layout_notes(job, chosen, estimate, measured),
         *question.notes,
     )
     found: tuple[Remedy, ...] | None = None

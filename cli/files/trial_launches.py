@@ -16,7 +16,7 @@ from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes import runtime
 from trainplan.planner.launchers import FOLDER, LAUNCHERS
 from trainplan.planner.questions.verify.asked import of_torch
 from trainplan.planner.runtimes import EXPORTERS, SHORT_RUNS, trial_launch
@@ -221,7 +221,7 @@ def check_processes_stand_for(job: Job) -> None:
     Raises:
         SpecError: Its devices are of another kind, or its runtime has code of its own.
     """
-    traits = traits_of(job)
+    traits = runtime(job.runtime)
     if not (traits.on_megatron_core or traits.on_torch):
         raise SpecError(
             f"--nproc trains with megatron-core or torch, which {job.runtime} does not: use "

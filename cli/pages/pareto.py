@@ -12,7 +12,7 @@ from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.cli.words import layout_line, plural
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes import runtime
 from trainplan.planner.goals.pareto import Pareto, Point
 
 PointT = TypeVar("PointT")
@@ -51,7 +51,7 @@ def _proof(pareto: Pareto) -> str:
     if not pareto.complete:
         return "The time limit struck: points may be missing, `--time-limit none` finds them."
     sizes = plural(len(pareto.sizes), "size") + " of the cluster"
-    kind = " with even stages" if traits_of(pareto.job).pipeline.splits_freely else ""
+    kind = " with even stages" if runtime(pareto.job.runtime).pipeline.splits_freely else ""
     return f"Proved under the cost model: no point{kind} is missing, over {sizes}."
 
 

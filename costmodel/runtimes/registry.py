@@ -116,11 +116,11 @@ def traits_of(job: Job) -> RuntimeTraits:
         UnsupportedError: The runtime lacks the optimizer or the number formats of the states, or
             does not train what the job asks for.
     """
-    return _traits_of(Identical(job))
+    return _resolved(Identical(job))
 
 
 @lru_cache(maxsize=64)
-def _traits_of(key: Identical[Job]) -> RuntimeTraits:
+def _resolved(key: Identical[Job]) -> RuntimeTraits:
     job = key.of
     traits = runtime(job.runtime)
     if runs_on_cpus(job):

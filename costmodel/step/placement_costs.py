@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from trainplan.costmodel.candidates import Candidates, context_of
+from trainplan.costmodel.candidates import Candidates, Context, context_of
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import Pairs, Paths, Places, joined
 from trainplan.costmodel.hardware import LinkSpec
@@ -20,7 +20,6 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.shards import context_ways
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
@@ -125,7 +124,7 @@ def placement_costs(job: Job, machine: Machine, layout: Layout, nodes: NodeLinks
     ends = _rank_ends(candidates, step.with_messages)
     inside, traffic = _inside_seconds(priced), _growing([p.traffic[:, 0] for p in priced])
     pairs = priced[0].work.pair[:, 0]
-    kinds = [_kinds(job, places, rank) for rank in range(layout.pp)]
+    kinds = [_kinds(candidates, places, rank) for rank in range(layout.pp)]
     ranks = tuple(
         RankCosts(
             pair_seconds=float(pairs[rank]),
@@ -186,16 +185,16 @@ def _rank_ends(candidates: Candidates, makespan: float) -> FloatColumn:
     return simulate(alone).dp_comm
 
 
-def _kinds(job: Job, places: Places, rank: int) -> tuple[Pairs, ...]:
+def _kinds(on: Context, places: Places, rank: int) -> tuple[Pairs, ...]:
     """Pairs of each kind of traffic: tensor, context, expert parallel, sharded states."""
     layout = places.layout
     heads, _ = context_ways(
-        job.model, traits_of(job).communication.context_exchange, LayoutTable.of([layout])
+        on.job.model, on.traits.communication.context_exchange, LayoutTable.of([layout])
     )
     context = places.everyone if heads.any() else places.ring
     experts = places.everyone(rank, layout.ep, layout.etp), places.ring(rank, layout.etp, 1)
     ways = [(layout.dp * layout.cp, layout.tp)]
-    if job.model.moe:
+    if on.job.model.moe:
         ways.append((places.stage_ranks // (layout.etp * layout.ep), layout.etp * layout.ep))
     return (
         places.ring(rank, layout.tp, 1),

@@ -18,7 +18,7 @@ from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_lay
 from trainplan.costmodel.memory.states import BlockParams, block_params
 from trainplan.costmodel.model.params import norm_params, query_columns, value_columns
 from trainplan.costmodel.program import Shape, placed
-from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, program_for
 
 Sent = Counter[tuple[str, str]]
@@ -76,13 +76,13 @@ def times_gathered(stages: Sequence[int]) -> Counter[int]:
     return found
 
 
-def sent_bytes(job: Job, layout: Layout, pp_rank: int) -> Sent:
+def sent_bytes(job: Job, traits: RuntimeTraits, layout: Layout, pp_rank: int) -> Sent:
     """Bytes of a rank of a pipeline rank in a step.
 
     Source: derived; Korthikanti et al., arXiv:2205.05198, section 4.2.2; Rajbhandari et al.,
     arXiv:1910.02054, section 7; Zhao et al., arXiv:2304.11277; the functions below.
     """
-    one = _Rank(job, layout, traits_of(job), block_params(job, LayoutTable.of([layout])))
+    one = _Rank(job, layout, traits, block_params(job, LayoutTable.of([layout])))
     step: Sent = Counter()
     for stage in stages_of(job, layout, pp_rank):
         for moved in (one.tensor(stage), one.ring(stage), one.messages(stage, pp_rank)):

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.base import SECONDS_PER_HOUR, SpecError
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.costmodel.step.footprint import kg_co2, site_kwh
@@ -39,10 +38,11 @@ class Spent(Spec):
     """Of all GPUs together."""
 
 
-def spent_on(job: Job, machine: Machine, layout: Layout, step_time_s: float) -> Spent:
+def spent_on(on: Context, layout: Layout, step_time_s: float) -> Spent:
     """What a layout takes whose step lasts so long."""
+    job = on.job
     cluster, steps = job.cluster, run_steps(job)
-    joules = _joules(job, machine, layout, step_time_s)
+    joules = _joules(on, layout, step_time_s)
     kwh = None if joules is None else site_kwh(joules, cluster.pue)
     carbon = cluster.kg_co2_per_kwh
     emitted = None if kwh is None or carbon is None else kg_co2(kwh, carbon)
@@ -65,12 +65,12 @@ def _of_run(value: float | None, steps: int | None) -> float | None:
     return None if value is None or steps is None else value * steps
 
 
-def _joules(job: Job, machine: Machine, layout: Layout, step_time_s: float) -> float | None:
+def _joules(on: Context, layout: Layout, step_time_s: float) -> float | None:
     """Of a step of all GPUs; null where their power is not known, or they are not all alike."""
-    if len(job.cluster.groups) > 1:
+    if len(on.job.cluster.groups) > 1:
         return None
     try:
-        energy = energy_of(job, machine, traits_of(job))
+        energy = energy_of(*on.shared)
     except SpecError:
         return None
     table = LayoutTable.of([layout])

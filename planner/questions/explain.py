@@ -161,7 +161,7 @@ def explain(
         imbalance=imbalance(case.job, layout, chosen.step_time_s, case.measured),
         lengths=sequence_lengths(case.job, layout, case.measured),
         largest_model=largest_model(case, budget),
-        notes=tuple(width_notes(case.job, layout, chosen, case.measured)),
+        notes=tuple(width_notes(case.context, layout, chosen)),
     )
 
 

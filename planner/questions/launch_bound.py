@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.job import Job
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.candidates import Context
 
 GRAPHS = "cuda_graph=partial"
 
 
-def launch_bound_note(job: Job, machine: Machine) -> tuple[str, ...]:
+def launch_bound_note(on: Context) -> tuple[str, ...]:
     """That passes of experts are launched kernel by kernel, and what would help if anything does.
 
     A pass that computes for longer does not wait, so the note does not promise that graphs help.
     """
-    traits = traits_of(job)
-    if not job.model.moe or traits.host.cuda_graph != "none":
+    traits = on.traits
+    if not on.job.model.moe or traits.host.cuda_graph != "none":
         return ()
-    milliseconds = machine.constants.host_moe * 1e3
+    milliseconds = on.machine.constants.host_moe * 1e3
     text = (
         f"mixture of experts: eager launches of a layer take {milliseconds:.2g} ms of host time, "
         "for which shorter passes wait"

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.blocks import packed_rows
-from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.lengths import mean_length, padding_fraction, rows_of
-from trainplan.costmodel.machine import Machine
 
 
-def length_notes(job: Job, machine: Machine) -> Iterator[str]:
+def length_notes(on: Context) -> Iterator[str]:
     """One sentence each; none where all sequences have one length."""
-    training = job.training
+    training = on.job.training
     if training.lengths is None:
         return
     padding = padding_fraction(training)
@@ -32,7 +30,7 @@ def length_notes(job: Job, machine: Machine) -> Iterator[str]:
         f"a batch is {training.global_batch_size:,} rows of {whole.sequences:,.1f} sequences in "
         f"the mean, packed {training.packing}: the data pipeline has to pack so"
     )
-    if packed_rows(context_of(job, machine)) is None:
+    if packed_rows(on) is None:
         yield (
             "the unfused attention core computes a row as one sequence: packing saves padding, no "
             "attention"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.blocks import key_value_columns
-from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
+from trainplan.costmodel.calibration import NOTHING, Measured, context_for
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import Group, bus_factor, group, pipeline_neighbour
 from trainplan.costmodel.job import Job
@@ -19,7 +20,7 @@ from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.model.params import query_columns, value_columns
 from trainplan.costmodel.pipeline import ranks_of
-from trainplan.costmodel.runtimes import runtime, traits_of
+from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.traffic.data_parallel import gradient_message_bytes
 from trainplan.costmodel.traffic.sent import sent_bytes, stages_of
 
@@ -62,8 +63,8 @@ def axis_links(job: Job, layout: Layout, measured: Measured = NOTHING) -> tuple[
     domain together, an all-to-all sends to each rank its own part, and of messages between stages
     those leave that `pipeline_neighbour` says.
     """
-    machine = machine_for(job, measured)
-    sent = _sent(job, layout, machine)
+    on = context_for(job, measured)
+    machine, sent = on.machine, _sent(on, layout)
     groups = _groups(job, layout, machine)
     return tuple(
         _counted_of(machine, one, sent[one.axis]) if one.axis in sent else one for one in groups
@@ -128,27 +129,27 @@ def _shares(machine: Machine, found: AxisLinks, operation: str) -> tuple[float, 
     return factor * (inside > 1), factor / inside
 
 
-def _sent(job: Job, layout: Layout, machine: Machine) -> Mapping[str, Mapping[str, float]]:
+def _sent(on: Context, layout: Layout) -> Mapping[str, Mapping[str, float]]:
     """Bytes of the buffers of the busiest pipeline rank, by axis and operation."""
-    counted = list(_counted(job, layout))
+    counted = list(_counted(on, layout))
     if not counted:
         return {}
     found: dict[str, dict[str, float]] = {axis: {} for axis in counted}
-    for one in _of_ranks(job, layout, machine):
+    for one in _of_ranks(on, layout):
         for (axis, operation), value in one.items():
             if axis in found:
                 found[axis][operation] = max(value, found[axis].get(operation, 0.0))
     return found
 
 
-def _counted(job: Job, layout: Layout) -> Iterator[str]:
+def _counted(on: Context, layout: Layout) -> Iterator[str]:
     """Axes whose bytes are known.
 
     Source: `sent_bytes`, which `plan verify` holds against megatron-core; latent attention and
     mixers that carry a state exchange more in tensor groups, towers and adapters are not in it, nor
     dispatchers that send a token once to a node.
     """
-    model = job.model
+    job, model = on.job, on.job.model
     if model.tower or model.trained:
         return
     if layout.zero_stage < 3 or layout.recompute != "full":
@@ -156,7 +157,7 @@ def _counted(job: Job, layout: Layout) -> Iterator[str]:
     if not runtime(job.runtime).on_megatron_core:
         return
     yield from ("pp", "etp")
-    experts = traits_of(job).experts
+    experts = on.traits.experts
     if {experts.dispatcher, experts.dispatcher_across} == {"alltoall"}:
         yield "ep"
     plain = all(kind.mixer in PLAIN and kind.mla is None for kind in model.kinds)
@@ -168,11 +169,9 @@ def _counted(job: Job, layout: Layout) -> Iterator[str]:
         yield "cp"
 
 
-def _of_ranks(
-    job: Job, layout: Layout, machine: Machine
-) -> Iterator[Mapping[tuple[str, str], float]]:
+def _of_ranks(on: Context, layout: Layout) -> Iterator[Mapping[tuple[str, str], float]]:
     """Of every pipeline rank."""
-    table = LayoutTable.of([layout])
+    job, table = on.job, LayoutTable.of([layout])
     ranks, params = ranks_of(job, table, merged=False), held_params(job, table)
     nothing = np.zeros(1)
     inner = replace(params, embedding=nothing, head=nothing, trained=None)
@@ -180,9 +179,9 @@ def _of_ranks(
     for rank in range(layout.pp):
         yield {
             **sent_bytes(job, layout, rank, {}),
-            **_context(job, layout, rank),
-            **_states(job, layout, machine, "dp", _both(whole.shared, within.shared, rank)),
-            **_states(job, layout, machine, "expert dp", _both(whole.expert, within.expert, rank)),
+            **_context(on, layout, rank),
+            **_states(on, layout, "dp", _both(whole.shared, within.shared, rank)),
+            **_states(on, layout, "expert dp", _both(whole.expert, within.expert, rank)),
         }
 
 
@@ -194,13 +193,14 @@ def _both(whole: FloatColumn, within: FloatColumn, rank: int) -> tuple[float, fl
 
 
 def _states(
-    job: Job, layout: Layout, machine: Machine, axis: str, params: tuple[float, float]
+    on: Context, layout: Layout, axis: str, params: tuple[float, float]
 ) -> Mapping[tuple[str, str], float]:
     """Gradients and weights over the replicas; `params` are all of a rank, and those of its layers.
 
     Source: `step_traffic`, `sharded_traffic`.
     """
-    traits, stage, often = traits_of(job), layout.zero_stage, num_microbatches(job, layout)
+    machine, traits = on.machine, on.traits
+    stage, often = layout.zero_stage, num_microbatches(on.job, layout)
     whole, within = params
     sharding = traits.sharding
     gradient = gradient_message_bytes(machine, traits) * whole
@@ -217,12 +217,12 @@ def _states(
     return {(axis, reduction): often * gradient, (axis, "all_gather"): often * gathered}
 
 
-def _context(job: Job, layout: Layout, rank: int) -> Mapping[tuple[str, str], float]:
+def _context(on: Context, layout: Layout, rank: int) -> Mapping[tuple[str, str], float]:
     """Keys and values, or heads, of all layers of a pipeline rank.
 
     Source: `costmodel.blocks.attention.context`, `_rotated`, `_gathered_groups` and `_exchanged`.
     """
-    cp, training = layout.cp, job.training
+    cp, job, training = layout.cp, on.job, on.job.training
     if cp == 1:
         return {}
     tokens = layout.micro_batch_size * training.seq_length // cp
@@ -233,7 +233,7 @@ def _context(job: Job, layout: Layout, rank: int) -> Mapping[tuple[str, str], fl
         backward += len(stage.moe_layers)
     copies = max(1.0, layout.tp / job.model.num_key_value_heads)
     keys = element * key_value_columns(job.model) * copies
-    way = traits_of(job).communication.context_exchange
+    way = on.traits.communication.context_exchange
     if way == "p2p":
         return {("cp", RING): (cp - 1) * keys * (forward + 2 * backward)}
     if way == "all_gather":

@@ -7,12 +7,18 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.calibration import NOTHING, Measured, machine_for, measured_notes
+from trainplan.costmodel.calibration import (
+    NOTHING,
+    Measured,
+    context_for,
+    measured_notes,
+)
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.runtimes import RUNTIMES, runtime, traits_of
+from trainplan.costmodel.runtimes import RUNTIMES, runtime
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.timeline import settled
 from trainplan.planner.evidence import evidence_of
@@ -94,15 +100,15 @@ def search(
         plan = placed(plan, machine, budget)
         late = budget.spent()
         margin = options.memory_margin
-        slower = () if late else other_schedules(plan.job, machine, plan.best.layout, margin)
+        slower = () if late else other_schedules(own, plan.best.layout, margin)
         certificate = _priced(replace(context, budget=budget), plan.certificate)
         found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
         best = plan.best
-        spent = None if apart else spent_of(plan.job, best.layout, best.estimate, measured)
+        spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
         plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **found})
     layout = plan.best.layout
     texts = [
-        *_without_files(job, layout),
+        *_without_files(own, layout),
         *imbalance_notes(job, layout),
         *offload_notes(layout, plan.best.estimate, measured.profile),
         *(
@@ -110,8 +116,8 @@ def search(
             if options.only_answer or apart
             else offload_gain(own, plan, context.job, options, measured)
         ),
-        *width_notes(job, layout, plan.best.estimate, measured),
-        *notes(job, measured),
+        *width_notes(own, layout, plan.best.estimate),
+        *notes_on(own, measured),
     ]
     if reason := unproved(plan.placement):
         texts.append(reason)
@@ -124,7 +130,7 @@ def search(
 
 def spent_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING) -> Spent:
     """What a step of a priced layout takes, and the run: energy, carbon dioxide, money."""
-    return spent_on(job, machine_for(job, measured), layout, priced.step_time_s)
+    return spent_on(context_for(job, measured), layout, priced.step_time_s)
 
 
 def _priced(context: SearchContext, certificate: Certificate) -> Certificate:
@@ -239,14 +245,14 @@ def _infeasible(reached: Reached) -> Infeasible:
     )
 
 
-def _without_files(job: Job, layout: Layout) -> tuple[str, ...]:
+def _without_files(on: Context, layout: Layout) -> tuple[str, ...]:
     """A plan that cannot be exported says so; `notes` tell of a model that cannot."""
+    job = on.job
     if job.runtime in EXPORTERS:
         try:
             EXPORTERS[job.runtime](job, layout)
         except UnsupportedError as error:
-            known = traits_of(job).refuses(job.model)
-            return () if known else (f"`plan export` will refuse: {error}",)
+            return () if on.traits.refuses(job.model) else (f"`plan export` will refuse: {error}",)
         return ()
     return (no_files(job.runtime),)
 
@@ -270,7 +276,29 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     Raises:
         PlanError: The job names something unknown or lacks a number it needs.
     """
-    machine = machine_for(job, measured)
+    return notes_on(context_for(job, measured), measured)
+
+
+def layout_notes(
+    job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
+) -> tuple[str, ...]:
+    """What a reader of the price of a layout should know, and of any figure for its job.
+
+    Raises:
+        PlanError: As `notes`.
+    """
+    on = context_for(job, measured)
+    return (
+        *imbalance_notes(job, layout),
+        *offload_notes(layout, priced, measured.profile),
+        *width_notes(on, layout, priced),
+        *notes_on(on, measured),
+    )
+
+
+def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
+    """As `notes`, of a job that is resolved."""
+    job, machine = on.job, on.machine
     found = list(measured_notes(job, measured))
     found += [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
     tower = job.model.tower
@@ -285,7 +313,7 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
             "unlike node groups: stages that name their group (stages=13@0+9@1) are priced at its "
             "speed and memory, all others at those of the slowest group"
         )
-    if reason := traits_of(job).refuses(job.model):
+    if reason := on.traits.refuses(job.model):
         found.append(f"{job.runtime} cannot express {reason}: `plan export` will refuse")
     if reason := not_placed(job.cluster, machine):
         found.append(reason)
@@ -297,5 +325,5 @@ def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
-    found += [*model_notes(job.model), *setting_notes(job, machine)]
-    return (*found, *launch_bound_note(job, machine))
+    found += [*model_notes(job.model), *setting_notes(on)]
+    return (*found, *launch_bound_note(on))

@@ -9,13 +9,12 @@ import numpy as np
 from trainplan.costmodel.axes import divisors
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.blocks import packed_rows, waits
-from trainplan.costmodel.calibration import Measured, machine_for
-from trainplan.costmodel.candidates import context_of
+from trainplan.costmodel.calibration import Measured, context_for
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job, LengthSpec, Packing, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.lengths import Lengths, lengths_of, padding_fraction, real_tokens_per_step
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.questions.changes.variations import replaced
 from trainplan.planner.questions.estimates import estimate
 
@@ -62,7 +61,7 @@ def sequence_lengths(job: Job, layout: Layout, measured: Measured) -> SequenceLe
     training = job.training
     if training.lengths is None:
         return None
-    context = context_of(job, machine_for(job, measured))
+    context = context_for(job, measured)
     packed = packed_rows(context) is not None
     wait = float(waits(context.with_table(LayoutTable.of([layout])))[0]) if packed else 1.0
     balanced = None
@@ -74,7 +73,7 @@ def sequence_lengths(job: Job, layout: Layout, measured: Measured) -> SequenceLe
         wait,
         balanced,
         tuple(degree for degree, _ in buckets),
-        _dynamic(job, layout, measured, buckets) if layout.cp > 1 else None,
+        _dynamic(context, layout, measured, buckets) if layout.cp > 1 else None,
     )
 
 
@@ -111,13 +110,14 @@ def _buckets(lengths: Lengths, job: Job, layout: Layout) -> tuple[tuple[Degree, 
 
 
 def _dynamic(
-    job: Job, layout: Layout, measured: Measured, buckets: tuple[tuple[Degree, LengthSpec], ...]
+    on: Context, layout: Layout, measured: Measured, buckets: tuple[tuple[Degree, LengthSpec], ...]
 ) -> DynamicContext:
     """Each degree's sequences in a layout of that degree, one kind after the other.
 
     Source: derived: ranks are never idle where work is balanced, so the seconds of a step are the
     sum over the degrees of their tokens times seconds a token, all ranks at that degree.
     """
+    job = on.job
     tokens, total = real_tokens_per_step(job.training), 0.0
     try:
         for degree, lengths in buckets:
@@ -127,8 +127,8 @@ def _dynamic(
             step = estimate(replaced(job, training=training), wide, measured).step_time_s
             total += step * degree.tokens_fraction * tokens / real_tokens_per_step(training)
     except SpecError:
-        return DynamicContext(job.training.seq_length // layout.cp, None, _refused(job, layout))
-    return DynamicContext(job.training.seq_length // layout.cp, total, _refused(job, layout))
+        return DynamicContext(job.training.seq_length // layout.cp, None, _refused(on, layout))
+    return DynamicContext(job.training.seq_length // layout.cp, total, _refused(on, layout))
 
 
 def _rows_of_degree(job: Job, layout: Layout, degree: int, lengths: LengthSpec) -> TrainingSpec:
@@ -149,13 +149,14 @@ def _rows_of_degree(job: Job, layout: Layout, degree: int, lengths: LengthSpec) 
     return replaced(job.training, global_batch_size=batch, **rows)
 
 
-def _refused(job: Job, layout: Layout) -> str:
+def _refused(on: Context, layout: Layout) -> str:
     """Why the runtime does not run it with this layout.
 
     Source: Megatron-LM @d98e8a64 megatron/training/arguments.py:1444-1449 and
     megatron/core/transformer/multi_latent_attention.py:687.
     """
-    if not traits_of(job).communication.context_by_sequence:
+    job = on.job
+    if not on.traits.communication.context_by_sequence:
         return f"{job.runtime} has one degree for all"
     if layout.pp > 1:
         return "Megatron-LM runs it with pp = 1 only"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.job import Job
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes import DEEPEP_PEERS, traits_of
+from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.runtimes import DEEPEP_PEERS
 from trainplan.planner.questions.length_notes import length_notes
 
 OF_EXPERTS = (
@@ -31,11 +30,12 @@ def model_notes(model: ModelSpec) -> Iterator[str]:
         )
 
 
-def setting_notes(job: Job, machine: Machine) -> Iterator[str]:
+def setting_notes(on: Context) -> Iterator[str]:
     """One sentence each."""
-    yield from length_notes(job, machine)
+    yield from length_notes(on)
+    job, machine = on.job, on.machine
     options, moe = job.options, job.model.moe
-    if job.training.loss_tokens < 1 and not traits_of(job).kernels.skips_ignored_tokens:
+    if job.training.loss_tokens < 1 and not on.traits.kernels.skips_ignored_tokens:
         yield (
             f"loss_tokens={job.training.loss_tokens:g} changes no step: {job.runtime} computes the "
             "logits of all tokens and masks the loss of those that do not count"

@@ -11,7 +11,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.lengths import real_tokens_per_step
-from trainplan.costmodel.runtimes import Setting, traits_of
+from trainplan.costmodel.runtimes import Setting
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import (
     Case,
@@ -150,17 +150,17 @@ def _changes(case: Case) -> Iterator[_Change]:
 
 def _settings(case: Case, layout: Layout) -> Iterator[_Change]:
     """Settings dropped, then those that are off and mean something for the plan, then the best."""
-    job, plain = case.job, traits_of(case.job)
+    job, plain = case.job, case.context.traits
     for name, text in job.options.arguments().items():
         drop = partial(with_setting, name=name, value=None)
-        if traits_of(drop(case).job) != plain:
+        if drop(case).context.traits != plain:
             yield _Change(name, f"without {text}", drop)
     off = [one for one in plain.settings if getattr(job.options, one.name) is None]
     for one in off:
         turn_on = partial(with_setting, name=one.name, value=one.text.partition("=")[2])
-        changed = turn_on(case).job
-        lacks = one.lacks(changed) is not None
-        if not lacks and traits_of(changed) != plain and not _idle(one, changed, layout):
+        changed = turn_on(case)
+        lacks = one.lacks(changed.job) is not None
+        if not lacks and changed.context.traits != plain and not _idle(one, changed.job, layout):
             yield _Change(one.name, one.text, turn_on)
     if off:
         yield _Change("settings", BEST_SETTINGS, with_all_settings)

@@ -9,7 +9,6 @@ from typing import Literal
 from trainplan.costmodel.axes import AXES, Held
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step.results import RankMemory
 from trainplan.costmodel.uncertainty import is_near_tie, probability_faster
 from trainplan.planner.plan.written import Written, made_otherwise
@@ -174,7 +173,7 @@ def _overflows(other: Side, usable: float) -> Iterator[Overflow]:
 
 def _untried(case: Case, layout: Layout) -> Iterator[str]:
     """Values that the search does not try."""
-    traits = traits_of(case.job)
+    traits = case.context.traits
     for axis in AXES:
         value = axis.of(layout)
         if isinstance(axis.search, Held) and not axis.is_off(layout):

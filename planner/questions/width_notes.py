@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
-from trainplan.costmodel.job import Job, Precision, storage_bytes
+from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.job import Precision, storage_bytes
 from trainplan.costmodel.kernels import ALIGNED_BYTES, kernel_head_dim, unfused_attention_seconds
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.model.params import core_dims, query_columns
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate
 
 UNITS: dict[Precision, int] = {"fp8": 16, "mxfp8": 32, "nvfp4": 32}
@@ -23,20 +22,18 @@ Source: NVIDIA/TransformerEngine `pytorch/utils.py`, assert_dim_for_fp8_exec, an
 """
 
 
-def width_notes(
-    job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
-) -> Iterator[str]:
+def width_notes(on: Context, layout: Layout, priced: Estimate) -> Iterator[str]:
     """One sentence for each width off the grid: which, what it costs of the step, what helps."""
-    if job.model.mixer == "full_attention":
+    if on.job.model.mixer == "full_attention":
         of_step = priced.terms.attention / priced.step_time_s
-        unfused = traits_of(job).kernels.attention == "unfused"
-        yield from (_unfused if unfused else _fused)(job, of_step, measured)
-    yield from _products(job, layout)
+        unfused = on.traits.kernels.attention == "unfused"
+        yield from (_unfused if unfused else _fused)(on, of_step)
+    yield from _products(on, layout)
 
 
-def _fused(job: Job, attention: float, _: Measured) -> Iterator[str]:
+def _fused(on: Context, attention: float) -> Iterator[str]:
     """A head on a wider kernel. Source: `kernel_head_dim`."""
-    dims = core_dims(job.model)
+    dims = core_dims(on.job.model)
     kernels = [kernel_head_dim(dim) for dim in dims]
     idle = 1 - sum(dims) / sum(kernels)
     if idle:
@@ -47,20 +44,20 @@ def _fused(job: Job, attention: float, _: Measured) -> Iterator[str]:
         )
 
 
-def _unfused(job: Job, attention: float, measured: Measured) -> Iterator[str]:
+def _unfused(on: Context, attention: float) -> Iterator[str]:
     """Rows of heads that tensor cores cannot load. Source: `unaligned_factor`."""
-    machine, dims = machine_for(job, measured), core_dims(job.model)
+    machine, dims = on.machine, core_dims(on.job.model)
     unit = ALIGNED_BYTES // machine.storage_bytes
     odd = [dim for dim in dims if dim % unit]
     if not odd:
         return
 
     def seconds(query: int, value: int) -> float:
-        kernels = traits_of(job).kernels
+        kernels = on.traits.kernels
         core = unfused_attention_seconds(
             machine,
             np.array([1e6]),
-            job.training.seq_length,
+            on.job.training.seq_length,
             (query, value),
             dropout=kernels.dropout,
             legacy=kernels.of_2021,
@@ -75,13 +72,13 @@ def _unfused(job: Job, attention: float, measured: Measured) -> Iterator[str]:
     )
 
 
-def _products(job: Job, layout: Layout) -> Iterator[str]:
+def _products(on: Context, layout: Layout) -> Iterator[str]:
     """Sides of the matrix products of a rank. Source: UNITS and ALIGNED_BYTES."""
-    precision = job.training.precision
+    job, precision = on.job, on.job.training.precision
     aligned = ALIGNED_BYTES // storage_bytes(precision)
     unit = UNITS.get(precision, aligned)
     odd = [name for name, side in _sides(job.model, layout.tp).items() if side % unit]
-    if not traits_of(job).kernels.pads_vocabulary and job.model.vocab_size % aligned:
+    if not on.traits.kernels.pads_vocabulary and job.model.vocab_size % aligned:
         odd.append(f"vocab_size = {job.model.vocab_size}")
     if odd:
         yield (

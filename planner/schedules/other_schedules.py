@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.candidates import context_of
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout, Schedule
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
-from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.runtimes import executed_by, traits_of
+from trainplan.costmodel.runtimes import executed_by
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
@@ -24,9 +23,7 @@ MOST_PASSES = 1 << 14
 second for more. Source: measured; `plan schedule --kind zb-1p` orders any number."""
 
 
-def other_schedules(
-    job: Job, machine: Machine, layout: Layout, memory_margin: float
-) -> tuple[OtherSchedule, ...]:
+def other_schedules(on: Context, layout: Layout, memory_margin: float) -> tuple[OtherSchedule, ...]:
     """The same degrees under every schedule the runtime lacks, fastest first, then by memory.
 
     Passes cost what they cost on the job's runtime, and every rank waits for the others at the end
@@ -38,8 +35,8 @@ def other_schedules(
     """
     if layout.pp == 1 or any(stage.group for stage in layout.stages or ()):
         return ()
-    traits = traits_of(job)
-    names = [name for name in SCHEDULE_NAMES if name not in traits.pipeline.schedules]
+    job = on.job
+    names = [name for name in SCHEDULE_NAMES if name not in on.traits.pipeline.schedules]
     passes = layout.pp * job.training.global_batch_size // (layout.dp * layout.micro_batch_size)
     layouts = [under(job, layout, name) for name in names if _quick(name, layout.pp, passes)]
     table = LayoutTable.of([layout, *layouts]).take(np.arange(1, len(layouts) + 1))
@@ -47,9 +44,9 @@ def other_schedules(
         table = table.take(~rule.broken(job, table))
     if not len(table):
         return ()
-    candidates = context_of(job, machine).with_table(table)
+    candidates = on.with_table(table)
     used = price(candidates).memory.used
-    fits = used <= machine.memory_bytes * (1 - memory_margin)
+    fits = used <= on.machine.memory_bytes * (1 - memory_margin)
     seconds = np.full(len(table), np.inf)
     if fits.any():
         seconds[fits] = step_seconds(candidates.take(fits))

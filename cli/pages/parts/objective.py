@@ -9,7 +9,7 @@ from trainplan.cli.blocks.screen import Part, headed
 from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.base import long_unit
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.step.footprint import JOULES_PER_KWH
 from trainplan.costmodel.step.money import run_steps
 from trainplan.planner.plan import Plan
@@ -81,7 +81,7 @@ def objective_lines(plan: Plan) -> Iterator[str]:
 def only_even(plan: Plan) -> bool:
     """Nothing is proved of uneven stages for the objective, though the runtime takes them."""
     other = plan.certificate.objective.name in ("memory", "energy")
-    return other and traits_of(plan.job).pipeline.splits_freely
+    return other and runtime(plan.job.runtime).pipeline.splits_freely
 
 
 def _run_seconds(plan: Plan) -> float:

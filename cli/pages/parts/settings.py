@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.cli.words import plural
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes import runtime
 from trainplan.planner.plan import Plan
 
 
@@ -24,7 +24,7 @@ def _left_out(plan: Plan) -> str:
     settings, job = plan.certificate.settings, plan.job
     if settings is None or settings.level != "safe":
         return ""
-    others = [one for one in traits_of(job).settings if one.level == "all"]
+    others = [one for one in runtime(job.runtime).settings if one.level == "all"]
     free = (one.name for one in others if getattr(job.options, one.name) is None)
     names = ", ".join(dict.fromkeys(free))
     return f"; not searched (`--search-options all`): {names}" if names else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.validate.cases.cases import Case
 
 RESTRICTIONS = frozenset(
@@ -25,7 +25,7 @@ def impossible(case: Case) -> str | None:
     """Degrees that cannot hold together, checked before arrays of their size are made."""
     table = LayoutTable.of([case.layout])
     needed = [one for one in RULES if one.name not in RESTRICTIONS]
-    needed += [one for one in traits_of(case.job).rules if one.name in SHAPES]
+    needed += [one for one in runtime(case.job.runtime).rules if one.name in SHAPES]
     for one in needed:
         if one.broken(case.job, table)[0]:
             return f"{one.name}: {one.says}"

@@ -8,12 +8,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from trainplan.costmodel.axes import divisors, micro_batch_sizes, tiled_losses, tiled_mlps_under
-from trainplan.costmodel.calibration import machine_for
-from trainplan.costmodel.candidates import Context, context_of
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.runtimes import Offload, traits_of
+from trainplan.costmodel.runtimes import Offload
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.plan import Candidate
 from trainplan.planner.policies import fractions_of, least_offload, with_fraction
@@ -29,14 +28,13 @@ Values = Mapping[str, object]
 
 def nearest_fitting(case: Case, layout: Layout) -> tuple[Candidate, ...]:
     """The fastest legal layouts that fit and differ in one thing, fastest first."""
-    job, machine = case.job, machine_for(case.job, case.measured)
-    limit = machine.memory_bytes * (1 - case.options.memory_margin)
-    context = context_of(job, machine)
-    some = (*neighbours(job, layout), *_offloading(context, layout, limit))
+    context = case.context
+    limit = context.machine.memory_bytes * (1 - case.options.memory_margin)
+    some = (*neighbours(context, layout), *_offloading(context, layout, limit))
     every = list(dict.fromkeys(some))
     if not every:
         return ()
-    rules = broken_rules(job, LayoutTable.of(every))
+    rules = broken_rules(case.job, LayoutTable.of(every))
     legal = [one for one, broken in zip(every, rules, strict=True) if not broken]
     if not legal:
         return ()
@@ -66,15 +64,15 @@ def _offloading(context: Context, layout: Layout, memory_bytes: float) -> Iterat
         yield layout.model_copy(update={"offload": OffloadSpec(optimizer=fraction)})
 
 
-def neighbours(job: Job, layout: Layout) -> Iterator[Layout]:
+def neighbours(on: Context, layout: Layout) -> Iterator[Layout]:
     """Layouts that differ in one thing and use all GPUs; what follows from it is adapted."""
     values = dict(layout)
-    for change in (*_degrees(job, layout), *_pipelines(job, layout), *_policies(job, layout)):
+    for change in (*_degrees(on.job, layout), *_pipelines(on, layout), *_policies(on, layout)):
         try:
             changed = Layout.model_validate({**values, **change})
         except ValidationError:  # such values never go together, whatever the job
             continue
-        if changed != layout and changed.world_size == job.cluster.num_gpus:
+        if changed != layout and changed.world_size == on.job.cluster.num_gpus:
             yield changed
 
 
@@ -95,9 +93,9 @@ def _degrees(job: Job, layout: Layout) -> Iterator[Values]:
         yield {"etp": size}
 
 
-def _pipelines(job: Job, layout: Layout) -> Iterator[Values]:
+def _pipelines(on: Context, layout: Layout) -> Iterator[Values]:
     """Another number of virtual stages, micro batch, ZeRO stage or schedule."""
-    traits = traits_of(job)
+    job, traits = on.job, on.traits
     for vpp in range(1, job.model.num_hidden_layers // layout.pp + 1):
         schedule = "interleaved" if vpp > 1 else "1f1b"
         yield {"vpp": vpp, "schedule": schedule, "stages": None}
@@ -111,7 +109,7 @@ def _pipelines(job: Job, layout: Layout) -> Iterator[Values]:
     yield {"stages": None}
 
 
-def _policies(job: Job, layout: Layout) -> Iterator[Values]:
+def _policies(on: Context, layout: Layout) -> Iterator[Values]:
     """Other recomputation, other tiles, or other offload."""
     plain: dict[str, object] = {
         "recompute": "none",
@@ -119,7 +117,7 @@ def _policies(job: Job, layout: Layout) -> Iterator[Values]:
         "recompute_method": None,
         "recompute_num_layers": None,
     }
-    traits = traits_of(job)
+    job, traits = on.job, on.traits
     yield plain
     for modules in traits.recompute.subsets(job.model):
         yield {**plain, "recompute": "selective", "recompute_modules": modules}

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.calibration import NOTHING, Measured
+from trainplan.costmodel.calibration import NOTHING, Measured, context_for
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.questions.estimates import check_model, estimate
@@ -95,7 +94,7 @@ def check_launch(
     edits: tuple[Edit, ...] = ()
     if found and layout is not None:
         own = priced.step_time_s if priced and priced.memory.fits else None
-        optimum = Run(_in_words_of(job, found.job), found.best.layout)
+        optimum = Run(_in_words_of(job, found.job, measured), found.best.layout)
         few = fewest_edits(Run(job, layout), optimum, own, measured, memory_margin=margin)
         edits = tuple(replace(one, settings=_own(reading, one.settings)) for one in few)
     return LaunchCheck(judged, priced, slips, found, edits, untried)
@@ -106,14 +105,15 @@ def _own(reading: Reading, settings: tuple[SettingChange, ...]) -> tuple[Setting
     return tuple(replace(one, name=reading.own_name(one.name)) for one in settings)
 
 
-def _in_words_of(job: Job, other: Job) -> Job:
+def _in_words_of(job: Job, other: Job, measured: Measured) -> Job:
     """The other job, with the options of this one wherever they mean what it means without."""
-    plain = traits_of(other)
+    plain = context_for(other, measured).traits
     stated: dict[str, object] = {}
     for name in FREE:
         own = getattr(job.options, name)
-        free = own is not None and getattr(other.options, name) is None
-        if free and traits_of(with_options(other, {name: own})) == plain:
+        if own is None or getattr(other.options, name) is not None:
+            continue
+        if context_for(with_options(other, {name: own}), measured).traits == plain:
             stated[name] = own
     return with_options(other, stated)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
+from trainplan.costmodel.calibration import NOTHING, Measured, context_for, machine_for
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.questions.compare import FieldDifference
@@ -212,7 +212,7 @@ def slow_kernels(run: Run, priced: Estimate, domain: int) -> Iterator[Suggestion
 
 def off_the_grid(run: Run, priced: Estimate, domain: int) -> Iterator[Suggestion]:
     """Widths that kernels do not take as they are."""
-    if says := "; ".join(width_notes(run.job, run.layout, priced)):
+    if says := "; ".join(width_notes(context_for(run.job), run.layout, priced)):
         yield Suggestion("off_the_grid", says, None)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks import norm_extra_bytes
-from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.candidates import context_of
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
@@ -19,7 +20,7 @@ from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.program import placed
-from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.sent_by_torch import sent_bytes
@@ -135,20 +136,21 @@ def torch_expected(one: Combination) -> Expected:
     wide = job.model_copy(
         update={"training": job.training.model_copy(update={"precision": "tf32"})}
     )
-    context = Context(wide, machine_of(wide.cluster, "tf32"), traits_of(wide))
+    context = context_of(wide, machine_of(wide.cluster, "tf32"))
+    traits = context.traits
     memory = price(context.with_table(table), merged=False).memory
-    kept = memory.activations[:, 0] + head_kept_bytes(job, layout)
+    kept = memory.activations[:, 0] + head_kept_bytes(job, traits, layout)
     each = layout.world_size // layout.pp
     ranks = [pp_rank for pp_rank in range(layout.pp) for _ in range(each)]
     return Expected(
         parameters=tuple(round(float(params[pp_rank])) for pp_rank in ranks),
-        sent=tuple(sent_bytes(job, layout, pp_rank) for pp_rank in ranks),
+        sent=tuple(sent_bytes(job, traits, layout, pp_rank) for pp_rank in ranks),
         saved_bytes=tuple(float(kept[pp_rank]) for pp_rank in ranks),
         share_experts=1,
     )
 
 
-def head_kept_bytes(job: Job, layout: Layout) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def head_kept_bytes(job: Job, traits: RuntimeTraits, layout: Layout) -> FloatColumn:
     """Bytes that the last norm, the head and the loss keep on each pipeline rank at its peak.
 
     Of every micro batch in flight on the last stage the input and the output of the norm, which
@@ -156,7 +158,7 @@ def head_kept_bytes(job: Job, layout: Layout) -> np.ndarray[tuple[int], np.dtype
     log-softmax. It begins at once, but where all forward passes come first.
     Source: pytorch v2.13.0 derivatives.yaml, `_log_softmax` (its result), `mm` (both factors).
     """
-    model, autograd = job.model, traits_of(job).autograd
+    model, autograd = job.model, traits.autograd
     one, m = SCHEDULES[layout.schedule], num_microbatches(job, layout)
     stages = placed(one.placement, layout.pp, layout.vpp)
     layers = np.array(stage_layers(model, layout))[stages]

@@ -211,7 +211,7 @@ def test_other_schedules_are_those_the_runtime_lacks(make_job):
     job = make_job("llama3-8b", "2x8:h100-sxm", 128)
     machine = machine_of(job.cluster, "bf16")
     layout = Layout(tp=4, pp=4, sequence_parallel=True)
-    found = other_schedules(job, machine, layout, 0.05)
+    found = other_schedules(context_of(job, machine), layout, 0.05)
     named = [other.schedule for other in found]
     assert sorted(named) == sorted(set(SCHEDULE_NAMES) - {"1f1b", "interleaved"})
     for other in found:
@@ -230,7 +230,7 @@ def test_another_schedule_is_priced_as_the_runtime_would_run_it(make_job, name, 
     job = on(make_job("llama3-8b", "2x8:h100-sxm", 128, precision=precision), name)
     machine = machine_of(job.cluster, precision)
     layout = Layout(tp=4, pp=4, sequence_parallel=True, zero_stage=stage)
-    found = [one for one in other_schedules(job, machine, layout, 0.0) if one.fits]
+    found = [one for one in other_schedules(context_of(job, machine), layout, 0.0) if one.fits]
     assert found
     for other in found:
         table = LayoutTable.of([under(job, layout, other.schedule)])
@@ -243,14 +243,16 @@ def test_orders_that_take_long_to_find_are_left_out(make_job):
     job = make_job("llama3-8b", "2x8:h100-sxm", 16_384)
     machine = machine_of(job.cluster, "bf16")
     layout = Layout(tp=4, pp=4, sequence_parallel=True)
-    named = {other.schedule for other in other_schedules(job, machine, layout, 0.05)}
+    named = {other.schedule for other in other_schedules(context_of(job, machine), layout, 0.05)}
     assert not {"zb-1p", "zb-2p"} & named
     assert {"zb-h1", "gpipe"} <= named
 
 
 def test_without_a_pipeline_no_schedule_helps(make_job):
     job = make_job("small-dense", "1x8:h100-sxm", 32)
-    assert other_schedules(job, machine_of(job.cluster, "bf16"), Layout(dp=8), 0.05) == ()
+    assert (
+        other_schedules(context_of(job, machine_of(job.cluster, "bf16")), Layout(dp=8), 0.05) == ()
+    )
 
 
 def test_recomputation_follows_the_virtual_stages(make_job):

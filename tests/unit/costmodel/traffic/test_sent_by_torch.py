@@ -3,6 +3,7 @@
 import pytest
 
 from tests.torch_requests import request
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.traffic.sent_by_torch import sent_bytes, times_gathered
 
 TOKENS, HIDDEN, VOCABULARY, LAYERS = 32, 64, 512, 2
@@ -16,7 +17,7 @@ ROW = 4 * TOKENS * HIDDEN
 
 def sent(pp_rank=0, **layout):
     asked = request(**layout)
-    return dict(sent_bytes(asked.job, asked.layout, pp_rank))
+    return dict(sent_bytes(asked.job, traits_of(asked.job), asked.layout, pp_rank))
 
 
 def test_one_process_sends_nothing():

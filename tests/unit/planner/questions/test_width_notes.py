@@ -4,6 +4,7 @@ import pytest
 
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.measured import context_for
 from trainplan.planner.questions.estimates import estimate
 from trainplan.planner.questions.width_notes import width_notes
 
@@ -21,7 +22,7 @@ def _told(make_job):
         }
         job = job.model_copy(update=update)
         priced = estimate(job, layout)
-        return list(width_notes(job, layout, priced)), priced
+        return list(width_notes(context_for(job), layout, priced)), priced
 
     return notes
 

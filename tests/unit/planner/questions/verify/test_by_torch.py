@@ -4,6 +4,7 @@ import pytest
 
 from tests.torch_requests import request
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.questions.verify.asked import combinations
 from trainplan.planner.questions.verify.by_torch import (
     head_kept_bytes,
@@ -88,13 +89,15 @@ LOSS = 4 * TOKENS * VOCABULARY
 )
 def test_the_last_stage_keeps_the_head_of_every_micro_batch_in_flight(schedule, norms, losses):
     plan = request(pp=2, zero_stage=0, schedule=schedule)
-    found = head_kept_bytes(plan.job, plan.layout)
+    found = head_kept_bytes(plan.job, traits_of(plan.job), plan.layout)
     assert found.tolist() == [0, norms * NORM + losses * LOSS]
 
 
 def test_tensor_ranks_cut_the_input_of_the_last_norm_and_the_logits():
     plan = request(tp=2, zero_stage=0, sequence_parallel=True)
-    assert head_kept_bytes(plan.job, plan.layout).tolist() == [NORM * 3 / 4 + LOSS / 2]
+    assert head_kept_bytes(plan.job, traits_of(plan.job), plan.layout).tolist() == [
+        NORM * 3 / 4 + LOSS / 2
+    ]
 
 
 def test_ranks_of_one_stage_are_expected_to_be_alike():
