@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.documents import PublishedRun
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import Spec
 from trainplan.planner.evidence.distance import nearest
 from trainplan.planner.evidence.envelope import Beyond, Measurements, measurements
-from trainplan.planner.evidence.shape import shape_of
+from trainplan.planner.evidence.shape import Setup, shape_of
 
 NEAREST = 3
 """Runs that are told."""
@@ -65,7 +66,12 @@ def evidence_of(job: Job, layout: Layout, known: Measurements | None = None) -> 
     Raises:
         CatalogError: No such runtime, or no such GPU.
     """
-    known, shape = known or measurements(), shape_of(job, layout)
+    return evidence_on(Setup.of(job), layout, known)
+
+
+def evidence_on(on: Setup | Context, layout: Layout, known: Measurements | None = None) -> Evidence:
+    """As `evidence_of`, of a job that is resolved."""
+    known, shape = known or measurements(), shape_of(on, layout)
     return Evidence(
         num_runs=len(known.runs),
         nearest=tuple(_near(far, run) for far, run in nearest(shape, known.runs, NEAREST)),
@@ -75,7 +81,12 @@ def evidence_of(job: Job, layout: Layout, known: Measurements | None = None) -> 
 
 def is_inside(job: Job, layout: Layout, known: Measurements | None = None) -> bool:
     """Does a layout stay inside what was measured on runtimes of its family?"""
-    found = (known or measurements()).beyond(shape_of(job, layout))
+    return stays_inside(Setup.of(job), layout, known)
+
+
+def stays_inside(on: Setup | Context, layout: Layout, known: Measurements | None = None) -> bool:
+    """As `is_inside`, of a job that is resolved."""
+    found = (known or measurements()).beyond(shape_of(on, layout))
     return not any(one.chosen for one in found)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.documents import Shape
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout
@@ -12,12 +14,25 @@ from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits, traits_of
 
 
-def shape_of(job: Job, layout: Layout) -> Shape:
-    """What is compared with published runs.
+class Setup(NamedTuple):
+    """A job in its runtime, on no machine yet."""
 
-    Raises:
-        CatalogError: No such runtime, or no such GPU.
-    """
+    job: Job
+    traits: RuntimeTraits
+
+    @classmethod
+    def of(cls, job: Job) -> Setup:
+        """A job in the runtime that it names.
+
+        Raises:
+            CatalogError: No such runtime, or no such GPU.
+        """
+        return cls(job, traits_of(job))
+
+
+def shape_of(on: Setup | Context, layout: Layout) -> Shape:
+    """What is compared with published runs."""
+    job = on.job
     cluster, model = job.cluster, job.model
     full = layout.recompute == "full"
     return Shape(
@@ -42,7 +57,7 @@ def shape_of(job: Job, layout: Layout) -> Shape:
         recompute=("full",) if full else layout.recompute_modules,
         offload_optimizer=layout.offload.optimizer,
         offload_modules=layout.offload_modules,
-        settings=(*_settings(traits_of(job), layout), *_states(job.training)),
+        settings=(*_settings(on.traits, layout), *_states(job.training)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,9 +14,10 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.pipeline import is_heterogeneous
+from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.settings import Combination
+from trainplan.planner.settings import Combination, with_settings
 from trainplan.planner.space import legality_rules, no_even_stages, ranks_straddle
 from trainplan.planner.tree import (
     Group,
@@ -76,8 +78,15 @@ class SearchContext(Context):
         """The same question about another job."""
         if job is self.job:
             return self
-        one = context_for(job, self.measured)
-        return replace(self, job=job, machine=one.machine, traits=one.traits)
+        return self._on(context_for(job, self.measured))
+
+    def with_settings(self, best: Combination, settings: Iterable[Setting]) -> SearchContext:
+        """The same question under some of the settings of a combination."""
+        job = with_settings(best.plain, settings)
+        return self._on(context_for(job, self.measured))
+
+    def _on(self, one: Context) -> SearchContext:
+        return replace(self, job=one.job, machine=one.machine, traits=one.traits)
 
     @property
     def held_off(self) -> frozenset[str]:
@@ -122,7 +131,7 @@ class SearchContext(Context):
     def rules_of_grid(self) -> tuple[Rule, ...]:
         """What layouts must respect before their layers are split."""
         job = self.job
-        rules = (*self.options.rules_of_grid(job), *self.only, *legality_rules(self.traits))
+        rules = (*self.options.rules_of_grid(self), *self.only, *legality_rules(self.traits))
         if self.options.objective == "time" and is_heterogeneous(job.cluster):
             uneven = any(choice.only_uneven for choice in self.options.choices)
             return (*rules, no_even_stages() if uneven else ranks_straddle())
@@ -130,7 +139,7 @@ class SearchContext(Context):
 
     def member(self, one: Combination) -> Member:
         """A combination of settings, to be searched beside others."""
-        own = self.with_job(one.job)
+        own = self._on(context_for(one.job, self.measured))
         return Member(one, own, (*one.only, *own.rules_of_grid))
 
     @property

@@ -21,7 +21,7 @@ from trainplan.planner.goals.uneven import faster_splits, looks_for_uneven, want
 from trainplan.planner.plan.settings import Settings, TriedSettings
 from trainplan.planner.plan.target import Target, finite
 from trainplan.planner.settings import Combination, combinations, with_settings, without_one
-from trainplan.planner.space import broken_rules
+from trainplan.planner.space import legality_rules
 from trainplan.planner.stages import TRIED_FIRST
 from trainplan.planner.tree import SearchResult, UnevenResult
 
@@ -98,7 +98,7 @@ def _fastest(
     answer = split.table if split else even.finalists
     assert answer is not None
     settings = needed(context, best, answer)
-    chosen = context.with_job(with_settings(best.plain, settings))
+    chosen = context.with_settings(best, settings)
     found = _alternatives(chosen, tree, even, best)
     bound, value = tree.lower_bound_s, min(even.value, found.value)
     found = replace(found, lower_bound_s=min(bound, value), value=value)
@@ -166,7 +166,7 @@ def needed(context: SearchContext, best: Combination, answer: LayoutTable) -> tu
     while True:
         same = (
             rest
-            for rest in without_one(best.job, settings)
+            for rest in without_one(best, settings)
             if _step_seconds(context, best, rest, row) <= plain * (1 + SAME)
         )
         fewer = next(same, None)
@@ -179,10 +179,9 @@ def _step_seconds(
     context: SearchContext, best: Combination, settings: Sequence[Setting], row: LayoutTable
 ) -> float:
     """Of the answer under other settings; infinite where it is not allowed or does not fit."""
-    job = with_settings(best.plain, settings)
-    if broken_rules(job, row)[0]:
+    own, margin = context.with_settings(best, settings), context.options.memory_margin
+    if any(rule.broken(own.job, row)[0] for rule in legality_rules(own.traits)):
         return np.inf
-    own, margin = context.with_job(job), context.options.memory_margin
     one = explicit(own.with_table(row), memory_margin=margin)[0]
     return one.step_time_s if one.memory.fits else np.inf
 

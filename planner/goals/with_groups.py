@@ -29,7 +29,7 @@ def with_groups(context: SearchContext, reached: Reached) -> Reached:
     every.sort(key=lambda one: len(chosen.symmetric_difference(texts_of(one.settings))))
     search = HeterogeneousSearch(
         [
-            (own, [*one.only, *options.rules_of_layouts(one.job), *legality_rules(own.traits)])
+            (own, [*one.only, *options.rules_of_layouts(own), *legality_rules(own.traits)])
             for one, own in ((one, context.with_job(one.job)) for one in every)
         ],
         options.memory_margin,

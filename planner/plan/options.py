@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.spec import Spec
@@ -56,26 +56,26 @@ class SearchOptions(Spec):
         """What the search is held to, as on the command line."""
         return (*(choice.rule().name for choice in self.choices), *([OPTION] * self.trusted))
 
-    def rules_of_evidence(self, job: Job) -> tuple[Rule, ...]:
+    def rules_of_evidence(self, on: Context) -> tuple[Rule, ...]:
         """Rules of `trusted`; none without it.
 
         Raises:
             SpecError: No run on a runtime of the job's family was scored.
         """
-        return trusted_rules(job) if self.trusted else ()
+        return trusted_rules(on.job) if self.trusted else ()
 
-    def rules_of_layouts(self, job: Job) -> tuple[Rule, ...]:
+    def rules_of_layouts(self, on: Context) -> tuple[Rule, ...]:
         """What whole layouts must respect besides the job.
 
         Raises:
             SpecError: As `rules_of_evidence`.
         """
-        return (*(choice.rule() for choice in self.choices), *self.rules_of_evidence(job))
+        return (*(choice.rule() for choice in self.choices), *self.rules_of_evidence(on))
 
-    def rules_of_grid(self, job: Job) -> tuple[Rule, ...]:
+    def rules_of_grid(self, on: Context) -> tuple[Rule, ...]:
         """What layouts must respect besides the job, before their layers are split.
 
         Raises:
             SpecError: As `rules_of_evidence`.
         """
-        return (*rules_of_grid(self.choices), *self.rules_of_evidence(job))
+        return (*rules_of_grid(self.choices), *self.rules_of_evidence(on))

@@ -6,7 +6,6 @@ import numpy as np
 
 from trainplan.costmodel.base import SECONDS_PER_HOUR, SpecError
 from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import Spec
@@ -46,7 +45,10 @@ def spent_on(on: Context, layout: Layout, step_time_s: float) -> Spent:
     kwh = None if joules is None else site_kwh(joules, cluster.pue)
     carbon = cluster.kg_co2_per_kwh
     emitted = None if kwh is None or carbon is None else kg_co2(kwh, carbon)
-    money = _money(job, step_time_s)
+    try:
+        money = price_per_second(cluster) * step_time_s
+    except SpecError:
+        money = None
     hours = step_time_s / SECONDS_PER_HOUR * cluster.num_gpus
     return Spent(
         steps=steps,
@@ -75,10 +77,3 @@ def _joules(on: Context, layout: Layout, step_time_s: float) -> float | None:
         return None
     table = LayoutTable.of([layout])
     return float(energy.of_step(table, np.array([step_time_s]))[0])
-
-
-def _money(job: Job, step_time_s: float) -> float | None:
-    try:
-        return price_per_second(job.cluster) * step_time_s
-    except SpecError:
-        return None

@@ -6,7 +6,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.uncertainty import is_near_tie, place_of_tie
-from trainplan.planner.evidence.evidence import is_inside
+from trainplan.planner.evidence.evidence import stays_inside
 from trainplan.planner.plan import Candidate, SearchOptions
 
 
@@ -22,7 +22,7 @@ def candidates_of(
     layouts = [finalists.row(i) for i in range(len(estimates))]
     best, seconds = layouts[0], [estimate.step_time_s for estimate in estimates]
     ties = [is_near_tie(layouts[i], seconds[i], best, seconds[0]) for i in range(len(layouts))]
-    inside = [None if options.only_answer else is_inside(on.job, layout) for layout in layouts]
+    inside = [None if options.only_answer else stays_inside(on, layout) for layout in layouts]
 
     def place(i: int) -> tuple[bool, bool, bool, float]:
         rest = place_of_tie(inside[i], seconds[i]) if ties[i] else (False, seconds[i])

@@ -241,17 +241,6 @@ def check_model(job: Job) -> None:
             f"offload_activation_layers = {offloaded} leaves none of the {layers} layers of "
             f"{job.model.name} on the GPU: give {layers - 1} or fewer"
         )
-    _check_attention(job)
-    if reason := option_without_price(job, runtime(job.runtime)):
-        raise SpecError(reason)
-
-
-def _check_attention(job: Job) -> None:
-    """Does the runtime have the stated core, and the GPU?
-
-    Raises:
-        SpecError: One does not.
-    """
     stated = job.options.attention
     if stated == "flash" and attention_on(job, "flash") == "unfused":
         gpus = " and ".join(dict.fromkeys(group.gpu for group in job.cluster.groups))
@@ -261,3 +250,5 @@ def _check_attention(job: Job) -> None:
         raise SpecError(
             f"attention={stated}: {job.runtime} has no such kernel: use attention=flash"
         )
+    if reason := option_without_price(job, runtime(job.runtime)):
+        raise SpecError(reason)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.calibration import Measured, context_for
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import IntColumn, objects
-from trainplan.costmodel.job import Job
+from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout, stage_specs
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import simulated
+from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.policies import fractions_of, legal_offloads, with_fraction
 from trainplan.planner.space import (
@@ -34,17 +35,16 @@ MOST_NODES, MOST_SKELETONS, MOST_SIMULATED = 64, 512, 8
 """Those of the smallest bounds that are looked at. Source: measured, a tenth of a CPU second."""
 
 
-def offload_gain(
-    own: Context, plan: Plan, asked: Job, options: SearchOptions, measured: Measured
-) -> tuple[str, ...]:
+def offload_gain(own: Context, plan: Plan, asked: SearchContext) -> tuple[str, ...]:
     """A sentence on the fastest layout near the plan's that offloads modules; none: no gain.
 
     Near are the alternatives and layouts of half and double degrees; a whole search may find more.
     """
+    options = asked.options
     if not _open(own, plan, options):
         return ()
-    job, now = _without_graphs(plan.job, asked), plan.best.estimate.step_time_s
-    on = context_for(job, measured)
+    job, now = _without_graphs(plan, asked.job.options), plan.best.estimate.step_time_s
+    on = context_for(job, asked.measured)
     limit = on.machine.memory_bytes * (1 - options.memory_margin)
     context = PricingContext(*on.shared, StepTime(), limit)
     rules = (*legality_rules(on.traits), *rules_of_grid(options.choices))
@@ -91,9 +91,10 @@ def _open(own: Context, plan: Plan, options: SearchOptions) -> bool:
     return offloads and not said and not other and not is_heterogeneous(job.cluster)
 
 
-def _without_graphs(job: Job, asked: Job) -> Job:
+def _without_graphs(plan: Plan, asked: RuntimeOptions) -> Job:
     """Graphs exclude offload, so those that the search chose go."""
-    options = job.options.model_copy(update={"cuda_graph": asked.options.cuda_graph})
+    job = plan.job
+    options = job.options.model_copy(update={"cuda_graph": asked.cuda_graph})
     return job.model_copy(update={"options": options, "may_offload_activations": True})
 
 
@@ -104,10 +105,10 @@ def _near(
 
     Those with the virtual stages of the answer have its split, too.
     """
-    job, best = context.job, plan.best.layout
+    best = plan.best.layout
     layouts = LayoutTable.of([one.layout for one in plan.candidates])
     columns = np.concatenate(
-        [[getattr(layouts, name) for name in NODE_COLUMNS], _moved(job, best)], axis=1
+        [[getattr(layouts, name) for name in NODE_COLUMNS], _moved(context, best)], axis=1
     )
     every = np.unique(columns, axis=1)
     nodes = LayoutTable.of_columns(every.shape[1], dict(zip(NODE_COLUMNS, every, strict=True)))
@@ -124,14 +125,14 @@ def _near(
     return found.take(_smallest(context.price(found).step_seconds, MOST_SKELETONS, wanted))
 
 
-def _moved(job: Job, layout: Layout) -> IntColumn:
+def _moved(on: Context, layout: Layout) -> IntColumn:
     """Nodes whose degrees are half, equal or double, with micro batches of up to four times."""
     degrees = ("tp", "cp", "pp", "ep")
     times = [(0.5, 1.0, 2.0)] * len(degrees) + [(1.0, 2.0, 3.0, 4.0)]
     moves = np.array(np.meshgrid(*times)).reshape(len(times), -1)
     own = [getattr(layout, name) for name in (*degrees, "micro_batch_size")]
     tp, cp, pp, ep, size = moved = np.array(own)[:, None] * moves
-    rest = job.cluster.num_gpus / (tp * cp * pp)
+    rest = on.job.cluster.num_gpus / (tp * cp * pp)
     whole = np.all(moved % 1 == 0, axis=0) & (rest % 1 == 0)
     same = {
         name: np.full(len(rest), getattr(layout, name)) for name in NODE_COLUMNS if name != "dp"

@@ -74,7 +74,7 @@ def kept_layout(case: Case, layout: Layout) -> Candidate | None:
     if kept is None:
         return None
     margin, table = case.options.memory_margin, LayoutTable.of([kept])
-    rules = case.options.rules_of_layouts(case.job)
+    rules = case.options.rules_of_layouts(case.context)
     if any(rule.broken(case.job, table)[0] for rule in rules):
         return None
     try:

@@ -147,7 +147,7 @@ class _Search:
         chosen = [choice for choice in options.choices if choice.field != "stages"]
         self.rules: list[Rule] = [
             *(choice.rule() for choice in chosen),
-            *options.rules_of_evidence(on.job),
+            *options.rules_of_evidence(on),
             *legality_rules(on.traits),
         ]
         self.ranges = in_parts(fractions_of_splits(on.traits, self.rules))

@@ -21,7 +21,7 @@ from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import RUNTIMES, runtime
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.timeline import settled
-from trainplan.planner.evidence import evidence_of
+from trainplan.planner.evidence.evidence import evidence_on
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.apart import check_apart, tower_apart
@@ -79,7 +79,8 @@ def search(
     check_model(job)
     budget, late = budget or Unlimited(), False
     limit = time_for_answer(options, budget, reserve=job.reserves)
-    context = SearchContext.of(job, options, measured, limit, workers)
+    on = context_for(job, measured)
+    context = SearchContext(*on.shared, options, measured, limit, workers)
     check_drives(context)
     check_uneven(context)
     apart: Apart | None = None
@@ -102,7 +103,7 @@ def search(
         margin = options.memory_margin
         slower = () if late else other_schedules(own, plan.best.layout, margin)
         certificate = _priced(replace(context, budget=budget), plan.certificate)
-        found = {"evidence": evidence_of(plan.job, plan.best.layout), "certificate": certificate}
+        found = {"evidence": evidence_on(own, plan.best.layout), "certificate": certificate}
         best = plan.best
         spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
         plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **found})
@@ -111,11 +112,7 @@ def search(
         *_without_files(own, layout),
         *imbalance_notes(job, layout),
         *offload_notes(layout, plan.best.estimate, measured.profile),
-        *(
-            ()
-            if options.only_answer or apart
-            else offload_gain(own, plan, context.job, options, measured)
-        ),
+        *(() if options.only_answer or apart else offload_gain(own, plan, context)),
         *width_notes(own, layout, plan.best.estimate),
         *notes_on(own, measured),
     ]

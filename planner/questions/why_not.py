@@ -190,7 +190,7 @@ def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[
     if plan.objective != "time":
         yield f"the plan was made for --objective {plan.objective}, not for the shortest step"
     table = LayoutTable.of([layout])
-    for rule in plan.options.rules_of_layouts(case.job):
+    for rule in plan.options.rules_of_layouts(case.context):
         if rule.broken(case.job, table)[0]:
             yield f"the plan was made with {rule.name}"
     yield from _untried(case, layout)

@@ -6,7 +6,6 @@ import numpy as np
 
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout, Schedule
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.runtimes import executed_by
@@ -38,7 +37,7 @@ def other_schedules(on: Context, layout: Layout, memory_margin: float) -> tuple[
     job = on.job
     names = [name for name in SCHEDULE_NAMES if name not in on.traits.pipeline.schedules]
     passes = layout.pp * job.training.global_batch_size // (layout.dp * layout.micro_batch_size)
-    layouts = [under(job, layout, name) for name in names if _quick(name, layout.pp, passes)]
+    layouts = [under(on, layout, name) for name in names if _quick(name, layout.pp, passes)]
     table = LayoutTable.of([layout, *layouts]).take(np.arange(1, len(layouts) + 1))
     for rule in RULES:
         table = table.take(~rule.broken(job, table))
@@ -76,14 +75,14 @@ def _other(layout: Layout, microbatches: int, seconds: float, used_bytes: float)
     )
 
 
-def under(job: Job, layout: Layout, schedule: Schedule) -> Layout:
+def under(on: Context, layout: Layout, schedule: Schedule) -> Layout:
     """The layout under another schedule, with the nearest number of virtual stages it runs with.
 
     With another number stages are even. No stage recomputes more layers than it then holds.
     """
     most, least = SCHEDULES[schedule].most_vpp, SCHEDULES[schedule].least_vpp
     vpp = max(least, min(layout.vpp, most))
-    largest = -(-job.model.num_hidden_layers // (layout.pp * vpp))
+    largest = -(-on.job.model.num_hidden_layers // (layout.pp * vpp))
     number = layout.recompute_num_layers
     again = min(number, largest) if number else None
     stages = layout.stages if vpp == layout.vpp else None

@@ -8,7 +8,7 @@ that covers all of another leaves nothing of it, and is simply on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import Literal
 
@@ -41,7 +41,8 @@ class Combination:
     @property
     def plain(self) -> Job:
         """The job under none of them."""
-        return without(self.job, self.settings)
+        options = dict.fromkeys((one.name for one in self.settings), None)
+        return self.job.model_copy(update={"options": self.job.options.model_copy(update=options)})
 
 
 def combinations(on: Context, level: Level) -> tuple[Combination, ...]:
@@ -70,12 +71,6 @@ def values_of(every: Iterable[Combination]) -> dict[str, list[str]]:
 def with_settings(job: Job, settings: Iterable[Setting]) -> Job:
     """The job with more options."""
     options = job.options.model_copy(update={one.name: one.value for one in settings})
-    return job.model_copy(update={"options": options})
-
-
-def without(job: Job, settings: Iterable[Setting]) -> Job:
-    """The job with the defaults of some options."""
-    options = job.options.model_copy(update={one.name: None for one in settings})
     return job.model_copy(update={"options": options})
 
 
@@ -146,9 +141,9 @@ def _beyond(one: Combination, rules: tuple[Rule, ...]) -> Rule:
 ELSEWHERE = "settings_no_slower"
 
 
-def without_one(job: Job, settings: tuple[Setting, ...]) -> Iterator[tuple[Setting, ...]]:
+def without_one(of: Combination, settings: tuple[Setting, ...]) -> Iterator[tuple[Setting, ...]]:
     """Combinations with one setting less, where the runtime has them."""
-    plain = without(job, settings)
+    plain = replace(of, settings=settings).plain
     for left in settings:
         rest = tuple(one for one in settings if one is not left)
         changed = with_settings(plain, rest)

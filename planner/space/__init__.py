@@ -9,7 +9,6 @@ Choice: a field of the layout held to one value (`--fix`) or kept from it (`--ex
 DRIVE_SPACE: name under which rows are counted that fit on the GPUs and not on the drives of a node.
 FIRST_KNOWN: columns that no level adds.
 HOST_MEMORY: as DRIVE_SPACE, of the memory of the host.
-largest_stages: layers of the largest virtual stage of each row.
 legality_rules: what mathematics and the runtime forbid.
 MEMORY: name under which rows that do not fit are counted as refused.
 memory_policies: every policy of every skeleton without optimizer offload, and each row's
@@ -54,7 +53,6 @@ from trainplan.planner.space.grid import (
     Rows,
     RuleFilter,
     Space,
-    largest_stages,
     memory_policies,
     nodes,
     skeletons,

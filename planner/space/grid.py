@@ -135,7 +135,11 @@ class Space:
         The fraction of the optimizer that is offloaded is solved for, and counts as one.
         """
         kinds = 1 + len(self.recompute_subsets) + len(self.offloads)
-        return kinds + 2 * largest_stages(self.job, table)
+        return kinds + 2 * self.largest_stages(table)
+
+    def largest_stages(self, table: LayoutTable) -> IntColumn:
+        """Layers of the largest virtual stage of each row: the most that it can recompute."""
+        return -(-self.job.model.num_hidden_layers // (table.pp * table.vpp))
 
     def memory_policies(self, largest: int) -> IntColumn:
         """Columns `POLICY_COLUMNS` of every policy, for stages of up to `largest` layers."""
@@ -188,11 +192,6 @@ class Space:
             return [f"0 to 1 in steps of {step:g}"]
         values = axis.tried(self.job, self.traits)
         return [axis.codec.listed(value) for value in values if value is not None]
-
-
-def largest_stages(job: Job, table: LayoutTable) -> IntColumn:
-    """Layers of the largest virtual stage of each row: the most that it can recompute."""
-    return -(-job.model.num_hidden_layers // (table.pp * table.vpp))
 
 
 FIRST_KNOWN = frozenset(axis.column for axis in AXES if isinstance(axis.search, Held))
@@ -281,7 +280,7 @@ def stagings_of(space: Space, skeletons: LayoutTable) -> tuple[IntColumn, BoolCo
 def memory_policies(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, IntColumn]:
     """Every policy of every skeleton without optimizer offload, and each row's skeleton."""
     parts, owners = [], []
-    largest = largest_stages(space.job, skeletons)
+    largest = space.largest_stages(skeletons)
     for layers in np.unique(largest).tolist():
         rows = np.flatnonzero(largest == layers)
         columns = space.memory_policies(layers)

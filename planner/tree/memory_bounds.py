@@ -53,7 +53,6 @@ from trainplan.planner.space import (
     Rows,
     RuleFilter,
     Space,
-    largest_stages,
     memory_policies,
 )
 
@@ -185,7 +184,7 @@ def class_extremes(space: Space, skeletons: LayoutTable) -> tuple[LayoutTable, L
     Of the first class nothing is recomputed by the one, and by the other every module that may be.
     Seconds of the one and bytes of the other bound every policy between, so both have to win.
     """
-    layers = largest_stages(space.job, skeletons)
+    layers = space.largest_stages(skeletons)
     every = module_bits(module for subset in space.recompute_subsets for module in subset)
     min_memory = [_recomputed(skeletons, SELECTIVE, modules=every)]
     for kind, method in POLICY_CLASSES[1:]:
@@ -241,7 +240,7 @@ def classes_with_policies(
     asked = [one for one in rules if not one.columns.isdisjoint(POLICY_COLUMNS)]
     asked = [one for one in asked if "offload_optimizer" not in one.columns]
     read = frozenset(POLICY_COLUMNS).union(*(one.columns for one in asked)) - {"stages"}
-    layers = largest_stages(space.job, min_memory)
+    layers = space.largest_stages(min_memory)
     first, kind = distinct(*(getattr(min_memory, name) for name in sorted(read)), layers)
     table, owner = policies_of(space, min_memory.take(first))
     legal = allowed(table)

@@ -240,7 +240,7 @@ class _Grid:
 
 def _grid(job: Job, options: SearchOptions, measured: Measured) -> _Grid:
     on = context_for(job, measured)
-    rules = (*options.rules_of_grid(job), *legality_rules(on.traits))
+    rules = (*options.rules_of_grid(on), *legality_rules(on.traits))
     return _Grid(on, Space(on), rules)
 
 

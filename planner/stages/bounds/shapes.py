@@ -19,7 +19,6 @@ from trainplan.costmodel.columns import (
     IntRankChunks,
     distinct,
 )
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.step import Priced
@@ -79,9 +78,7 @@ def _split_bound(of: PricedGroups, pipeline_s: float, pool: PathPool) -> FloatCo
         own, pipeline = np.flatnonzero(shape[rows] == number), of.pipeline(int(first[number]))
         some = rows[own]
         path = pool.mean(pipeline, job.model.num_hidden_layers)
-        length = _mean_seconds(
-            job, priced, costs, path, rows=some, most=most[some], alike=pool.alike
-        )
+        length = _mean_seconds(priced, costs, path, rows=some, most=most[some], alike=pool.alike)
         bound[some] = np.maximum(bound[some], length)
         own = own[bound[some] + around[some] < pipeline_s]
         if len(own):
@@ -109,19 +106,19 @@ def _steady_bound(of: PricedGroups, around: FloatColumn, pipeline_s: float) -> F
 
     Source: as `steady_seconds`; what does not fit without activations does not fit with them.
     """
-    bound = steady_seconds(of.job, of.priced[0], of.costs[0])
+    bound = steady_seconds(of.priced[0], of.costs[0])
     rows = np.flatnonzero(bound + around < pipeline_s)
     bound[rows[~states_may_fit(of, rows, pipeline_s)]] = np.inf
     return bound
 
 
-def steady_seconds(job: Job, priced: Priced, costs: BlockCosts) -> FloatColumn:
+def steady_seconds(priced: Priced, costs: BlockCosts) -> FloatColumn:
     """All passes of all micro batches on ranks that never wait.
 
     Source: all ranks together run every block for each micro batch, and the slowest rank takes no
     less than the mean, 1 / pp of the total.
     """
-    layers, modules = layer_counts(costs.kinds), job.model.num_nextn_predict_layers
+    layers, modules = layer_counts(costs.kinds), priced.job.model.num_nextn_predict_layers
     each = costs.forward + costs.backward
     held = (*layers, (EMBEDDING, 1), (HEAD, 1), (MTP, modules))
     total = sum(count * each[kind] for kind, count in held)
@@ -136,7 +133,6 @@ def _repeats_all(table: LayoutTable) -> BoolColumn:
 
 
 def _mean_seconds(
-    job: Job,
     priced: Priced,
     costs: BlockCosts,
     path: Crossings,
@@ -151,7 +147,7 @@ def _mean_seconds(
     stage with n of at most h layers at least the share min(N, h) / h is recomputed where N are,
     maybe the cheaper ones.
     """
-    model, layers = job.model, layer_counts(costs.kinds)
+    model, layers = priced.job.model, layer_counts(costs.kinds)
     modules = model.num_nextn_predict_layers
     total = path.hops * priced.seconds.p2p[rows]
     for kind, stage, count in (

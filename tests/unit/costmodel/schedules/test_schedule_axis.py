@@ -233,7 +233,7 @@ def test_another_schedule_is_priced_as_the_runtime_would_run_it(make_job, name, 
     found = [one for one in other_schedules(context_of(job, machine), layout, 0.0) if one.fits]
     assert found
     for other in found:
-        table = LayoutTable.of([under(job, layout, other.schedule)])
+        table = LayoutTable.of([under(context_of(job, machine), layout, other.schedule)])
         whole = explicit(context_of(job, machine).with_table(table))[0]
         assert other.step_time_s == pytest.approx(whole.step_time_s, rel=1e-12)
         assert other.peak_reserved_bytes == whole.memory.peak_reserved_bytes
@@ -258,7 +258,9 @@ def test_without_a_pipeline_no_schedule_helps(make_job):
 def test_recomputation_follows_the_virtual_stages(make_job):
     job = make_job("small-dense", "1x8:h100-sxm", 32)
     full = {"recompute": "full", "recompute_method": "block", "recompute_num_layers": 3}
-    other = under(job, Layout(pp=2, dp=4, **full), "zb-v")
+    other = under(
+        context_of(job, machine_of(job.cluster, "bf16")), Layout(pp=2, dp=4, **full), "zb-v"
+    )
     assert (other.vpp, other.recompute_num_layers) == (2, 2)
     assert not {"recompute_within_stage"} & {
         rule.name for rule in broken_rules(job, LayoutTable.of([other]))[0]

@@ -15,7 +15,7 @@ from trainplan.planner.evidence import evidence_of
 from trainplan.planner.evidence.distance import SIZES, distance
 from trainplan.planner.evidence.envelope import Measurements
 from trainplan.planner.evidence.evidence import NEAREST, is_inside
-from trainplan.planner.evidence.shape import shape_of
+from trainplan.planner.evidence.shape import Setup, shape_of
 
 
 def job_on(cluster, model="small-dense"):
@@ -28,7 +28,7 @@ def job_on(cluster, model="small-dense"):
 
 JOB = job_on("4x8:h100-sxm")
 LAYOUT = Layout(tp=2, pp=4, dp=4)
-OWN = shape_of(JOB, LAYOUT)
+OWN = shape_of(Setup.of(JOB), LAYOUT)
 
 
 def run(name="run", error=0.05, **changed):
@@ -82,7 +82,9 @@ def test_a_setting_counts_where_both_have_it():
 
 def test_settings_are_those_the_layout_can_notice():
     experts = job_on("1x8:h100-sxm", "small-moe")
-    names = {text.split("=")[0] for text in shape_of(experts, Layout(dp=8, ep=4)).settings}
+    names = {
+        text.split("=")[0] for text in shape_of(Setup.of(experts), Layout(dp=8, ep=4)).settings
+    }
     assert {"moe_dispatcher", "overlap_moe_a2a"} <= names
     assert "overlap_tp_comm" not in names
     assert "overlap_tp_comm" in {text.split("=")[0] for text in OWN.settings}
@@ -226,9 +228,9 @@ def test_the_table_of_the_package_is_small_and_every_run_has_its_own_name():
 def test_layers_of_a_mixer_that_no_run_has_are_beyond_what_was_measured():
     ssm = SsmSpec(num_heads=16, head_dim=64, state_size=16)
     model = JOB.model.model_copy(update={"mixer": "mamba", "ssm": ssm})
-    shape = shape_of(JOB.model_copy(update={"model": model}), LAYOUT)
+    shape = shape_of(Setup.of(JOB.model_copy(update={"model": model})), LAYOUT)
     assert shape.kind == ("mamba",)
     said = [beyond.text for beyond in Measurements((run(),)).beyond(shape)]
     assert "no scored run has mamba layers" in said
     no_mixer = JOB.model.model_copy(update={"mixer": "none"})
-    assert shape_of(JOB.model_copy(update={"model": no_mixer}), LAYOUT).kind == ("dense",)
+    assert shape_of(Setup.of(JOB.model_copy(update={"model": no_mixer})), LAYOUT).kind == ("dense",)

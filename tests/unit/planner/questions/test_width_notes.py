@@ -2,9 +2,9 @@
 
 import pytest
 
+from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.measured import context_for
 from trainplan.planner.questions.estimates import estimate
 from trainplan.planner.questions.width_notes import width_notes
 
