@@ -29,10 +29,9 @@ from trainplan.costmodel.catalog.models import (
     preset_names,
     repositories,
 )
+from trainplan.costmodel.families import NOT_MODELLED, Reading, read_config
 from trainplan.costmodel.hardware import MOST_GPUS, ClusterSpec
-from trainplan.costmodel.model.families import Reading, read_config
-from trainplan.costmodel.model.families.registry import NOT_MODELLED
-from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.model import num_parameters
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"

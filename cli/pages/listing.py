@@ -37,7 +37,7 @@ from trainplan.costmodel.catalog import (
 )
 from trainplan.costmodel.catalog.models import plugged_models, preset, preset_names
 from trainplan.costmodel.copy_streams import METHODS, Method, Place
-from trainplan.costmodel.model.families import Reading
+from trainplan.costmodel.families import Reading
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Sourced

@@ -1,7 +1,7 @@
 """What is trained: the shape of a decoder-only transformer.
 
 Field names follow Hugging Face `config.json`; where families disagree on a name, the most common
-one is used and the adapter in `costmodel.model.families` translates.
+one is used and the adapter in `costmodel.families` translates.
 """
 
 from __future__ import annotations

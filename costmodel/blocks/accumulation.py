@@ -13,7 +13,7 @@ from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
-from trainplan.costmodel.model.params import MIXER_COUNTS, latent_params, router_params, side_params
+from trainplan.costmodel.model import MIXER_COUNTS, latent_params, router_params, side_params
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.shards import dense_mlp_params, experts_params, shared_experts_params
 

@@ -14,7 +14,7 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds
-from trainplan.costmodel.model.params import halves, norms_per_layer
+from trainplan.costmodel.model import halves, norms_per_layer
 from trainplan.costmodel.runtimes import Autograd
 
 

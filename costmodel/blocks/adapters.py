@@ -23,7 +23,7 @@ from trainplan.costmodel.kernels import (
     elementwise_seconds,
     linear_seconds,
 )
-from trainplan.costmodel.model.adapters import Matrix, adapted_matrices, adapter_params
+from trainplan.costmodel.model import Matrix, adapted_matrices
 from trainplan.costmodel.routing import loads
 
 OUTPUT_PASSES, OUTPUT_PASSES_BACKWARD, INPUT_PASSES_BACKWARD = 5, 2, 3
@@ -84,7 +84,7 @@ def _adapter(shapes: Shapes, matrix: Matrix) -> Part:
     outputs = shapes.storage * sizes.rows * sizes.outputs
     inputs = shapes.storage * sizes.rows * sizes.inputs
     added = shapes.accumulation_seconds(
-        adapter_params(matrix, rank) / (shapes.table.etp if matrix.experts else shapes.table.tp)
+        matrix.adapter_params(rank) / (shapes.table.etp if matrix.experts else shapes.table.tp)
     )
     moved = OUTPUT_PASSES_BACKWARD * outputs + INPUT_PASSES_BACKWARD * inputs
     sent = adapter_exchange(shapes, matrix)

@@ -17,7 +17,7 @@ from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import group
 from trainplan.costmodel.kernels import elementwise_seconds
-from trainplan.costmodel.model.params import expert_hidden, query_columns
+from trainplan.costmodel.model import expert_hidden, query_columns
 
 BIAS_KERNELS, BIAS_KERNELS_BACKWARD = 2, 6
 """Kernels of the biases of one local expert. Forward: bias times routing weight, sum. Backward: for

@@ -8,7 +8,7 @@ from trainplan.costmodel.blocks.activations import layer_norms_extra_bytes
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import Product, linear_seconds
-from trainplan.costmodel.model.params import halves
+from trainplan.costmodel.model import halves
 from trainplan.costmodel.shards import CAST_BYTES
 
 RESIDUAL_PASSES = 10

@@ -17,7 +17,7 @@ from trainplan.costmodel.candidates import Candidates, of_kinds, remembered
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, offloads, recomputes
-from trainplan.costmodel.model.params import expert_hidden, query_columns, value_columns
+from trainplan.costmodel.model import expert_hidden, query_columns, value_columns
 from trainplan.costmodel.routing import loads
 
 

@@ -21,8 +21,12 @@ from trainplan.costmodel.blocks.parts import Module, Part, PassSeconds, Shapes, 
 from trainplan.costmodel.blocks.residual import gathered_rows
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import elementwise_seconds
-from trainplan.costmodel.model.adapters import quantised_bytes, quantised_params
-from trainplan.costmodel.model.params import expert_hidden, value_columns
+from trainplan.costmodel.model import (
+    expert_hidden,
+    quantised_bytes,
+    quantised_params,
+    value_columns,
+)
 from trainplan.costmodel.routing import loads
 
 WHOLE_HALVES = ("mlp", "moe")

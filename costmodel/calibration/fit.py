@@ -42,7 +42,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured import measured_machine
-from trainplan.costmodel.model.flops import model_flop_per_step
+from trainplan.costmodel.model import model_flop_per_step
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.uncertainty import NORMAL_80

@@ -23,12 +23,7 @@ from trainplan.costmodel.memory.states import (
     modules_alike,
 )
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
-from trainplan.costmodel.model.params import (
-    expert_hidden,
-    norms_per_layer,
-    query_columns,
-    value_columns,
-)
+from trainplan.costmodel.model import expert_hidden, norms_per_layer, query_columns, value_columns
 from trainplan.costmodel.optimizers import Matrix, Ranks, Role
 from trainplan.costmodel.shards import padded_vocab
 

@@ -15,7 +15,7 @@ from trainplan.costmodel.kernels import sum_columns
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
-from trainplan.costmodel.model.params import (
+from trainplan.costmodel.model import (
     MIXER_COUNTS,
     latent_params,
     norm_params,

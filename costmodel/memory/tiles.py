@@ -9,7 +9,7 @@ import numpy as np
 from trainplan.costmodel.blocks import activation_tensors
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.model import query_columns, value_columns
 from trainplan.costmodel.runtimes import HEAD_BYTES
 from trainplan.costmodel.shards import mlp_share
 

@@ -9,13 +9,13 @@ import numpy as np
 from trainplan.costmodel.architecture import TowerSpec
 from trainplan.costmodel.columns import FloatColumn, IntColumn, Rows
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.model.tower import (
+from trainplan.costmodel.shards import tower_ranks
+from trainplan.costmodel.towers import (
     encoder_outside_params,
     layer_weights,
     projector_params,
     tower_layer_params,
 )
-from trainplan.costmodel.shards import tower_ranks
 
 
 @dataclass(frozen=True, slots=True)

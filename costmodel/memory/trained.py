@@ -21,14 +21,13 @@ from trainplan.costmodel.memory.states import (
     modules_alike,
     weight_bytes_per_param,
 )
-from trainplan.costmodel.model.adapters import (
+from trainplan.costmodel.model import (
     adapted_matrices,
-    adapter_params,
     largest_quantised,
+    norm_params,
     quantised_bytes,
     quantised_params,
 )
-from trainplan.costmodel.model.params import norm_params
 from trainplan.costmodel.runtimes import runtime
 
 
@@ -101,14 +100,14 @@ def adapter_rank_params(
 ) -> tuple[FloatColumn, FloatColumn]:
     """Parameters of the adapters of a layer on one rank, those beside routed experts apart.
 
-    Source: `adapter_params`; Megatron-Bridge @067f987d `peft/utils.py`, ParallelLinearAdapter:
+    Source: `Matrix.adapter_params`; Megatron-Bridge @067f987d `peft/utils.py`, its adapter:
     either half is cut over the tensor ranks, whichever way the matrix is, and the local experts of
     a rank share one.
     """
     shared, experts = np.zeros((2, len(table)))
     rank = (kind.trained.rank if kind.trained else None) or 0
     for matrix in adapted_matrices(kind, joined=runtime(job.runtime).adapting.joins):
-        size = adapter_params(matrix, rank)
+        size = matrix.adapter_params(rank)
         if matrix.experts:
             experts = experts + size / table.etp
         else:

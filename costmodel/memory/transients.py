@@ -20,8 +20,8 @@ from trainplan.costmodel.memory.tiles import (
     tile_bytes_per_logit,
     tiled_layer_columns,
 )
-from trainplan.costmodel.model.mixer_params import projected_columns
-from trainplan.costmodel.model.params import expert_hidden, query_columns
+from trainplan.costmodel.mixers import projected_columns
+from trainplan.costmodel.model import expert_hidden, query_columns
 from trainplan.costmodel.routing import loads
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES

@@ -39,6 +39,10 @@ class Matrix:
         """Weights."""
         return self.inputs * self.outputs
 
+    def adapter_params(self, rank: int) -> int:
+        """Parameters of one adapter. Source: as this module."""
+        return rank * (self.inputs + self.outputs)
+
 
 def matrices(kind: ModelSpec) -> tuple[Matrix, ...]:
     """Those of a layer of a model with one kind, each by itself; of the experts one.
@@ -102,11 +106,6 @@ def _joined(own: list[Matrix], names: tuple[Projection, ...]) -> list[Matrix]:
         else:
             result[-1] = replace(result[-1], outputs=result[-1].outputs + one.outputs)
     return result
-
-
-def adapter_params(matrix: Matrix, rank: int) -> int:
-    """Parameters of one adapter. Source: as this module."""
-    return rank * (matrix.inputs + matrix.outputs)
 
 
 BLOCK, SCALES = 64, 256

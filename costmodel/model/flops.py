@@ -17,7 +17,7 @@ from trainplan.costmodel.model.params import (
     shared_expert_params,
     side_params,
 )
-from trainplan.costmodel.model.tower import tower_flop_per_step
+from trainplan.costmodel.towers import tower_flop_per_step
 
 
 def layer_matrix_params_per_token(model: ModelSpec) -> float:

@@ -7,10 +7,16 @@ Source of every shape: the Hugging Face implementation of the family named in `m
 from __future__ import annotations
 
 from trainplan.costmodel.architecture import Mixer, ModelSpec, MoeSpec
-from trainplan.costmodel.model import mixer_params as counts
-from trainplan.costmodel.model.mixer_params import MixerCounts
-from trainplan.costmodel.model.spans import attention_span
-from trainplan.costmodel.model.tower import tower_params
+from trainplan.costmodel.mixers import (
+    CONVOLUTION,
+    INDEXER,
+    LINEAR_ATTENTION,
+    MAMBA,
+    NOTHING,
+    MixerCounts,
+    attention_span,
+)
+from trainplan.costmodel.towers import tower_params
 
 
 def norm_params(model: ModelSpec) -> int:
@@ -274,12 +280,27 @@ MIXER_COUNTS: dict[Mixer, MixerCounts] = {
     "full_attention": ATTENTION,
     "sliding_attention": ATTENTION,
     "chunked_attention": ATTENTION,
-    "sparse_attention": ATTENTION + counts.INDEXER,
+    "sparse_attention": ATTENTION + INDEXER,
     "bidirectional_attention": ATTENTION,
-    "linear_attention": counts.LINEAR_ATTENTION,
-    "mamba": counts.MAMBA,
-    "attention_and_mamba": ATTENTION + counts.MAMBA,
-    "convolution": counts.CONVOLUTION,
-    "none": counts.NOTHING,
+    "linear_attention": LINEAR_ATTENTION,
+    "mamba": MAMBA,
+    "attention_and_mamba": ATTENTION + MAMBA,
+    "convolution": CONVOLUTION,
+    "none": NOTHING,
 }
-"""What each mixer counts."""
+"""What each mixer """
+
+
+def met_weights(model: ModelSpec, tp: int, experts: float | None) -> float:
+    """Weights of matrices of a layer that a token meets on a rank.
+
+    Args:
+        model: Of the layer.
+        tp: Tensor-parallel degree.
+        experts: Experts it meets there; null: its MLP is dense.
+    """
+    attention = attention_matrix_params(model) / tp
+    if experts is None or not model.moe:
+        return attention + mlp_params(model, model.intermediate_size, bias=False) / tp
+    shared = shared_expert_params(model, model.moe) / tp
+    return attention + experts * expert_params(model, model.moe) + shared

@@ -9,7 +9,7 @@ from trainplan.costmodel.architecture import ModelSpec, MoeSpec
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import ContextExchange, Job, Precision
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.model.params import mlp_params
+from trainplan.costmodel.model import mlp_params
 from trainplan.costmodel.runtimes import RuntimeTraits, loss_tiles
 
 

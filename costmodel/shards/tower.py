@@ -13,7 +13,7 @@ from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.model.tower import spans
+from trainplan.costmodel.towers import spans
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_se
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import RankParams, shard_ranks, sums_whole
-from trainplan.costmodel.model.params import embedding_params, num_parameters
+from trainplan.costmodel.model import embedding_params, num_parameters
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds
 from trainplan.costmodel.traffic.copies import Copies, copies_of

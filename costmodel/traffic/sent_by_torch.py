@@ -16,7 +16,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
 from trainplan.costmodel.memory.states import BlockParams, block_params
-from trainplan.costmodel.model.params import norm_params, query_columns, value_columns
+from trainplan.costmodel.model import norm_params, query_columns, value_columns
 from trainplan.costmodel.program import Shape, placed
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, program_for

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from page_parts import Lines, table
 
 from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.model.families import read_config
-from trainplan.costmodel.model.families.registry import READ_BY_NAME, SAME
+from trainplan.costmodel.families.reading import read_config
+from trainplan.costmodel.families.registry import READ_BY_NAME, SAME
 from trainplan.costmodel.model.params import num_parameters
 
 RECORDED: Final = Path(__file__).parents[2] / "tests" / "golden" / "decoder_counts.json"

@@ -10,7 +10,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.documents import Shape
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.model import num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits, traits_of
 
 

@@ -16,7 +16,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware import ClusterSpec, Placement
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout, Schedule
-from trainplan.costmodel.model.params import num_active_parameters, num_parameters
+from trainplan.costmodel.model import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import Spec, first_complaint
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import Evidence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.model import num_parameters
 from trainplan.planner.questions.changes.feasibility import feasible
 from trainplan.planner.questions.changes.variations import Case, replaced
 from trainplan.planner.work import Budget

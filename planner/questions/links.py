@@ -18,7 +18,7 @@ from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
-from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.model import query_columns, value_columns
 from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.traffic.data_parallel import gradient_message_bytes

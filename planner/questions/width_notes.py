@@ -11,7 +11,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Precision, storage_bytes
 from trainplan.costmodel.kernels import ALIGNED_BYTES, kernel_head_dim, unfused_attention_seconds
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.model.params import core_dims, query_columns
+from trainplan.costmodel.model import core_dims, query_columns
 from trainplan.costmodel.step import Estimate
 
 UNITS: dict[Precision, int] = {"fp8": 16, "mxfp8": 32, "nvfp4": 32}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Precision
-from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.model import query_columns, value_columns
 from trainplan.costmodel.profiles import AttentionPoint, Point, Timing
 from trainplan.profiler.bench.inputs.shapes import caps
 from trainplan.profiler.bench.inputs.tensors import check_finite, task, tensors, working_precision

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.model.families import model_from_config, registry
-from trainplan.costmodel.model.families.family import Family
+from trainplan.costmodel.families import model_from_config, registry
+from trainplan.costmodel.families.family import Family
 from trainplan.costmodel.model.params import num_parameters
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-rule-or-exporter.md"

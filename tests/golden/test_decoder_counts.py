@@ -7,8 +7,8 @@ import pytest
 from tests.golden.decoder_counts import Recorded, recorded
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset_config, preset_names
-from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.model.families.registry import NOT_MODELLED, READ_BY_NAME, SAME
+from trainplan.costmodel.families.reading import model_from_config
+from trainplan.costmodel.families.registry import NOT_MODELLED, READ_BY_NAME, SAME
 from trainplan.costmodel.model.params import num_parameters
 
 RECORDED = recorded()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.model.families import model_from_config
+from trainplan.costmodel.families.reading import model_from_config
 from trainplan.costmodel.model.params import num_parameters
 
 RECORDED = json.loads((Path(__file__).parent / "towers.json").read_text())

@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 
 from tests.oracles.decoder_configs import CONFIG_MAPPING
-from trainplan.costmodel.model import families
-from trainplan.costmodel.model.families.aliases import ALIASES, is_harmless
-from trainplan.costmodel.model.families.registry import DEFAULTS, FAMILIES
+from trainplan.costmodel import families
+from trainplan.costmodel.families.aliases import ALIASES, is_harmless
+from trainplan.costmodel.families.registry import DEFAULTS, FAMILIES
 
 PATH = Path(families.__file__).parent / DEFAULTS
 LONGEST = "max_position_embeddings"

@@ -15,7 +15,7 @@ from tests.oracles.decoder_configs import (
     variants,
     written,
 )
-from trainplan.costmodel.model.families.aliases import is_harmless
+from trainplan.costmodel.families.aliases import is_harmless
 
 
 def recorded(model_type):

@@ -11,8 +11,8 @@ from tests.oracles.decoder_configs import (
     written,
 )
 from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.model.families.registry import FAMILIES, class_defaults
+from trainplan.costmodel.families.reading import model_from_config
+from trainplan.costmodel.families.registry import FAMILIES, class_defaults
 from trainplan.costmodel.model.params import num_parameters
 
 pytestmark = pytest.mark.oracle

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.oracles.mixers import MIXERS, module_of, spec_of, torch
-from trainplan.costmodel.model.mixer_products import core_products
+from trainplan.costmodel.mixers.products import core_products
 from trainplan.costmodel.model.params import MIXER_COUNTS, query_columns, value_columns
 
 pytestmark = pytest.mark.oracle

@@ -16,12 +16,12 @@ from tests.oracles.towers import (
     transformers,
 )
 from trainplan.costmodel.architecture.tower import TowerSpec
-from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.model.families.reader import HfConfig
-from trainplan.costmodel.model.families.towers import TOWERS
-from trainplan.costmodel.model.families.towers.encoders import encoder_of
+from trainplan.costmodel.families.reader import HfConfig
+from trainplan.costmodel.families.reading import model_from_config
+from trainplan.costmodel.families.towers import TOWERS
+from trainplan.costmodel.families.towers.encoders import encoder_of
 from trainplan.costmodel.model.params import num_parameters
-from trainplan.costmodel.model.tower import tower_params
+from trainplan.costmodel.towers.tower import tower_params
 
 pytestmark = pytest.mark.oracle
 RECORDED = json.loads((Path(__file__).parents[1] / "golden" / "towers.json").read_text())

@@ -5,8 +5,8 @@ import importlib
 import pytest
 
 from tests.oracles.towers import file_of, model_of, torch
-from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.model.tower import encoder_forward_flop, projector_forward_flop
+from trainplan.costmodel.families.reading import model_from_config
+from trainplan.costmodel.towers.tower import encoder_forward_flop, projector_forward_flop
 
 pytestmark = pytest.mark.oracle
 

@@ -7,10 +7,10 @@ from tests.golden.decoder_counts import recorded
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog.models import preset_config, preset_names
+from trainplan.costmodel.families.generic_config import DEFAULTS
+from trainplan.costmodel.families.reading import model_from_config
+from trainplan.costmodel.families.registry import READ_BY_NAME
 from trainplan.costmodel.model import params
-from trainplan.costmodel.model.families import model_from_config
-from trainplan.costmodel.model.families.generic_config import DEFAULTS
-from trainplan.costmodel.model.families.registry import READ_BY_NAME
 
 PRESETS = {name: dict(preset_config(name)) for name in preset_names()}
 RECORDED = {one.model_type: one.config for one in recorded()}

@@ -22,7 +22,7 @@ from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length
-from trainplan.costmodel.model.params import num_active_parameters, num_parameters
+from trainplan.costmodel.model import num_active_parameters, num_parameters
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, NodeMemory
 from trainplan.planner.plan.changes_training import changes_training

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainplan.cli.words import parameters, plural
 from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.model.tower import tower_params
+from trainplan.costmodel.towers import tower_params
 
 TRAINED = {"none": "trained", "encoder": "encoder frozen", "all": "frozen"}
 

@@ -15,12 +15,7 @@ from trainplan.costmodel.blocks.attention.key_values import kept_key_value_width
 from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.blocks.residual import MASK_BYTES, mask_bytes, residual_bytes
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
-from trainplan.costmodel.model.params import (
-    core_dims,
-    output_gate_columns,
-    query_columns,
-    value_columns,
-)
+from trainplan.costmodel.model import core_dims, output_gate_columns, query_columns, value_columns
 
 LSE_BYTES = 4
 """Log-sum-exp kept per head and token. Source: Dao, arXiv:2307.08691, section 3.1."""

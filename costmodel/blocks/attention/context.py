@@ -10,7 +10,7 @@ from trainplan.costmodel.blocks.parts import Shapes
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import Group, collective_seconds, group, link_speed
 from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds
-from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.model import query_columns, value_columns
 from trainplan.costmodel.shards import context_ways
 
 

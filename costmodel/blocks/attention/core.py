@@ -34,14 +34,14 @@ from trainplan.costmodel.kernels import (
     linear_seconds,
     unfused_attention_seconds,
 )
-from trainplan.costmodel.model.params import (
+from trainplan.costmodel.mixers import attention_span, kernel_length
+from trainplan.costmodel.model import (
     core_dims,
     output_gate_columns,
     projected_columns,
     query_columns,
     value_columns,
 )
-from trainplan.costmodel.model.spans import attention_span, kernel_length
 
 ROPE_PASSES = 3
 """Elements moved per rotated one. Source: x cos + rotate(x) sin reads an element and its operand,

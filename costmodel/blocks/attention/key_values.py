@@ -14,7 +14,7 @@ from trainplan.costmodel.blocks.parts import Shapes, gathered_share
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.comm import Collective, collective, collective_seconds, group
 from trainplan.costmodel.kernels import ForwardBackward, elementwise_seconds, sum_columns
-from trainplan.costmodel.model.params import grouped_columns, query_columns, value_columns
+from trainplan.costmodel.model import grouped_columns, query_columns, value_columns
 
 COPY_PASSES = 2
 """Elements moved for each gathered one, either way: it is read and written where its columns come

@@ -13,7 +13,7 @@ from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.job import TrainingSpec
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.lengths import Rows, Waiting, rows_of, waiting_factor
-from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.model import query_columns, value_columns
 
 
 @dataclass(frozen=True, slots=True)

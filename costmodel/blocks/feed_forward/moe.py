@@ -33,7 +33,7 @@ from trainplan.costmodel.kernels import (
     sum_columns,
 )
 from trainplan.costmodel.machine import OPERATIONS, GemmRate
-from trainplan.costmodel.model.params import expert_hidden
+from trainplan.costmodel.model import expert_hidden
 from trainplan.costmodel.routing import Loads, destinations_in_groups, loads
 
 ROUTER_KERNELS = 8

@@ -24,7 +24,7 @@ from trainplan.costmodel.kernels import (
     streaming_bytes_per_second,
 )
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.model.mixer_products import CoreProduct
+from trainplan.costmodel.mixers import CoreProduct
 
 CHUNK_PRODUCTS_SPEED = 0.45
 """Speed of products inside chunks over that of fused attention on long sequences.

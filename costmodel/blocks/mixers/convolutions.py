@@ -5,8 +5,12 @@ from __future__ import annotations
 from trainplan.costmodel.architecture import ModelSpec, SsmSpec
 from trainplan.costmodel.blocks.mixers.carried import Carried, carried_part
 from trainplan.costmodel.blocks.parts import Part, Shapes
-from trainplan.costmodel.model.mixer_params import ssm_convolved_columns, ssm_input_columns
-from trainplan.costmodel.model.mixer_products import core_products, ssm_of
+from trainplan.costmodel.mixers import (
+    core_products,
+    ssm_convolved_columns,
+    ssm_input_columns,
+    ssm_of,
+)
 
 SCAN_KERNELS = 7
 """Kernels of Mamba-2 beside its projections: convolution, time steps, states of chunks, their

@@ -9,8 +9,7 @@ from trainplan.costmodel.blocks.mixers.carried import Carried, carried_part
 from trainplan.costmodel.blocks.parts import Module, Part, Shapes
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels import elementwise_seconds
-from trainplan.costmodel.model.mixer_params import linear_input_columns
-from trainplan.costmodel.model.mixer_products import core_products, linear_of
+from trainplan.costmodel.mixers import core_products, linear_input_columns, linear_of
 
 DELTA_KERNELS = 11
 """Kernels of the delta rule beside the projections: convolution, norm of queries and keys, gates,

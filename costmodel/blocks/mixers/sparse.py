@@ -11,8 +11,7 @@ from trainplan.costmodel.blocks.mixers.carried import CHUNK_PRODUCTS_SPEED
 from trainplan.costmodel.blocks.parts import Part, Shapes, pass_seconds
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.kernels import Product, elementwise_seconds, linear_seconds
-from trainplan.costmodel.model.mixer_products import indexer_flop
-from trainplan.costmodel.model.spans import attention_span
+from trainplan.costmodel.mixers import attention_span, indexer_flop
 
 SCORE_PASSES = 3
 """Passes of fp32 over the scores of the indexer: written, and read twice by the selection.

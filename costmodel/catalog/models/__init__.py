@@ -18,7 +18,7 @@ from typing import cast
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import unknown_name
 from trainplan.costmodel.catalog.models.plugged import SUFFIX, plugged_presets
-from trainplan.costmodel.model.families import model_from_config
+from trainplan.costmodel.families import model_from_config
 
 REPOSITORIES, NOTE = "_repositories", "_note"
 VARIANT = re.compile(r"-(instruct|base|chat|it|pt|hf|fp8|bf16)$")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.catalog.plugged import beside
-from trainplan.costmodel.model.families import model_from_config
+from trainplan.costmodel.families import model_from_config
 from trainplan.costmodel.plugins import Added, Installed, added
 
 SUFFIX, SOURCE = ".json", "_source"

@@ -7,7 +7,7 @@ import numpy as np
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
-from trainplan.costmodel.model.mixer_params import projected_columns
+from trainplan.costmodel.mixers import projected_columns
 
 FP8_BLOCK = 16
 """Source: as `low_precision_states_fill_blocks`."""

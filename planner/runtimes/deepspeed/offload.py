@@ -23,7 +23,7 @@ from trainplan.costmodel.memory.swap_buffers import (
     optimizer_buffers,
     weight_buffer_params,
 )
-from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.model import num_parameters
 from trainplan.planner.launch import Argument, ConfigFile, RequiredVariable, UserVariable, switch
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.keys import Entry, Keys, Option, Written

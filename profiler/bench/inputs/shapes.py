@@ -12,7 +12,7 @@ import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.model.params import query_columns, value_columns
+from trainplan.costmodel.model import query_columns, value_columns
 from trainplan.costmodel.shards import VOCAB_MULTIPLE
 from trainplan.profiler.bench.inputs.spread import most_telling
 from trainplan.profiler.task import Request

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.model.params import (
-    attention_matrix_params,
-    expert_params,
-    mlp_params,
-    shared_expert_params,
-)
+from trainplan.costmodel.model import met_weights
 from trainplan.profiler.bench.attention import core_of
 from trainplan.profiler.bench.inputs.shapes import FP32_BYTES, Caps
 from trainplan.profiler.bench.layers.modules import Sharding
@@ -58,12 +53,7 @@ class Case:
 
     def _met(self, experts: float) -> float:
         """Weights of the rank with so many of its experts."""
-        model, moe, tp = self.model, self.model.moe, self.sharding.tp
-        met = attention_matrix_params(model) / tp
-        if self.moe and moe:
-            shared = shared_expert_params(model, moe) / tp
-            return met + experts * expert_params(model, moe) + shared
-        return met + mlp_params(model, model.intermediate_size, bias=False) / tp
+        return met_weights(self.model, self.sharding.tp, experts if self.moe else None)
 
 
 def measured_model(model: ModelSpec) -> ModelSpec:

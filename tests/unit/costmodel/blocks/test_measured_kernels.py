@@ -17,7 +17,7 @@ from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.model.mixer_products import linear_attention_products
+from trainplan.costmodel.mixers.products import linear_attention_products
 from trainplan.costmodel.step import explicit
 
 MAMBA = ModelSpec(

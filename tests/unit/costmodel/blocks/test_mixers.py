@@ -26,7 +26,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import layer_rank_params
-from trainplan.costmodel.model.mixer_products import CoreProduct
+from trainplan.costmodel.mixers.products import CoreProduct
 from trainplan.costmodel.model.params import layer_params
 from trainplan.costmodel.runtimes.registry import traits_of
 

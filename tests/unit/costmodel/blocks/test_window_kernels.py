@@ -8,7 +8,7 @@ from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.costmodel.model.spans import kernel_length
+from trainplan.costmodel.mixers.attended_tokens import kernel_length
 
 
 @pytest.fixture(name="core")

@@ -3,8 +3,8 @@
 import pytest
 
 from trainplan.costmodel.catalog.models import preset
-from trainplan.costmodel.model.mixer_products import indexer_flop
-from trainplan.costmodel.model.spans import attention_span
+from trainplan.costmodel.mixers.attended_tokens import attention_span
+from trainplan.costmodel.mixers.products import indexer_flop
 
 FLASH = preset("deepseek-v4-flash")
 

@@ -11,8 +11,8 @@ from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.model.tower import encoder_params, projector_params, tower_params
 from trainplan.costmodel.step import price
+from trainplan.costmodel.towers.tower import encoder_params, projector_params, tower_params
 from trainplan.planner.questions.search import estimate
 
 WHOLE = TOWER.model_copy(update={"tensor_parallel": False})

@@ -7,10 +7,10 @@ from tests.budgets import Steps, least_steps
 from trainplan.cli.pages.plan import certificate_text
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration.machine import NOTHING
+from trainplan.costmodel.families.reading import model_from_config
 from trainplan.costmodel.hardware.cluster import ClusterSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import stage_specs
-from trainplan.costmodel.model.families import model_from_config
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import pareto
 from trainplan.planner.goals.reach import reach

@@ -1,0 +1,10 @@
+"""Hugging Face `config.json` -> `ModelSpec`: a line of a table for each family.
+
+model_from_config: read the content of a Hugging Face `config.json`.
+NOT_MODELLED: `model_type` -> what it is.
+read_config: as `model_from_config`, with what was read and what was assumed.
+Reading: a model, and how it was read.
+"""
+
+from trainplan.costmodel.families.reading import Reading, model_from_config, read_config
+from trainplan.costmodel.families.registry import NOT_MODELLED
