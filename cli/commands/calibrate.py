@@ -9,31 +9,35 @@ from typing import Final
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, RUNTIMES
-from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.shared import (
+from trainplan.cli.options import (
     FORCE,
     JSON,
     PATH,
     RUNTIME_OPTION,
+    OneOf,
+    completions,
+    gathered,
     global_batch_size,
+    names,
+    page,
     seq_length,
 )
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
-    from trainplan.cli.files.disk import read_log
-    from trainplan.cli.files.inputs import load_model
-    from trainplan.cli.files.profiles import calibration_json, load_measured, machines_of
-    from trainplan.cli.files.runs import InvalidRun, read_runs
-    from trainplan.cli.options.layout_text import parse_layout
-    from trainplan.cli.options.stated import Destination
+    from trainplan.cli.files import (
+        InvalidRun,
+        load_measured,
+        load_model,
+        machines_of,
+        read_log,
+        read_runs,
+    )
     from trainplan.cli.pages.calibration import log_line
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.output import json_text, remark, write
+    from trainplan.cli.values import Destination, parse_layout
     from trainplan.cli.words import gib
     from trainplan.costmodel.base import PlanError, SpecError
     from trainplan.costmodel.calibration import Measured, Observation, calibrate, kind_of, kinds_of
@@ -123,14 +127,14 @@ chosen_options = gathered(
         ),
         click.option(
             "--precision",
-            type=OneOf("precision", PRECISIONS),
+            type=OneOf("precision", names.PRECISIONS),
             help=f"Of the log ({DEFAULT_PRECISION}); of a file of runs, take only those.",
         ),
         click.option(
             "--runtime",
-            type=OneOf("runtime", RUNTIMES),
+            type=OneOf("runtime", names.RUNTIMES),
             metavar="RUNTIME",
-            help=f"Of the log ({DEFAULT_RUNTIME}); of a file of runs, take only those.",
+            help=f"Of the log ({names.DEFAULT_RUNTIME}); of a file of runs, take only those.",
         ),
     ),
 )
@@ -159,7 +163,7 @@ OUTPUT = click.option(
 @logged_options
 @chosen_options
 @PROFILE
-@gathered("destination", "trainplan.cli.options.stated:Destination", (OUTPUT, FORCE, JSON))
+@gathered("destination", "trainplan.cli.values.stated:Destination", (OUTPUT, FORCE, JSON))
 def command(
     files: tuple[Path, ...],
     profiles: tuple[Path, ...],
@@ -187,7 +191,7 @@ def command(
     else:
         observations, measured = _from_logs(logged, chosen, measured)
     calibration = calibrate(observations, measured.profile)
-    text = json_text(calibration_json(calibration))
+    text = json_text(calibration.document())
     destination.write(text)
     if destination.as_json:
         write(text)
@@ -286,7 +290,7 @@ def _job(logged: LogOptions, chosen: RunSelection, measured: Measured) -> tuple[
         model=load_model(logged.model),
         training=training,
         cluster=cluster,
-        runtime=chosen.runtime or DEFAULT_RUNTIME,
+        runtime=chosen.runtime or names.DEFAULT_RUNTIME,
         options=logged.runtime_options,
     )
     return job, whole

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import epilog, page
-from trainplan.cli.options.shared import JSON
+from trainplan.cli.options import JSON, completions, page
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from importlib.resources import files
 
     from trainplan.cli.blocks.shown import answer
-    from trainplan.cli.files.inputs import read_model
+    from trainplan.cli.files import read_model
     from trainplan.cli.pages.listing import gpu_listing, listing, model_listing
     from trainplan.cli.terminal.output import show_json, write
     from trainplan.costmodel.catalog.clusters import gpu_meant
@@ -23,7 +21,7 @@ TEMPLATE = "cluster.yaml"
 MODEL_TEMPLATE = "model.yaml"
 
 
-@click.group("catalog", epilog=epilog("plan catalog models llama3-70b"))
+@click.group("catalog", epilog="\b\nExample:\n  plan catalog models llama3-70b")
 def command() -> None:
     """Show known GPUs, hosts, models, optimizers, methods of offload and clusters."""
 

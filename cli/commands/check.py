@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import page
-from trainplan.cli.options.names import LARGEST_SIZE, RUNTIMES
-from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.shared import (
+from trainplan.cli.options import (
     FORCE,
     JSON,
     PATH,
     PROFILE,
     TRAIN,
+    OneOf,
+    completions,
     memory_margin,
+    names,
+    page,
     time_limit,
 )
 from trainplan.cli.terminal.lazily import imported_on_answer
@@ -25,15 +25,24 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
     from trainplan.cli.documents import CheckDocument
-    from trainplan.cli.files.disk import refuse_existing, write_text
-    from trainplan.cli.files.inputs import load_model
-    from trainplan.cli.files.launches import beside, parse_settings, read_launches, text_beside
-    from trainplan.cli.files.profiles import load_measured, machines_of
-    from trainplan.cli.options.trained import with_trained
+    from trainplan.cli.files import (
+        load_measured,
+        load_model,
+        machines_of,
+        refuse_existing,
+        write_text,
+    )
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.processes.processes import Processes
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import remark
+    from trainplan.cli.values import (
+        beside,
+        parse_settings,
+        read_launches,
+        text_beside,
+        with_trained,
+    )
     from trainplan.costmodel.architecture import ModelSpec
     from trainplan.costmodel.base import SpecError, UnsupportedError
     from trainplan.costmodel.calibration import Measured
@@ -76,17 +85,17 @@ SHOWN = 5
 @TRAIN
 @click.option(
     "--seq-length",
-    type=click.IntRange(1, LARGEST_SIZE),
+    type=click.IntRange(1, names.LARGEST_SIZE),
     help="For launches that do not say it: tokens per sequence.",
 )
 @click.option(
     "--global-batch-size",
-    type=click.IntRange(1, LARGEST_SIZE),
+    type=click.IntRange(1, names.LARGEST_SIZE),
     help="For launches that do not say it: sequences per step.",
 )
 @click.option(
     "--runtime",
-    type=OneOf("runtime", RUNTIMES),
+    type=OneOf("runtime", names.RUNTIMES),
     metavar="RUNTIME",
     help="Runtime of the launch, where its program does not tell.",
 )

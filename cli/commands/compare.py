@@ -6,17 +6,15 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import JSON, PATH, PROFILE, report_options
+from trainplan.cli.options import JSON, PATH, PROFILE, page, report_options
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
     from trainplan.cli.documents import CompareDocument
-    from trainplan.cli.files.profiles import load_measured
-    from trainplan.cli.files.reports import ReportFile
-    from trainplan.cli.options.written_plans import load_written, remark_change
+    from trainplan.cli.files import load_measured
     from trainplan.cli.pages.screens import screen
+    from trainplan.cli.values import ReportFile, load_written, remark_change
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.compare import compare
 

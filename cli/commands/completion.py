@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from trainplan.cli.options.help import page
-from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options import OneOf, page
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():

@@ -12,9 +12,7 @@ from typing import cast
 
 import click
 
-from trainplan.cli.options.help import page
-from trainplan.cli.options.names import CHECKOUTS
-from trainplan.cli.options.shared import PATH
+from trainplan.cli.options import PATH, names, page
 from trainplan.cli.terminal.lazily import imported_on_answer, named
 
 with imported_on_answer():
@@ -44,7 +42,7 @@ MISSING = 2
 @click.option(
     "--runtime-path",
     type=PATH,
-    help=f"A checkout of {' or '.join(CHECKOUTS)}: does it know every option we write?",
+    help=f"A checkout of {' or '.join(names.CHECKOUTS)}: does it know every option we write?",
 )
 def command(profiles: tuple[Path, ...], runtime_path: Path | None) -> None:
     """Check installation, plug-ins, runtime or a profile.

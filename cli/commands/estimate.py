@@ -6,20 +6,22 @@ from collections.abc import Iterator
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import JSON, job_options, memory_margin
-from trainplan.cli.options.where import needs_a_machine
+from trainplan.cli.options import (
+    JSON,
+    completions,
+    job_options,
+    memory_margin,
+    page,
+)
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
     from trainplan.cli.documents import EstimateDocument
-    from trainplan.cli.options.layout_text import parse_layout
-    from trainplan.cli.options.stated import Question
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.age import command_seconds
     from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.values import Question, parse_layout
     from trainplan.cli.words import gib, seconds
     from trainplan.costmodel.base import PlanError
     from trainplan.costmodel.layout import Layout
@@ -38,9 +40,8 @@ REMEDY_SECONDS = 5.0
     "plan estimate --model llama3-70b --cluster 8x8:h100-sxm \\",
     "  --global-batch-size 128 --seq-length 8192 \\",
     "  --layout tp=8,pp=4,vpp=2,sequence_parallel=true,recompute_modules=core_attn+mlp",
-    needs=needs_a_machine,
 )
-@job_options
+@job_options(length_required=True)
 @click.option(
     "--layout",
     required=True,

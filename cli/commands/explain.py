@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import JSON, PLAN, PROFILE, WORKERS, time_limit
+from trainplan.cli.options import JSON, PLAN, PROFILE, WORKERS, page, time_limit
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
     from trainplan.cli.documents import ExplainDocument
-    from trainplan.cli.files.disk import errors_of
-    from trainplan.cli.files.profiles import load_measured
-    from trainplan.cli.options.written_plans import load_written, remark_change, remark_objective
+    from trainplan.cli.files import errors_of, load_measured
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.processes.processes import Processes
     from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.values import load_written, remark_change, remark_objective
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.explain import explain
 

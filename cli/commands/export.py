@@ -9,18 +9,14 @@ from pathlib import Path
 import click
 from click import UsageError, echo
 
-from trainplan.cli.options import names
-from trainplan.cli.options.help import page
-from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.shared import CANDIDATE, FORCE, PATH, PLAN
+from trainplan.cli.options import CANDIDATE, FORCE, PATH, PLAN, OneOf, names, page
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from rich.console import RenderableType
 
     from trainplan.cli.blocks.shown import section, show
-    from trainplan.cli.files.disk import NewFile, errors_of, refuse_folder, write_folder
-    from trainplan.cli.files.documents import read_json
+    from trainplan.cli.files import NewFile, errors_of, read_json, refuse_folder, write_folder
     from trainplan.cli.pages.plan import notes_part
     from trainplan.cli.terminal.output import remark
     from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name

@@ -7,18 +7,22 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.names import PRECISIONS, PROFILE_FORMATS
-from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.shared import FORCE, JSON, PATH, seq_length
+from trainplan.cli.options import (
+    FORCE,
+    JSON,
+    PATH,
+    OneOf,
+    completions,
+    gathered,
+    names,
+    page,
+    seq_length,
+)
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
-    from trainplan.cli.files.disk import read_log, refuse_existing, write_text
-    from trainplan.cli.files.inputs import load_model
-    from trainplan.cli.files.profiles import profile_document, profile_text
+    from trainplan.cli.files import load_model, profile_text, read_log, refuse_existing, write_text
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.output import show_json
     from trainplan.costmodel.base import SpecError
@@ -54,7 +58,7 @@ def asked_for(
 
 FURTHER = (
     ""
-    if "simumax" in PROFILE_FORMATS
+    if "simumax" in names.PROFILE_FORMATS
     else "; aceso, galvatron, metis, sailor and simumax: `pip install ./examples/importers`"
 )
 ASKED = (
@@ -76,7 +80,7 @@ ASKED = (
         help="Whose layers were measured.",
     ),
     seq_length(required=False),
-    click.option("--precision", type=OneOf("precision", PRECISIONS), help="Number format."),
+    click.option("--precision", type=OneOf("precision", names.PRECISIONS), help="Number format."),
     click.option("--source", default="", help="Where the files come from; kept in the profile."),
 )
 
@@ -86,7 +90,9 @@ ASKED = (
     "plan import nccl-tests all_reduce.txt all_gather.txt --gpu h100-sxm \\",
     "  --output profile.json",
 )
-@click.argument("format_name", metavar="FORMAT", type=OneOf("format", PROFILE_FORMATS, FURTHER))
+@click.argument(
+    "format_name", metavar="FORMAT", type=OneOf("format", names.PROFILE_FORMATS, FURTHER)
+)
 @click.argument("files", nargs=-1, required=True, type=PATH)
 @gathered("asked", "asked_for", ASKED)
 @click.option("--output", type=PATH, required=True, help="The profile.")
@@ -114,7 +120,7 @@ def command(
     profile = fitted(bare, spec_of(bare))
     write_text(output, profile_text(profile), force=force)
     if as_json:
-        show_json(profile_document(profile))
+        show_json(profile.document())
     else:
         show(*screen(profile, output))
 

@@ -11,30 +11,34 @@ from time import monotonic
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.names import (
-    LAUNCH_KINDS,
-    LAYER_RUNTIMES,
-    MEASURED_OPTIMIZERS,
-    MEASUREMENTS,
-    PRECISIONS,
+from trainplan.cli.options import (
+    FORCE,
+    JSON,
+    PATH,
+    REPORT,
+    OneOf,
+    completions,
+    gathered,
+    names,
+    page,
+    parameters,
+    seq_length,
 )
-from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.parameters import second_count
-from trainplan.cli.options.shared import FORCE, JSON, PATH, REPORT, seq_length
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
-    from trainplan.cli.files.disk import refuse_existing, write_text
-    from trainplan.cli.files.inputs import load_model
-    from trainplan.cli.files.measuring import measured_here
-    from trainplan.cli.files.profiles import profile_document, profile_text
-    from trainplan.cli.files.reports import ReportFile
+    from trainplan.cli.files import (
+        load_model,
+        measured_here,
+        profile_text,
+        refuse_existing,
+        write_text,
+    )
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.output import remark, show_json, write
     from trainplan.cli.terminal.progress import TaskBar
+    from trainplan.cli.values import ReportFile
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.job import Precision
     from trainplan.costmodel.profiles import Profile
@@ -149,13 +153,13 @@ WANTED = (
     seq_length(required=False),
     click.option(
         "--precision",
-        type=OneOf("precision", PRECISIONS),
+        type=OneOf("precision", names.PRECISIONS),
         help="Number format of the products. [default: bf16, on a CPU fp32]",
     ),
     click.option(
         "--runtime",
         multiple=True,
-        type=OneOf("runtime", LAYER_RUNTIMES),
+        type=OneOf("runtime", names.LAYER_RUNTIMES),
         help="Measure whole layers as this runtime trains them; may be repeated. [default: plain "
         "PyTorch, and Megatron-LM where megatron-core is installed]",
     ),
@@ -165,24 +169,24 @@ WANTED = (
     click.option(
         "--budget",
         metavar="TIME",
-        callback=second_count,
+        callback=parameters.second_count,
         help="End in this time, start included, such as 60s or 5m: of the list, with --quick of "
         "the shorter one, what tells most of a step goes first; the answer says what was left out.",
     ),
     click.option(
         "--only",
         multiple=True,
-        type=OneOf("measurement", MEASUREMENTS),
+        type=OneOf("measurement", names.MEASUREMENTS),
         metavar="ITEM",
-        help=f"Measure this alone; may be repeated: {', '.join(MEASUREMENTS)}.",
+        help=f"Measure this alone; may be repeated: {', '.join(names.MEASUREMENTS)}.",
     ),
     click.option(
         "--optimizer",
         multiple=True,
-        type=OneOf("optimizer", MEASURED_OPTIMIZERS),
+        type=OneOf("optimizer", names.MEASURED_OPTIMIZERS),
         metavar="NAME",
         help="Measure a step of this beside AdamW's; may be repeated: "
-        f"{', '.join(MEASURED_OPTIMIZERS[1:])}.",
+        f"{', '.join(names.MEASURED_OPTIMIZERS[1:])}.",
     ),
     click.option(
         "--all-links",
@@ -242,7 +246,7 @@ NODES = (
 @click.option("--restart", is_flag=True, help="Drop the journal of an earlier run.")
 @click.option(
     "--print-launch",
-    type=OneOf("launcher", LAUNCH_KINDS),
+    type=OneOf("launcher", names.LAUNCH_KINDS),
     help="Print a script that measures --nnodes nodes, and end.",
 )
 @REPORT
@@ -285,10 +289,10 @@ def command(
         return
     write_text(output, profile_text(profile), force=True)
     if as_json:
-        show_json(profile_document(profile))
+        show_json(profile.document())
     else:
         show(*screen(profile, output))
-    page.write(profile_document(profile))
+    page.write(profile.document())
 
 
 def _measured(

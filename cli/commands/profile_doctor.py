@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainplan.cli.blocks.shown import show
-from trainplan.cli.files.profiles import load_measured
+from trainplan.cli.files import load_measured
 from trainplan.cli.pages.profile import coverage_page
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import shares_note

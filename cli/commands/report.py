@@ -6,17 +6,22 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import FORCE, PATH, PROFILE
+from trainplan.cli.options import FORCE, PATH, PROFILE, page
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.files.disk import errors_of, refuse_existing, try_writing, write_text
-    from trainplan.cli.files.documents import read_json
-    from trainplan.cli.files.profiles import load_measured, profile_of
-    from trainplan.cli.files.tuning_folder import PLAN
+    from trainplan.cli.files import (
+        errors_of,
+        load_measured,
+        profile_of,
+        read_json,
+        refuse_existing,
+        try_writing,
+        write_text,
+    )
     from trainplan.cli.pages.report.registry import written
     from trainplan.cli.terminal.output import remark
+    from trainplan.cli.trials import PLAN
     from trainplan.costmodel.profiles import Profile
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from trainplan.cli.files.disk import read_text
+from trainplan.cli.files import read_text
 from trainplan.cli.pages.findings import Finding
 from trainplan.costmodel.base import PlanError, SpecError, shortened
 from trainplan.costmodel.catalog.models import preset, preset_names

@@ -6,28 +6,37 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import Decorator, gathered, page
-from trainplan.cli.options.names import SCHEDULES
-from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.parameters import finite
-from trainplan.cli.options.shared import PATH, output_options, time_limit
+from trainplan.cli.options import (
+    PATH,
+    Decorator,
+    OneOf,
+    completions,
+    gathered,
+    names,
+    output_options,
+    page,
+    parameters,
+    time_limit,
+)
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents import RankingDocument, ScheduleDocument
-    from trainplan.cli.files.disk import read_text
-    from trainplan.cli.options.schedule import ALL, Durations, Sizes, Way
-    from trainplan.cli.options.schedule_effects import (
+    from trainplan.cli.files import read_text
+    from trainplan.cli.pages.screens import screen
+    from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.terminal.output import page_width, remark, show_json
+    from trainplan.cli.values import (
+        ALL,
+        Durations,
+        Outputs,
+        Sizes,
+        Way,
         refuse_idle,
         refuse_no_export,
         refuse_nothing_to_split,
     )
-    from trainplan.cli.options.schedule_outputs import Outputs
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import page_width, remark, show_json
     from trainplan.costmodel.base import PlanError, SpecError, UnsupportedError
     from trainplan.costmodel.program import Program, Shape
     from trainplan.planner.runtimes import program_of_csv, what_torch_lacks
@@ -49,13 +58,13 @@ SYNTHESIS_SECONDS = 30.0
 LARGEST = 1 << 30
 way_options = gathered(
     "way",
-    "trainplan.cli.options.schedule:way",
+    "trainplan.cli.values.schedule:way",
     (
         click.option(
             "--kind",
             metavar="KIND",
-            shell_complete=completions.names((*SCHEDULES, "all")),
-            help=f"{', '.join(SCHEDULES)}, or all of them.",
+            shell_complete=completions.names((*names.SCHEDULES, "all")),
+            help=f"{', '.join(names.SCHEDULES)}, or all of them.",
         ),
         click.option("--synthesise", is_flag=True, help="Let a solver find the best order it can."),
         click.option(
@@ -69,7 +78,7 @@ way_options = gathered(
 _COUNT = click.IntRange(1, LARGEST)
 size_options = gathered(
     "sizes",
-    "trainplan.cli.options.schedule:Sizes",
+    "trainplan.cli.values.schedule:Sizes",
     (
         click.option(
             "--placement",
@@ -114,7 +123,7 @@ def _positive(
     context: click.Context, parameter: click.Parameter, value: float | None
 ) -> float | None:
     """Callback of a duration: negative ones are refused, and what is no number."""
-    if finite(context, parameter, value) is not None and value is not None and value < 0:
+    if parameters.finite(context, parameter, value) is not None and value is not None and value < 0:
         raise click.BadParameter(f"{value:g} is negative: a duration is 0 or more")
     return value
 
@@ -134,7 +143,7 @@ def _duration(name: str, text: str, default: float | None = None) -> Decorator:
 
 duration_options = gathered(
     "durations",
-    "trainplan.cli.options.schedule:Durations",
+    "trainplan.cli.values.schedule:Durations",
     (
         _duration("--forward", "Duration of a virtual stage's forward pass.  [default: 1]"),
         _duration("--input-grad", "Duration of its input gradient.  [default: 1]"),
@@ -148,7 +157,7 @@ duration_options = gathered(
         click.option(
             "--attention-share",
             type=click.FloatRange(0, 1),
-            callback=finite,
+            callback=parameters.finite,
             default=0.0,
             show_default=True,
             help="Part of a forward pass that is attention, for sequence chunks.",

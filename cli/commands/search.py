@@ -10,28 +10,28 @@ from typing import NoReturn, get_args
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import Given, gathered, page
-from trainplan.cli.options.names import LEVELS, OBJECTIVES
-from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.parameters import day_count, percentage
-from trainplan.cli.options.shared import (
+from trainplan.cli.options import (
+    FORCE,
+    JSON,
+    PATH,
+    REPORT,
     WORKERS,
-    destination_options,
+    OneOf,
+    completions,
+    gathered,
+    job_options,
     memory_margin,
-    search_job_options,
+    names,
+    page,
+    parameters,
     time_limit,
 )
-from trainplan.cli.options.where import needs_a_machine
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import answer
     from trainplan.cli.documents import InfeasibleDocument
-    from trainplan.cli.files.disk import errors_of
-    from trainplan.cli.options.layout_text import parse_choices, parse_layout
-    from trainplan.cli.options.stated import Destination, Question
-    from trainplan.cli.options.tower import place_of
+    from trainplan.cli.files import errors_of
     from trainplan.cli.pages.infeasible import NOT_TRIED
     from trainplan.cli.pages.parts.headline import refusals
     from trainplan.cli.pages.plan import baseline_text, next_part
@@ -39,6 +39,7 @@ with imported_on_answer():
     from trainplan.cli.processes.processes import Processes
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import json_text, remark
+    from trainplan.cli.values import Destination, Question, parse_choices, parse_layout, place_of
     from trainplan.costmodel.base import SpecError, did_you_mean
     from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.step import Estimate
@@ -101,7 +102,7 @@ class Baseline:
 
 OBJECTIVE = click.option(
     "--objective",
-    type=OneOf("objective", OBJECTIVES),
+    type=OneOf("objective", names.OBJECTIVES),
     default="time",
     show_default=True,
     help="What is best: the fastest step, the most free memory near it, the least money or energy, "
@@ -110,16 +111,19 @@ OBJECTIVE = click.option(
 )
 SLACK = click.option(
     "--slack",
-    callback=percentage,
+    callback=parameters.percentage,
     metavar="PERCENT",
     help="With --objective memory: how much longer than the fastest a step may take.  "
     "[default: 2%]",
 )
 DEADLINE = click.option(
     "--deadline",
-    callback=day_count,
+    callback=parameters.day_count,
     metavar="DURATION",
     help="The run of --tokens must end by then: 30d, 36h, 2w.",
+)
+OUTPUT = click.option(
+    "--output", type=PATH, help="Also write the plan here (`plan export` reads it)."
 )
 PARETO = click.option(
     "--pareto",
@@ -157,7 +161,7 @@ search_options = gathered(
         ),
         click.option(
             "--search-options",
-            type=OneOf("choice", LEVELS),
+            type=OneOf("choice", names.LEVELS),
             default="safe",
             show_default=True,
             help="Settings of the runtime that are searched where no --option states them: safe "
@@ -175,22 +179,12 @@ search_options = gathered(
 )
 
 
-def needs(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  # noqa: FBT001
-    """A machine, and the length of a sequence unless the longest is looked for."""
-    longest = given.get("objective") == "context" and "pareto" not in given
-    no_length = "seq_length" not in given and not longest
-    if no_length:
-        yield "--seq-length", ""
-    yield from needs_a_machine(given, lacking or no_length)
-
-
 @page(
     "search",
     "plan search --model llama3-70b --cluster 8x8:h100-sxm \\",
     "  --global-batch-size 128 --seq-length 8192 --output plan.json",
-    needs=needs,
 )
-@search_job_options
+@job_options(length_required=False)
 @search_options
 @time_limit(30.0, "Answer with what is found by then, and say what is proved.")
 @WORKERS
@@ -207,7 +201,7 @@ def needs(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  # noqa: FB
     help="Also print the memory of every pipeline rank, the settings that were searched, more "
     "measured runs, other schedules and what was refused.",
 )
-@destination_options
+@gathered("destination", "trainplan.cli.values.stated:Destination", (OUTPUT, REPORT, FORCE, JSON))
 def command(
     question: Question,
     options: SearchOptions,

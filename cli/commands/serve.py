@@ -7,9 +7,7 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.parameters import byte_count, finite
-from trainplan.cli.options.shared import PATH, WORKERS
+from trainplan.cli.options import PATH, WORKERS, gathered, page, parameters
 from trainplan.cli.terminal.lazily import imported_on_answer, load, named
 
 with imported_on_answer():
@@ -35,7 +33,7 @@ limit_options = gathered(
         click.option(
             "--time-limit",
             type=click.FloatRange(0, min_open=True),
-            callback=finite,
+            callback=parameters.finite,
             default=30.0,
             show_default=True,
             metavar="SECONDS",
@@ -44,7 +42,7 @@ limit_options = gathered(
         click.option(
             "--max-time-limit",
             type=click.FloatRange(0, min_open=True),
-            callback=finite,
+            callback=parameters.finite,
             default=600.0,
             show_default=True,
             metavar="SECONDS",
@@ -59,7 +57,7 @@ limit_options = gathered(
         ),
         click.option(
             "--max-input",
-            callback=byte_count,
+            callback=parameters.byte_count,
             default="4MB",
             show_default=True,
             metavar="SIZE",
@@ -67,7 +65,7 @@ limit_options = gathered(
         ),
         click.option(
             "--max-output",
-            callback=byte_count,
+            callback=parameters.byte_count,
             default="64KB",
             show_default=True,
             metavar="SIZE",

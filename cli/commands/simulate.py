@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import CANDIDATE, PLAN, PROFILE, output_options
+from trainplan.cli.options import CANDIDATE, PLAN, PROFILE, output_options, page
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents import SimulateDocument
-    from trainplan.cli.files.disk import errors_of
-    from trainplan.cli.files.documents import read_json
-    from trainplan.cli.files.profiles import load_measured
-    from trainplan.cli.options.schedule_outputs import Outputs
-    from trainplan.cli.options.written_plans import remark_change
+    from trainplan.cli.files import errors_of, load_measured, read_json
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.pages.simulation import step_end
     from trainplan.cli.terminal.output import page_width, show_json
+    from trainplan.cli.values import Outputs, remark_change
     from trainplan.planner.plan.plan import chosen_from_json
     from trainplan.planner.plan.written import with_candidate, written_step_time
     from trainplan.planner.questions.simulate import simulate

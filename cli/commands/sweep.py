@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import page
-from trainplan.cli.options.names import KNOBS
-from trainplan.cli.options.shared import (
+from trainplan.cli.options import (
     JSON,
     PLAN,
     PROFILE,
     WORKERS,
+    completions,
+    names,
+    page,
     report_options,
     time_limit,
 )
@@ -22,14 +22,12 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents import SweepDocument
-    from trainplan.cli.files.profiles import load_measured
-    from trainplan.cli.files.reports import ReportFile
-    from trainplan.cli.options.layout_text import spelled_out
-    from trainplan.cli.options.written_plans import load_written, remark_objective
+    from trainplan.cli.files import load_measured
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.processes.processes import Processes
     from trainplan.cli.terminal.clock import Clock
     from trainplan.cli.terminal.output import show_json
+    from trainplan.cli.values import ReportFile, load_written, remark_objective, spelled_out
     from trainplan.planner.questions.changes.parameters import parse_varied
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.sweep import sweep
@@ -51,8 +49,8 @@ NO_PLAN = 2
     metavar="KNOB=VALUES",
     shell_complete=completions.pairs(completions.VARIED),
     help="gpus=64..4096 doubles, gpus=64,96,128 lists. Knobs: "
-    f"{', '.join(KNOBS)} (nic multiplies), and the fields of --fix, such as tp=1,2,4. The first "
-    "is the curve; more give one curve for each of their values.",
+    f"{', '.join(names.KNOBS)} (nic multiplies), and the fields of --fix, such as tp=1,2,4. The "
+    "first is the curve; more give one curve for each of their values.",
 )
 @click.option("--weak", is_flag=True, help="Grow the batch with the GPUs: weak scaling.")
 @PROFILE

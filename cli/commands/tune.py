@@ -9,16 +9,17 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options import completions
-from trainplan.cli.options.help import gathered, page
-from trainplan.cli.options.names import DEFAULT_RUNTIME, PRECISIONS, RUNTIMES
-from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.parameters import second_count
-from trainplan.cli.options.shared import (
+from trainplan.cli.options import (
     PATH,
     PROFILE,
     RUNTIME_OPTION,
+    OneOf,
+    completions,
+    gathered,
     global_batch_size,
+    names,
+    page,
+    parameters,
     report_options,
     seq_length,
 )
@@ -26,26 +27,28 @@ from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
-    from trainplan.cli.files.disk import errors_of
-    from trainplan.cli.files.documents import read_json
-    from trainplan.cli.files.inputs import read_model
-    from trainplan.cli.files.profiles import load_measured
-    from trainplan.cli.files.reports import ReportFile
-    from trainplan.cli.files.trial_launches import (
-        Exported,
-        InProcesses,
-        TrialLauncher,
-        check_gpus_here,
-        check_processes_stand_for,
-        on_paper,
-        trainer_of,
-    )
-    from trainplan.cli.files.tuning_folder import PROFILE as PROFILE_FILE
-    from trainplan.cli.files.tuning_folder import TuningFolder, free_folder
-    from trainplan.cli.options.tuned import Asked, Kept, Limits, Way, tuned_question
+    from trainplan.cli.files import errors_of, load_measured, read_json, read_model
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.pages.tune import progress_line
     from trainplan.cli.terminal.output import json_line, json_text, remark, write
+    from trainplan.cli.trials import PROFILE as PROFILE_FILE
+    from trainplan.cli.trials import (
+        Asked,
+        Exported,
+        InProcesses,
+        Kept,
+        Limits,
+        TrialLauncher,
+        TuningFolder,
+        Way,
+        check_gpus_here,
+        check_processes_stand_for,
+        free_folder,
+        on_paper,
+        trainer_of,
+        tuned_question,
+    )
+    from trainplan.cli.values import ReportFile
     from trainplan.cli.words import layout_line
     from trainplan.costmodel.base import SpecError, UnsupportedError
     from trainplan.costmodel.calibration import Measured
@@ -100,14 +103,14 @@ ASKED = (
     seq_length(required=False),
     click.option(
         "--precision",
-        type=OneOf("precision", PRECISIONS),
+        type=OneOf("precision", names.PRECISIONS),
         help="Number format of the matrix products. [default: bf16, in processes of a CPU fp32]",
     ),
     click.option(
         "--runtime",
-        type=OneOf("runtime", RUNTIMES),
+        type=OneOf("runtime", names.RUNTIMES),
         metavar="RUNTIME",
-        help=f"As in `plan search`. [default: {DEFAULT_RUNTIME}]",
+        help=f"As in `plan search`. [default: {names.DEFAULT_RUNTIME}]",
     ),
     RUNTIME_OPTION,
     PROFILE,
@@ -154,7 +157,7 @@ LIMITS = (
     ),
     click.option(
         "--budget",
-        callback=second_count,
+        callback=parameters.second_count,
         metavar="DURATION",
         help="Start no trial once trials took so long: 30m, 2h.",
     ),
@@ -167,7 +170,7 @@ LIMITS = (
     ),
     click.option(
         "--timeout",
-        callback=second_count,
+        callback=parameters.second_count,
         default="15m",
         show_default=True,
         metavar="DURATION",
@@ -193,10 +196,10 @@ KEPT = (
     "plan tune plan.json --launcher slurm --trials 8 --budget 2h",
 )
 @click.argument("plan", type=PATH, required=False)
-@gathered("asked", "trainplan.cli.options.tuned:Asked", ASKED)
-@gathered("way", "trainplan.cli.options.tuned:Way", WAY)
-@gathered("limits", "trainplan.cli.options.tuned:Limits", LIMITS)
-@gathered("kept", "trainplan.cli.options.tuned:Kept", KEPT)
+@gathered("asked", "trainplan.cli.trials.question:Asked", ASKED)
+@gathered("way", "trainplan.cli.trials.question:Way", WAY)
+@gathered("limits", "trainplan.cli.trials.question:Limits", LIMITS)
+@gathered("kept", "trainplan.cli.trials.question:Kept", KEPT)
 @report_options
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def command(

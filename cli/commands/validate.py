@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options.help import page
-from trainplan.cli.options.shared import JSON, PATH, PROFILE, memory_margin, report_options
+from trainplan.cli.options import JSON, PATH, PROFILE, memory_margin, page, report_options
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
@@ -16,12 +15,11 @@ with imported_on_answer():
 
     from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents import ValidateDocument
-    from trainplan.cli.files.profiles import load_measured
-    from trainplan.cli.files.reports import ReportFile
-    from trainplan.cli.files.runs import InvalidRun, read_runs
+    from trainplan.cli.files import InvalidRun, load_measured, read_runs
     from trainplan.cli.pages.screens import screen
     from trainplan.cli.terminal.output import remark, show_json
     from trainplan.cli.terminal.progress import watched
+    from trainplan.cli.values import ReportFile
     from trainplan.cli.words import percent, plural
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.calibration import Measured

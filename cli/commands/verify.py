@@ -6,20 +6,17 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options.help import page
-from trainplan.cli.options.one_of import OneOf
-from trainplan.cli.options.parameters import finite
-from trainplan.cli.options.shared import PLAN
+from trainplan.cli.options import PLAN, OneOf, page, parameters
 from trainplan.cli.terminal.lazily import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.blocks.shown import show
     from trainplan.cli.documents import VerifyEnded, VerifyRan, VerifyStarted, equal
-    from trainplan.cli.files.trial_launches import trainer_of
-    from trainplan.cli.options.written_plans import load_written
     from trainplan.cli.pages.verify import verify_page
     from trainplan.cli.terminal.output import json_line, write
     from trainplan.cli.terminal.progress import watched
+    from trainplan.cli.trials import trainer_of
+    from trainplan.cli.values import load_written
     from trainplan.planner.questions.verify.asked import combinations
     from trainplan.planner.questions.verify.verify import verify
     from trainplan.profiler.train import CountedRuns, Trainers, need, refusing
@@ -47,7 +44,7 @@ UNEQUAL = 3
 @click.option(
     "--timeout",
     type=click.FloatRange(1, 3600),
-    callback=finite,
+    callback=parameters.finite,
     default=300.0,
     show_default=True,
     help="Seconds after which a combination that has not ended is ended.",

@@ -1,1 +1,72 @@
-"""Files of the user, read and written here alone: strict JSON and YAML, models, profiles."""
+"""Files of the user, read and written here alone: strict JSON and YAML, models, profiles.
+
+Document: a parsed file.
+errors_of: let errors say which file or option they are of.
+FileError: a file that cannot be read or written.
+InvalidRun: a record that is JSON and does not follow the schema.
+is_there: is there such a file or folder? Where it may not be read, its text alone decides, which
+    those who ask know.
+load_measured: read all files of `--profile`.
+load_model: as `read_model`, the model alone.
+load_routing: how often each expert was chosen.
+machines_of: the cluster that `--cluster` names, and with a profile for a cluster what it
+    measured.
+measured_here: measure, going on from the journal of `files`.
+NewFile: a file to write.
+profile_of: a profile out of its document.
+profile_text: a profile as its file.
+read_document: read a JSON or YAML file that holds a mapping, or a list to be filed under
+    `entries`.
+read_json: text and content of a JSON file, both.
+read_log: content of a log.
+read_model: a preset or its Hugging Face name, a `config.json`, its folder, or our YAML, as it was
+    read.
+read_runs: every record of a file, in order.
+read_text: content of a text file.
+READABLE: folders whose files may be read, where someone else asks than the user.
+refuse_existing: stop early where the result could not be written later.
+refuse_folder: as `refuse_existing`, for a folder to be made.
+try_writing: write a file beside another and remove it.
+write_folder: write a new folder with its files.
+write_text: write a file.
+"""
+
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.cli.files.disk import (
+        FileError,
+        NewFile,
+        errors_of,
+        read_log,
+        read_text,
+        refuse_existing,
+        refuse_folder,
+        try_writing,
+        write_folder,
+        write_text,
+    )
+    from trainplan.cli.files.documents import Document, read_document, read_json
+    from trainplan.cli.files.inputs import load_model, read_model
+    from trainplan.cli.files.measuring import measured_here
+    from trainplan.cli.files.profiles import load_measured, machines_of, profile_of, profile_text
+    from trainplan.cli.files.readable import READABLE, is_there
+    from trainplan.cli.files.routing import load_routing
+    from trainplan.cli.files.runs import InvalidRun, read_runs
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "disk": "FileError NewFile errors_of read_log read_text refuse_existing refuse_folder "
+            "try_writing write_folder write_text",
+            "documents": "Document read_document read_json",
+            "inputs": "load_model read_model",
+            "measuring": "measured_here",
+            "profiles": "load_measured machines_of profile_of profile_text",
+            "readable": "READABLE is_there",
+            "routing": "load_routing",
+            "runs": "InvalidRun read_runs",
+        },
+    )

@@ -132,26 +132,16 @@ def with_device(cluster: ClusterSpec, profile: Profile) -> ClusterSpec:
     return cluster.model_copy(update={"groups": groups})
 
 
-def profile_document(profile: Profile) -> Mapping[str, object]:
-    """A profile as its public document."""
-    return {"schema": Profile.SCHEMA, **profile.model_dump(mode="json", exclude_none=True)}
-
-
 def profile_text(profile: Profile) -> str:
     """A profile as its file: one point a line, so that a diff shows what changed."""
     lines = []
-    for key, value in profile_document(profile).items():
+    for key, value in profile.document().items():
         if isinstance(value, list) and value:
             inner = ",\n".join("  " + json.dumps(one, ensure_ascii=False) for one in value)
             lines.append(f"{json.dumps(key)}: [\n{inner}\n ]")
         else:
             lines.append(f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
     return "{" + ",\n ".join(lines) + "}\n"
-
-
-def calibration_json(calibration: Calibration) -> Mapping[str, object]:
-    """A calibration as its public document."""
-    return {"schema": Calibration.SCHEMA, **calibration.model_dump(mode="json")}
 
 
 def _calibration_of(document: Document) -> Calibration:

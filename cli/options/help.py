@@ -100,7 +100,7 @@ def _is_given(value: object) -> bool:
 
 
 def page(
-    name: str, *example: str, group: click.Group | None = None, needs: Needs | None = None
+    name: str, *example: str, group: click.Group | None = None
 ) -> Callable[[Stated], click.Command]:
     """The command `name`, with an example to copy at the end of its help page.
 
@@ -118,7 +118,7 @@ def page(
             stated(**values)
 
         command = click.command(name, cls=Command, epilog=epilog(*example))(answer)
-        command.needs = needs
+        command.needs = getattr(stated, NEEDS, None)
         if group:
             group.add_command(command)
         return command
@@ -131,16 +131,18 @@ def epilog(*lines: str) -> str:
     return "\b\n" + "\n".join(("Example:", *(f"  {line}" for line in lines)))
 
 
-GROUPS = "gathered_options"
+GROUPS, NEEDS = "gathered_options", "needs"
 _Group = tuple[str, str, tuple[str, ...]]
 """Under which name, made by what, of the values of which options."""
 
 
-def gathered(name: str, build: str, options: Sequence[Decorator]) -> Decorator:
+def gathered(
+    name: str, build: str, options: Sequence[Decorator], needs: Needs | None = None
+) -> Decorator:
     """Add `options` to a command and pass it what `build` makes of them under one name.
 
     `build` is `package.module:name`, or a name of the command's own module; it is imported when the
-    command answers.
+    command answers. `needs` says what else must be typed.
     """
     bare = click.command()(_with(lambda **_: None, options))
     taken = tuple(str(option.name) for option in bare.params)
@@ -148,6 +150,8 @@ def gathered(name: str, build: str, options: Sequence[Decorator]) -> Decorator:
     def decorate(stated: Stated) -> Stated:
         made_by = build if ":" in build else f"{stated.__module__}:{build}"
         setattr(stated, GROUPS, [(name, made_by, taken), *getattr(stated, GROUPS, ())])
+        if needs:
+            setattr(stated, NEEDS, needs)
         return _with(stated, options)
 
     return decorate

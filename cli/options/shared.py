@@ -26,7 +26,7 @@ from trainplan.cli.options.parameters import (
     limit_seconds,
     token_count,
 )
-from trainplan.cli.options.where import WHERE
+from trainplan.cli.options.where import WHERE, needs_a_machine, needs_machine_and_length
 from trainplan.cli.terminal.lazily import named
 
 PATH = click.Path(path_type=Path)
@@ -131,7 +131,7 @@ def runtime_options(
     """Callback of `--option`: the settings; nothing while a shell asks for completions."""
     if context.resilient_parsing:
         return None
-    return named("trainplan.cli.options.stated:parse_options")(texts=texts)
+    return named("trainplan.cli.values.stated:parse_options")(texts=texts)
 
 
 RUNTIME_OPTION = click.option(
@@ -217,7 +217,7 @@ WORKERS = click.option(
 )
 
 
-report_options = gathered("report", "trainplan.cli.files.reports:ReportFile", (REPORT, FORCE))
+report_options = gathered("report", "trainplan.cli.values.reports:ReportFile", (REPORT, FORCE))
 """`--report --force`, as `report`."""
 
 
@@ -245,8 +245,8 @@ def time_limit(default: float, what: str) -> Decorator:
     )
 
 
-def _job_options(*, length_required: bool) -> Decorator:
-    """`--model` to `--profile`, as `question`."""
+def job_options(*, length_required: bool) -> Decorator:
+    """`--model` to `--profile`, as `question`; the objective may be to find `--seq-length`."""
     options = (
         MODEL,
         TOWER,
@@ -270,29 +270,15 @@ def _job_options(*, length_required: bool) -> Decorator:
         PUE,
         PROFILE,
     )
-    return gathered("question", "trainplan.cli.options.stated:question", options)
-
-
-job_options = _job_options(length_required=True)
-"""`--model` to `--profile`, as `question`."""
-search_job_options = _job_options(length_required=False)
-"""As above, where the objective may be to find `--seq-length`."""
-
-
-OUTPUT = click.option(
-    "--output", type=PATH, help="Also write the plan here (`plan export` reads it)."
-)
-destination_options = gathered(
-    "destination", "trainplan.cli.options.stated:Destination", (OUTPUT, REPORT, FORCE, JSON)
-)
-"""`--output --report --force --json`, as `destination`."""
+    needs = needs_a_machine if length_required else needs_machine_and_length
+    return gathered("question", "trainplan.cli.values.stated:question", options, needs)
 
 
 def output_options(unit: str = "") -> Decorator:
     """`--csv --trace --force --width --json`, as `outputs`; `unit` ends the help of `--trace`."""
     return gathered(
         "outputs",
-        "trainplan.cli.options.schedule_outputs:Outputs",
+        "trainplan.cli.values.schedule_outputs:Outputs",
         (
             click.option(
                 "--csv", type=PATH, help="Write the schedule as torch's pipeline runtime loads it."

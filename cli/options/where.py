@@ -63,6 +63,15 @@ def needs_a_machine(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  
     Drivers are asked only if something else is `lacking`; else they are when the command answers.
     """
     if lacking and given.keys().isdisjoint(MACHINE):
-        why = named("trainplan.cli.options.machine:nothing_here")()
+        why = named("trainplan.cli.values.machine:nothing_here")()
         if why:
             yield "--cluster", str(why)
+
+
+def needs_machine_and_length(given: Given, lacking: bool) -> Iterator[tuple[str, str]]:  # noqa: FBT001
+    """A machine, and the length of a sequence unless the longest is looked for."""
+    longest = given.get("objective") == "context" and "pareto" not in given
+    no_length = "seq_length" not in given and not longest
+    if no_length:
+        yield "--seq-length", ""
+    yield from needs_a_machine(given, lacking or no_length)

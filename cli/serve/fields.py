@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from trainplan.cli.options.names import LARGEST_SIZE
+from trainplan.cli.options import names
 
 Given = dict[str, Any]
 """A document that is given inline."""
@@ -33,7 +33,7 @@ class Apart:
     """Marks a field that is for the server, not for the command."""
 
 
-Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
+Size = Annotated[int, Field(ge=1, le=names.LARGEST_SIZE)]
 Layout = Annotated[
     str,
     Field(

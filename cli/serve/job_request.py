@@ -6,14 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trainplan.cli.options.names import (
-    DEFAULT_RUNTIME,
-    PACKINGS,
-    PRECISIONS,
-    RUNTIME_OPTIONS,
-    RUNTIMES,
-    STATE_PRECISIONS,
-)
+from trainplan.cli.options import names
 from trainplan.cli.serve.fields import Given, Inline, Profiles, Request, Size, one_of
 
 
@@ -82,13 +75,13 @@ class OfJob(Request):
     packing: str | None = Field(
         None,
         description="How sequences of `lengths` fill rows.",
-        json_schema_extra=one_of(*PACKINGS, None),
+        json_schema_extra=one_of(*names.PACKINGS, None),
     )
     precision: str | None = Field(
         None,
         description="Number format of the matrix products; null: bf16, on a CPU the faster of "
         "fp32 and bf16.",
-        json_schema_extra=one_of(*PRECISIONS, None),
+        json_schema_extra=one_of(*names.PRECISIONS, None),
     )
     optimizer: str = Field(
         "adamw",
@@ -98,7 +91,7 @@ class OfJob(Request):
     state_precision: str = Field(
         "o0",
         description="FP8-LM's level of stored states; all but o0 change the training.",
-        json_schema_extra=one_of(*STATE_PRECISIONS),
+        json_schema_extra=one_of(*names.STATE_PRECISIONS),
     )
     tokens: str | None = Field(
         None,
@@ -116,14 +109,14 @@ class OfJob(Request):
     )
     runtime: str | None = Field(
         None,
-        description=f"Training runtime the layout is for; null: {DEFAULT_RUNTIME}, or the first "
-        "that has the optimizer; on a CPU fsdp2.",
-        json_schema_extra=one_of(*RUNTIMES, None),
+        description=f"Training runtime the layout is for; null: {names.DEFAULT_RUNTIME}, or the "
+        "first that has the optimizer; on a CPU fsdp2.",
+        json_schema_extra=one_of(*names.RUNTIMES, None),
     )
     runtime_version: str | None = Field(None, description="Version of it that runs.")
     option: list[str] = Field(
         [],
-        description=f"Settings of the runtime, NAME=VALUE: {', '.join(RUNTIME_OPTIONS)}.",
+        description=f"Settings of the runtime, NAME=VALUE: {', '.join(names.RUNTIME_OPTIONS)}.",
         examples=[["attention=unfused", "overlap_grad_reduce=false"]],
     )
     reserve: str | None = Field(

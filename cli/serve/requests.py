@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainplan.cli.options.names import LEVELS, OBJECTIVES, RUNTIMES
+from trainplan.cli.options import names
 from trainplan.cli.serve.fields import (
     Apart,
     Given,
@@ -40,7 +40,7 @@ class SearchRequest(OfJob):
         "time",
         description="What is best: time (the fastest step), memory, cost, energy, gpus (the "
         "fewest that meet `deadline`) or context (the longest sequence).",
-        json_schema_extra=one_of(*OBJECTIVES),
+        json_schema_extra=one_of(*names.OBJECTIVES),
     )
     slack: str | None = Field(
         None,
@@ -61,7 +61,7 @@ class SearchRequest(OfJob):
         "safe",
         description="Settings of the runtime that are searched: safe, which change no numerics; "
         "all; or none.",
-        json_schema_extra=one_of(*LEVELS),
+        json_schema_extra=one_of(*names.LEVELS),
     )
     memory_margin: MemoryMargin = 0.05
     top: int = Field(10, ge=1, le=100, description="Alternatives to list.")
@@ -143,7 +143,7 @@ class CheckRequest(Request):
     runtime: str | None = Field(
         None,
         description="Runtime of the launch, where its program does not tell.",
-        json_schema_extra=one_of(*RUNTIMES, None),
+        json_schema_extra=one_of(*names.RUNTIMES, None),
     )
     profile: Profiles = ()
     memory_margin: MemoryMargin = 0.0

@@ -17,7 +17,7 @@ import click
 from rich.console import RenderableType
 
 from trainplan.cli.blocks.shown import page_text
-from trainplan.cli.files.readable import READABLE
+from trainplan.cli.files import READABLE
 from trainplan.cli.processes.process import follow_search, tried
 from trainplan.cli.serve.command_line import command_line
 from trainplan.cli.serve.fields import Request

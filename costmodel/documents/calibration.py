@@ -116,6 +116,10 @@ class Calibration(Spec):
     runs: tuple[CalibrationRun, ...] = Field(min_length=1)
     """Every run, with its predictions."""
 
+    def document(self) -> dict[str, object]:
+        """As its public document."""
+        return {"schema": self.SCHEMA, **self.model_dump(mode="json")}
+
     @property
     def corrected(self) -> str:
         """What it corrects, as a word."""

@@ -398,3 +398,7 @@ class Profile(Spec):
     failures: tuple[Failure, ...] = ()
     notes: tuple[str, ...] = ()
     """What to know: slow nodes, noisy neighbours, what was assumed."""
+
+    def document(self) -> dict[str, object]:
+        """As its public document."""
+        return {"schema": self.SCHEMA, **self.model_dump(mode="json", exclude_none=True)}

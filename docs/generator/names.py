@@ -13,7 +13,7 @@ from typing import get_args
 from annotated_types import Le
 
 from trainplan.cli.documents.registry import DOCUMENTS
-from trainplan.cli.options.stated import listed
+from trainplan.cli.values.stated import listed
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.axes.axis import Axis
 from trainplan.costmodel.catalog import gpu_names, hosts

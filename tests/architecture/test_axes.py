@@ -7,8 +7,8 @@ from typing import get_args
 
 import pytest
 
-from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.pages.parts.differences import SAME, change_text
+from trainplan.cli.values.layout_text import parse_layout
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.axes import AXES, Held, Least, Tried
 from trainplan.costmodel.axes.axis import Apart

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
 from tests.e2e.measured_runs import own_run, sample, write_runs
-from trainplan.cli.files.profiles import calibration_json, load_measured
+from trainplan.cli.files.profiles import load_measured
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 
 LAYOUT = ("--layout", "tp=2,sp=true")
@@ -106,7 +106,7 @@ def test_a_plan_says_what_was_measured(calibration: Path, tmp_path: Path):
 def test_a_calibration_file_reads_back_as_it_was_written(calibration: Path):
     read = load_measured([calibration]).calibration
     assert read is not None
-    assert calibration_json(read) == json.loads(calibration.read_text())
+    assert read.document() == json.loads(calibration.read_text())
 
 
 def test_files_are_replaced_only_with_force(calibration: Path, tmp_path: Path):

@@ -207,8 +207,8 @@ def test_layouts_are_trained_in_processes_of_this_machine(tmp_path):
 
 
 def test_times_of_this_cpu_are_none_of_a_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr("trainplan.cli.files.trial_launches.num_gpus", lambda: 0)
-    monkeypatch.setattr("trainplan.cli.options.tuned.num_gpus", lambda: 0)
+    monkeypatch.setattr("trainplan.cli.trials.launches.num_gpus", lambda: 0)
+    monkeypatch.setattr("trainplan.cli.trials.question.num_gpus", lambda: 0)
     asked = ("--model", TINY[1], "--cluster", "1x2:h100-sxm", "--nproc", "2")
     folder = tmp_path / "tuned"
     told = plan("tune", *asked, "--precision", "bf16", "--output-dir", folder)

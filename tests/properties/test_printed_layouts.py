@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.grids import examples
-from trainplan.cli.options.layout_text import parse_layout
-from trainplan.cli.options.printed_layout import printed_fields
 from trainplan.cli.terminal.characters import plain
+from trainplan.cli.values.layout_text import parse_layout
+from trainplan.cli.values.printed_layout import printed_fields
 from trainplan.cli.words import layout_line, recompute_text
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.catalog.models import preset

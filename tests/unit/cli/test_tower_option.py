@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conftest import SMALL_DENSE, SMALL_SEEING
-from trainplan.cli.options.tower import place_of, with_tower
+from trainplan.cli.values.tower import place_of, with_tower
 from trainplan.costmodel.base.errors import SpecError
 
 

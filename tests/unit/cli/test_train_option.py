@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.cli.options.trained import with_trained
+from trainplan.cli.values.trained import with_trained
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog.models import preset
 

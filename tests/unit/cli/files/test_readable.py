@@ -7,7 +7,7 @@ import pytest
 from trainplan.cli.files.disk import read_text
 from trainplan.cli.files.inputs import load_cluster, read_model
 from trainplan.cli.files.readable import READABLE, is_folder, is_there
-from trainplan.cli.options.stated import parse_options
+from trainplan.cli.values.stated import parse_options
 from trainplan.costmodel.base.errors import PlanError
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from trainplan.cli.files.disk import FileError
 from trainplan.cli.files.routing import load_routing
-from trainplan.cli.options.stated import parse_options
+from trainplan.cli.values.stated import parse_options
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec

@@ -7,9 +7,9 @@ import click
 import pytest
 
 from trainplan.cli.files.inputs import load_cluster, load_model
-from trainplan.cli.options.layout_text import parse_layout
 from trainplan.cli.options.parameters import byte_count, carbon_intensity, day_count, token_count
 from trainplan.cli.pages.parts.breakdown import LABELS
+from trainplan.cli.values.layout_text import parse_layout
 from trainplan.cli.words import SHORT_MODULES, recompute_text
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog.models import preset, preset_config

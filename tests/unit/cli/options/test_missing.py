@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from tests.e2e.command import plan, refused
-from trainplan.cli.options import machine
+from trainplan.cli.values import machine
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.values.layout_text import parse_layout
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import context_of

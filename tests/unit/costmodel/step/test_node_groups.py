@@ -5,7 +5,7 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.values.layout_text import parse_layout
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.candidates import Candidates

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.fractions import QUARTER, steps_of, with_every_fraction
-from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.values.layout_text import parse_layout
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.candidates.context import context_of

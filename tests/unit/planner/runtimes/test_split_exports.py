@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trainplan.cli.options.layout_text import parse_layout
+from trainplan.cli.values.layout_text import parse_layout
 from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster

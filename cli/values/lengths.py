@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainplan.cli.files.disk import read_text
+from trainplan.cli.files import read_text
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.job import LARGEST_SIZE, LengthSpec, Lognormal, Packing, TrainingSpec
 from trainplan.costmodel.spec import first_complaint, shown

@@ -10,16 +10,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from trainplan.cli.files.disk import errors_of
-from trainplan.cli.files.documents import read_json
-from trainplan.cli.options.printed_layout import (
+from trainplan.cli.files import errors_of, read_json
+from trainplan.cli.terminal.output import remark
+from trainplan.cli.values.printed_layout import (
     MODULES,
     SHORT_NAMES,
     is_row,
     printed_fields,
     value_fields,
 )
-from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.axes import AXIS_OF_OPTION
 from trainplan.costmodel.base import SpecError, shortened, unknown_name
 from trainplan.costmodel.hardware import ClusterSpec

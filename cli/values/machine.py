@@ -9,7 +9,7 @@ import re
 
 import click
 
-from trainplan.cli.files.profiles import machines_of
+from trainplan.cli.files import machines_of
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError, shortened

@@ -9,8 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import ClassVar, Protocol
 
-from trainplan.cli.files.disk import NewFile, write_folder
-from trainplan.cli.files.documents import Document, read_document
+from trainplan.cli.files import Document, NewFile, read_document, write_folder
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial

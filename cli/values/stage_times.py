@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from trainplan.cli.files.documents import Document, read_document
+from trainplan.cli.files import Document, read_document
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Spec
 from trainplan.planner.schedules import StageTimes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainplan.cli.files.disk import FileError, refuse_existing, write_text
+from trainplan.cli.files import FileError, refuse_existing, write_text
 from trainplan.cli.pages.parts.chrome_trace import Extra, trace_text
 from trainplan.cli.terminal.output import remark
 from trainplan.costmodel.timeline import Timeline

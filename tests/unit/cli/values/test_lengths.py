@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.cli.files.lengths import with_lengths
+from trainplan.cli.values.lengths import with_lengths
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options.stage_times import read_stage_times
+from trainplan.cli.values.stage_times import read_stage_times
 from trainplan.costmodel.program import Placement, Shape
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.schedules import (

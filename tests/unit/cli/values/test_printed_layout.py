@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.e2e.command import SMALLER, plan
-from trainplan.cli.options.layout_text import parse_choices, parse_layout
+from trainplan.cli.values.layout_text import parse_choices, parse_layout
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.base.errors import PlanError, SpecError
 from trainplan.costmodel.catalog.models import preset

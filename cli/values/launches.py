@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainplan.cli.files.disk import read_text
+from trainplan.cli.files import read_text
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.planner.shell import Launch, Place, Word, launch_of_command, launches_of_script
 

@@ -10,17 +10,21 @@ from typing import get_args
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
-from trainplan.cli.files.inputs import load_model
-from trainplan.cli.files.lengths import with_lengths
-from trainplan.cli.files.profiles import load_measured
-from trainplan.cli.files.readable import is_there
-from trainplan.cli.files.reports import ReportFile
-from trainplan.cli.files.routing import load_routing
-from trainplan.cli.options.machine import machines_stated
-from trainplan.cli.options.tower import with_tower
-from trainplan.cli.options.trained import with_trained
+from trainplan.cli.files import (
+    is_there,
+    load_measured,
+    load_model,
+    load_routing,
+    refuse_existing,
+    try_writing,
+    write_text,
+)
 from trainplan.cli.terminal.output import remark
+from trainplan.cli.values.lengths import with_lengths
+from trainplan.cli.values.machine import machines_stated
+from trainplan.cli.values.reports import ReportFile
+from trainplan.cli.values.tower import with_tower
+from trainplan.cli.values.trained import with_trained
 from trainplan.costmodel.base import SpecError, shortened, unknown_name
 from trainplan.costmodel.calibration import Measured, precision_note, usual_precision
 from trainplan.costmodel.hardware import ClusterSpec

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.files.disk import write_text
-from trainplan.cli.files.inputs import read_model
-from trainplan.cli.files.measuring import measured_here
-from trainplan.cli.files.profiles import profile_text
-from trainplan.cli.options.machine import nothing_here
-from trainplan.cli.options.stated import Question, question
+from trainplan.cli.files import measured_here, profile_text, read_model, write_text
 from trainplan.cli.terminal.output import remark
 from trainplan.cli.terminal.progress import TaskBar
+from trainplan.cli.values import Question, nothing_here, question
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Precision, RuntimeOptions

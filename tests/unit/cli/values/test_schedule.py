@@ -11,11 +11,11 @@ import pytest
 
 from trainplan.cli.documents.schedules import ScheduleDocument
 from trainplan.cli.files.disk import FileError
-from trainplan.cli.options.schedule_effects import SHARE_THE_OUTPUT_LAYER
-from trainplan.cli.options.stage_times import read_stage_times
 from trainplan.cli.pages.parts.chrome_trace import COPIES, NETWORK, Extra, trace_text
 from trainplan.cli.pages.parts.timeline import MOST_ROWS, positions, timeline_text
 from trainplan.cli.pages.schedule import headline
+from trainplan.cli.values.schedule_effects import SHARE_THE_OUTPUT_LAYER
+from trainplan.cli.values.stage_times import read_stage_times
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.program.ops import Op, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for

@@ -8,8 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
-from trainplan.cli.files.disk import FileError, refuse_folder, write_text
-from trainplan.cli.files.profiles import calibration_json
+from trainplan.cli.files import FileError, refuse_folder, write_text
 from trainplan.cli.terminal.output import json_text
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial
@@ -113,7 +112,7 @@ class TuningFolder:
             That plan's document.
         """
         if found.calibration:
-            calibration = json_text(calibration_json(found.calibration))
+            calibration = json_text(found.calibration.document())
             write_text(self.path / CALIBRATION, calibration, force=True)
         tuned = tuned_plan(text, found, measured)
         write_text(self.path / PLAN, json_text(tuned), force=True)

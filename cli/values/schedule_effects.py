@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from trainplan.cli.options.schedule import ALL, Durations, Sizes, Way
+from trainplan.cli.values.schedule import ALL, Durations, Sizes, Way
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.program import Op, Program
 from trainplan.costmodel.schedules import ONE_BARRIER, SCHEDULES, TWO_BARRIERS

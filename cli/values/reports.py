@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainplan.cli.files.disk import refuse_existing, try_writing, write_text
+from trainplan.cli.files import refuse_existing, try_writing, write_text
 from trainplan.cli.terminal.lazily import named
 from trainplan.cli.terminal.output import json_text, remark
 from trainplan.costmodel.calibration import NOTHING, Measured

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import plan, refused
-from trainplan.cli.options import machine
-from trainplan.cli.options.machine import with_nic, with_price
+from trainplan.cli.values import machine
+from trainplan.cli.values.machine import with_nic, with_price
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.catalog.clusters import cluster_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
