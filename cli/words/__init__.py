@@ -19,28 +19,43 @@ no_plan_text: why a search has no plan.
 otherwise_text: that a plan was made with other numbers than those of now.
 """
 
-from trainplan.cli.words.layouts import (
-    SHORT_MODULES,
-    SHORT_OFFLOADED,
-    last_words,
-    layout_line,
-    no_plan_text,
-    offloaded_text,
-    otherwise_text,
-    recompute_text,
-    stages_sentence,
-    usual_schedule,
-    zero_text,
-)
-from trainplan.cli.words.numbers import (
-    NEVER,
-    exact_share,
-    gib,
-    parameters,
-    percent,
-    plural,
-    seconds,
-    seconds_like,
-    share,
-    tokens,
-)
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.cli.words.layouts import (
+        SHORT_MODULES,
+        SHORT_OFFLOADED,
+        last_words,
+        layout_line,
+        no_plan_text,
+        offloaded_text,
+        otherwise_text,
+        recompute_text,
+        stages_sentence,
+        usual_schedule,
+        zero_text,
+    )
+    from trainplan.cli.words.numbers import (
+        NEVER,
+        exact_share,
+        gib,
+        parameters,
+        percent,
+        plural,
+        seconds,
+        seconds_like,
+        share,
+        tokens,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "layouts": "SHORT_MODULES SHORT_OFFLOADED last_words layout_line no_plan_text "
+            "offloaded_text otherwise_text recompute_text stages_sentence usual_schedule zero_text",
+            "numbers": "NEVER exact_share gib parameters percent plural seconds seconds_like share "
+            "tokens",
+        },
+    )

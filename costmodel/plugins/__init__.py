@@ -13,16 +13,30 @@ PluginWarning: a plug-in, or a part of one, is left out.
 Registry: entries of ours by name, and behind them those of plug-ins.
 """
 
-from trainplan.costmodel.plugins.entry_points import declaring
-from trainplan.costmodel.plugins.plugins import (
-    LEFT_OUT,
-    Added,
-    Installed,
-    PluginCommand,
-    PluginWarning,
-    Registry,
-    added,
-    declared,
-    imported,
-    installed,
-)
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.costmodel.plugins.entry_points import declaring
+    from trainplan.costmodel.plugins.plugins import (
+        LEFT_OUT,
+        Added,
+        Installed,
+        PluginCommand,
+        PluginWarning,
+        Registry,
+        added,
+        declared,
+        imported,
+        installed,
+    )
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "entry_points": "declaring",
+            "plugins": "LEFT_OUT Added Installed PluginCommand PluginWarning Registry added "
+            "declared imported installed",
+        },
+    )
