@@ -78,14 +78,10 @@ def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
 
 def layer_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
     """Weights of a layer of one kind on one rank, norms left out. Source: as `block_params`."""
-    mixer, moe = _mixer_weights(model, table), model.moe
+    mixer = MIXER_COUNTS[model.mixer].divided(model) / table.tp + side_params(model)
+    moe = model.moe
     if moe is None:
         return mixer + dense_mlp_params(model, table)
     shared = shared_experts_params(model, moe, table) + latent_params(model, moe)
     experts = experts_params(model, moe, table)
     return mixer + router_params(model, moe) + shared + experts
-
-
-def _mixer_weights(model: ModelSpec, table: LayoutTable) -> FloatColumn:
-    """Weights that mix tokens on one rank. Source: as `layer_weights`."""
-    return MIXER_COUNTS[model.mixer].divided(model) / table.tp + side_params(model)

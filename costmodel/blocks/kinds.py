@@ -40,7 +40,6 @@ from trainplan.costmodel.blocks.measured_layers import (
     layer_sizes,
     levels,
     scaled,
-    scaled_module,
 )
 from trainplan.costmodel.blocks.mixers import MIXER_PARTS
 from trainplan.costmodel.blocks.parts import (
@@ -243,7 +242,7 @@ def _scaled(block: Block, measured: Levels, sizes: Sequence[FloatColumn]) -> Blo
         forward=scaled(block.forward, forward, tensor_parallel=inside),
         backward=scaled(block.backward, backward, tensor_parallel=inside),
         weight=block.weight * backward,
-        modules=tuple(scaled_module(module, forward) for module in block.modules),
+        modules=tuple(replace(one, seconds=one.seconds * forward) for one in block.modules),
         recompute_forward=scaled(block.recompute_forward, forward, tensor_parallel=inside),
     )
 

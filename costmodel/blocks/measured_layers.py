@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.blocks.parts import Module, PassSeconds
+from trainplan.costmodel.blocks.parts import PassSeconds
 from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job
@@ -188,11 +188,6 @@ def scaled(seconds: PassSeconds, factor: FloatColumn, *, tensor_parallel: bool) 
         host=seconds.host * factor,
         tp_comm=seconds.tp_comm * (factor if tensor_parallel else 1.0),
     )
-
-
-def scaled_module(module: Module, factor: FloatColumn) -> Module:
-    """What recomputation repeats, at another level."""
-    return replace(module, seconds=module.seconds * factor)
 
 
 def _ratios(point: LayerPoint, layer: Passes, row: int) -> tuple[float, float, float]:

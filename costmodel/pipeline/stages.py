@@ -113,13 +113,13 @@ def decoder_of(job: Job, stages: tuple[StageSpec, ...] | None = None) -> Decoder
 
 @lru_cache(maxsize=1024)
 def _decoder_of(model: ModelSpec, stages: tuple[StageSpec, ...] | None) -> Decoder:
-    alone = tuple(number for number, kind in enumerate(model.kinds) if _runs_forward_alone(kind))
+    alone = tuple(
+        number
+        for number, kind in enumerate(model.kinds)
+        if kind.trained is not None and not kind.trained.passes_gradient
+    )
     tower = model.tower is not None
     return Decoder(model.kind_of_layer, model.num_nextn_predict_layers, alone, stages, tower)
-
-
-def _runs_forward_alone(kind: ModelSpec) -> bool:
-    return kind.trained is not None and not kind.trained.passes_gradient
 
 
 @lru_cache(maxsize=1024)

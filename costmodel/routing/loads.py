@@ -133,17 +133,13 @@ def check_routing(job: Job) -> None:
     router = _router_of(job)
     if router is None:
         return
-    layers = len(_probabilities(router))
-    if layers not in (1, job.model.num_moe_layers, _all_layers(job)):
+    layers, model = len(_probabilities(router)), job.model
+    with_prediction = model.num_moe_layers + model.num_nextn_predict_layers
+    if layers not in (1, model.num_moe_layers, with_prediction):
         raise SpecError(
             f"routing: {layers} layers of counts, the model has {job.model.num_moe_layers} of "
             "experts: give one line for each, or one for all"
         )
-
-
-def _all_layers(job: Job) -> int:
-    """Layers with experts, those of prediction modules too."""
-    return job.model.num_moe_layers + job.model.num_nextn_predict_layers
 
 
 def changes_rows(job: Job) -> bool:
