@@ -13,4 +13,4 @@ trials: the job that runs a plan's layouts one after the other, as a file.
 from trainplan.planner.launchers.one_rank import one_rank
 from trainplan.planner.launchers.registry import LAUNCHERS, launcher
 from trainplan.planner.launchers.script import HOSTFILE, LaunchFile, hostfile
-from trainplan.planner.launchers.trials import FOLDER, trials
+from trainplan.planner.launchers.slurm import FOLDER, trials

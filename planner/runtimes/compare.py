@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from trainplan.planner.launch import LaunchConfig
-from trainplan.planner.runtimes.recorded import recorded
+from trainplan.planner.runtimes.exporter import recorded
 from trainplan.planner.runtimes.registry import EXPORTERS
 
 FACTORY = "ArgumentGroupFactory"

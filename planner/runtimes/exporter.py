@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cache, wraps
+from importlib import resources
 from typing import Concatenate, ParamSpec, TypeVar
 
 from trainplan.costmodel.architecture import Method
@@ -15,7 +17,22 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
 from trainplan.planner.launch import LaunchConfig
-from trainplan.planner.runtimes.recorded import recorded
+
+
+@cache
+def recorded(file: str) -> frozenset[str]:
+    """Those in a file of this folder, or of another package: `package:file`; of no file, none.
+
+    A file that names another as its `base` has what that one has, in its `section`.
+    """
+    if not file:
+        return frozenset()
+    package, _, name = file.rpartition(":")
+    text = resources.files(package or __package__).joinpath(name).read_text("utf-8")
+    read = json.loads(text)
+    base = (flag.removeprefix("--") for flag in recorded(read["base"])) if "base" in read else ()
+    return frozenset((*read["flags"], *(f"--{read['section']}.{name}" for name in base)))
+
 
 Others = ParamSpec("Others")
 Written = TypeVar("Written")

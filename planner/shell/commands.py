@@ -12,7 +12,6 @@ from trainplan.planner.shell.expand import Expander
 from trainplan.planner.shell.launch import COMMAND_LINE, Launch, Place, Problem, Word
 from trainplan.planner.shell.lexer import Token
 from trainplan.planner.shell.slurm import Allocation
-from trainplan.planner.shell.source import Source
 from trainplan.planner.shell.starters import Command, Surroundings, command_of, launch_of
 from trainplan.planner.shell.variables import (
     Piece,
@@ -23,7 +22,7 @@ from trainplan.planner.shell.variables import (
     text_of,
     word_of,
 )
-from trainplan.planner.shell.words import Part
+from trainplan.planner.shell.words import Part, Source
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*(?:\[[^\]]*\])?)(\+?)=(.*)", re.DOTALL)
 _DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset"})

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from trainplan.planner.shell.arithmetic import evaluated
 from trainplan.planner.shell.lexer import Lexer
-from trainplan.planner.shell.source import ShellError, Source, where
 from trainplan.planner.shell.variables import (
     Piece,
     Value,
@@ -21,7 +20,7 @@ from trainplan.planner.shell.variables import (
     names_of,
     text_of,
 )
-from trainplan.planner.shell.words import Part
+from trainplan.planner.shell.words import Part, ShellError, Source, where
 
 _PARAMETER = re.compile(
     r"(?P<length>#(?=.))?(?P<name>[A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[(?P<key>[^\]]*)\])?"

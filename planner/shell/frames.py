@@ -9,8 +9,8 @@ from trainplan.planner.shell.commands import Commands
 from trainplan.planner.shell.conditions import Verdict, both, either, negated
 from trainplan.planner.shell.launch import Problem, Word
 from trainplan.planner.shell.lexer import Token
-from trainplan.planner.shell.source import ShellError, where
 from trainplan.planner.shell.variables import Array, Value
+from trainplan.planner.shell.words import ShellError, where
 
 _DEPTH_LIMIT = 200
 SPELLED = {"call": "function", "subshell": "(", "group": "{", "function": "{", "gated": "&&"}

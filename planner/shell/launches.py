@@ -8,10 +8,9 @@ from trainplan.planner.shell.commands import Commands
 from trainplan.planner.shell.launch import Launch
 from trainplan.planner.shell.lexer import Lexer, Token
 from trainplan.planner.shell.slurm import Allocation, directives
-from trainplan.planner.shell.source import ShellError, source_of, where
 from trainplan.planner.shell.variables import Variables
 from trainplan.planner.shell.walk import Walk
-from trainplan.planner.shell.words import Part
+from trainplan.planner.shell.words import Part, ShellError, source_of, where
 
 __all__ = ["ShellError", "launch_of_command", "launches_of_script"]
 

@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from trainplan.planner.shell.source import Source
-from trainplan.planner.shell.words import Part, Words
+from trainplan.planner.shell.words import Part, Source, Words
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from trainplan.planner.shell.launch import COMMAND_LINE, Place, Problem, Word
-from trainplan.planner.shell.source import ShellError, where
+from trainplan.planner.shell.words import ShellError, where
 
 
 class Piece(NamedTuple):

@@ -13,8 +13,8 @@ from trainplan.planner.shell.conditions import Verdict, both, either, matches, n
 from trainplan.planner.shell.frames import SPELLED, Frames
 from trainplan.planner.shell.launch import Problem
 from trainplan.planner.shell.lexer import Lexer, Token
-from trainplan.planner.shell.source import ShellError, Source, where
 from trainplan.planner.shell.variables import Value, names_of
+from trainplan.planner.shell.words import ShellError, Source, where
 
 _CALLS_LIMIT = 2000
 _BRANCH_ENDS = (";;", ";&", ";;&")

@@ -8,6 +8,7 @@ megatron/core/distributed/fsdp/mcore_fsdp_adapter.py; TE is Transformer Engine.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -26,7 +27,6 @@ from trainplan.costmodel.runtimes.megatron.dispatchers import DISPATCHER_RULES
 from trainplan.costmodel.runtimes.megatron.features import LAYERS, unsupported_feature
 from trainplan.costmodel.runtimes.megatron.offload import OFFLOAD_RULES, offloads
 from trainplan.costmodel.runtimes.megatron.options import OPTION_RULES
-from trainplan.costmodel.runtimes.megatron.plain import plain
 from trainplan.costmodel.runtimes.megatron.settings import CORE_SETTINGS, CORE_STATED
 from trainplan.costmodel.runtimes.megatron.state_rules import STATE_RULES
 from trainplan.costmodel.runtimes.traits import (
@@ -42,8 +42,31 @@ from trainplan.costmodel.runtimes.traits import (
     Sharding,
     splits_groups,
 )
-from trainplan.costmodel.runtimes.traits.footprint import Footprint
+from trainplan.costmodel.runtimes.traits.footprint import Autograd, Footprint
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
+
+
+def plain(traits: RuntimeTraits) -> RuntimeTraits:
+    """A runtime of Megatron Core as it is without them.
+
+    Source: Megatron Core 0.16.1 `models/backends.py`, LocalSpecProvider; `transformer/mlp.py`, glu;
+    `dot_product_attention.py`, repeat_interleave; PyTorch v2.13.0 `derivatives.yaml`: an RMSNorm
+    keeps its input and what it scaled.
+    """
+    return replace(
+        traits,
+        kernels=replace(traits.kernels, attention="unfused", elementwise="eager"),
+        footprint=replace(traits.footprint, repeats_key_values=True),
+        autograd=Autograd(
+            norm_fp32_copies=2,
+            norm_statistics=True,
+            activation_output=True,
+            offset_branch=True,
+            weighted_apart=True,
+            rotated_copies=True,
+        ),
+    )
+
 
 INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 VERSION = "d98e8a64 (2026-08-22)"

@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainplan.costmodel.base import BYTES_BF16
 from trainplan.costmodel.job import ContextExchange, Dispatcher, RuntimeOptions
-from trainplan.costmodel.runtimes.traits.stated import stated_or
+from trainplan.costmodel.runtimes.traits.settings import stated_or
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP8, BYTES_FP32, GB
 from trainplan.costmodel.job import RuntimeOptions
-from trainplan.costmodel.runtimes.traits.stated import stated_or
+from trainplan.costmodel.runtimes.traits.settings import stated_or
 
 LowPrecision = Literal["cached", "primary", "cast"]
 PRIMARY_MESSAGE_BYTES = {"fp8": 1.0, "nvfp4": 0.5}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainplan.costmodel.job import Attention, CrossEntropy, Float8Recipe, Graph, RuntimeOptions
-from trainplan.costmodel.runtimes.traits.stated import stated_or
+from trainplan.costmodel.runtimes.traits.settings import stated_or
 
 AttentionKernel = Literal["flash", "flash2", "triton", "unfused"]
 

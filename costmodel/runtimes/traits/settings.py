@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import Rule
@@ -83,3 +83,11 @@ class Stated:
 def _text(one: Setting | Stated) -> str:
     value = str(one.value).lower() if isinstance(one.value, bool) else one.value
     return f"{one.name}={value}"
+
+
+T = TypeVar("T")
+
+
+def stated_or(stated: T | None, default: T) -> T:
+    """The option of a run, or the default where it is silent."""
+    return default if stated is None else stated

@@ -10,7 +10,7 @@ import numpy as np
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import RuntimeOptions
-from trainplan.costmodel.runtimes.traits.stated import stated_or
+from trainplan.costmodel.runtimes.traits.settings import stated_or
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ import json
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from trainplan.planner.runtimes.exporter import recorded
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option, yaml_mapping
 from trainplan.planner.runtimes.reading import Asked
-from trainplan.planner.runtimes.recorded import recorded
 from trainplan.planner.runtimes.training_script.read import (
     script_of,
     text_of,

@@ -32,7 +32,7 @@ from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.deepspeed.offload import SWITCH, drive_variables, filled_in
 from trainplan.planner.runtimes.deepspeed.read import job_of
 from trainplan.planner.runtimes.deepspeed.write import DEEPSPEED, WRITTEN, engine_keys, refuse_types
-from trainplan.planner.runtimes.exporter import Exporter, with_traits
+from trainplan.planner.runtimes.exporter import Exporter, recorded, with_traits
 from trainplan.planner.runtimes.keys import (
     Entry,
     Keys,
@@ -44,7 +44,6 @@ from trainplan.planner.runtimes.keys import (
     yaml_mapping,
 )
 from trainplan.planner.runtimes.reading import Asked, Reader, Reading
-from trainplan.planner.runtimes.recorded import recorded
 from trainplan.planner.runtimes.training_script.read import (
     CHECKPOINTING,
     Script,

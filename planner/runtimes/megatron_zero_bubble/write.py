@@ -27,9 +27,8 @@ from trainplan.planner.launch import (
     option,
     switch,
 )
-from trainplan.planner.runtimes.exporter import Exporter, with_traits
+from trainplan.planner.runtimes.exporter import Exporter, recorded, with_traits
 from trainplan.planner.runtimes.megatron_lm.write import REQUIRED, export_megatron_lm
-from trainplan.planner.runtimes.recorded import recorded
 
 COMMIT = "39f2c186"
 """Commit of the fork whose options are written."""

@@ -133,7 +133,7 @@ DEGREE_CHECKS: tuple[Check | str, ...] = (
         "the layers of a rank must be a multiple of those of a virtual stage: change either",
         EACH,
     ),
-    needs("vpp_needs_pp", "vpp", "pp"),
+    "vpp_needs_pp",
     Check(
         "virtual_stages_need_overlap",
         lambda f: f.vpp > 1 and f.pp == 2 and not f.on("overlap_p2p_comm"),

@@ -11,7 +11,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import rank_params
 from trainplan.costmodel.memory.trained import held_params
 from trainplan.costmodel.pipeline.ranks import ranks_of
-from trainplan.costmodel.runtimes.megatron.plain import plain
+from trainplan.costmodel.runtimes.megatron.core import plain
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.costmodel.step.estimate import price
 from trainplan.costmodel.traffic.data_parallel import step_traffic

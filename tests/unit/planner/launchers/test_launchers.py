@@ -15,7 +15,7 @@ from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.launch.config import Argument, UserVariable
 from trainplan.planner.launchers.registry import LAUNCHERS
-from trainplan.planner.launchers.trials import trials
+from trainplan.planner.launchers.slurm import trials
 from trainplan.planner.runtimes import EXPORTERS
 
 HOSTILE = 'it\'s "quoted" $(touch pwned) `touch pwned`\n#SBATCH --account=x\ttab \\ ünï *'

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.planner.shell import Launch, Place, launches_of_script
-from trainplan.planner.shell.source import ShellError
+from trainplan.planner.shell.words import ShellError
 
 
 def read(text: str, **settings: str) -> list[Launch]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trainplan.planner.shell import launch_of_command, launches_of_script
-from trainplan.planner.shell.source import ShellError
+from trainplan.planner.shell.words import ShellError
 
 
 def test_nothing_is_executed(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from trainplan.planner.shell import (
     launch_of_command,
     launches_of_script,
 )
-from trainplan.planner.shell.source import ShellError
+from trainplan.planner.shell.words import ShellError
 
 
 def read(command: str) -> Launch:

@@ -14,7 +14,7 @@ from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes.megatron.plain import plain
+from trainplan.costmodel.runtimes.megatron.core import plain
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
 from trainplan.profiler.bench import megatron_layer
 from trainplan.profiler.bench.layers.case import Case
