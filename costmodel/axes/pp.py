@@ -41,12 +41,7 @@ def stages_hold_layers(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.pp * table.vpp > layers + EMPTY_ENDS) | (table.pp > layers))
 
 
-@rule(
-    "vpp_needs_pp",
-    "pp vpp",
-    "vpp > 1 needs pp > 1: one rank has no bubble to fill",
-    INTERLEAVED,
-)
+@rule("vpp_needs_pp", "pp vpp", "vpp > 1 needs pp > 1: one rank has no bubble to fill", INTERLEAVED)
 def vpp_needs_pp(job: Job, table: LayoutTable) -> BoolColumn:
     """Interleaving on one rank is an order without effect."""
     return np.asarray((table.vpp > 1) & (table.pp == 1))

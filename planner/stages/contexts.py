@@ -25,12 +25,7 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, ObjectColumn
 from trainplan.costmodel.step import Priced, price
-from trainplan.costmodel.step.block_costs import (
-    EMBEDDING,
-    HEAD,
-    MTP,
-    usual_layers,
-)
+from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, usual_layers
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.heterogeneous import price_heterogeneous
 from trainplan.costmodel.step.node_bound import node_bound_seconds

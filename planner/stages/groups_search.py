@@ -209,9 +209,7 @@ class HeterogeneousSearch:
             try_promising(search)
 
 
-def _best_of_degrees(
-    found: Sequence[tuple[float, LayoutTable]],
-) -> list[tuple[float, LayoutTable]]:
+def _best_of_degrees(found: Sequence[tuple[float, LayoutTable]]) -> list[tuple[float, LayoutTable]]:
     """Of layouts with their step times the fastest of each tp, cp, pp and ep, fastest first."""
     best: dict[tuple[int, ...], tuple[float, LayoutTable]] = {}
     for seconds, table in sorted(found, key=lambda pair: pair[0]):

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.columns import (
-    FloatColumn,
-    IntColumn,
-)
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.planner.policies import Fractions

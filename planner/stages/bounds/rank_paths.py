@@ -19,12 +19,11 @@ from trainplan.costmodel.columns import (
     KindRankRows,
     RankRows,
 )
-from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import FULL, UNIFORM
-from trainplan.costmodel.step import Priced
-from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, layer_counts
+from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, layer_counts
 from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.bounds.layer_capacity import Layers
+from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.columns import PathRows, PathStageRows, PathStages, StageRows
 from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, recomputed_least
 
@@ -33,9 +32,8 @@ from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks
 class RankPaths:
     """Some layouts of one pipeline shape, and for every rank the path that stays there longest."""
 
-    job: Job
-    priced: Priced
-    costs: BlockCosts
+    of: PricedGroups
+    """On equal nodes."""
     rows: IntColumn
     paths: Paths
     """Paths of the shape; one for each rank is taken."""
@@ -115,7 +113,8 @@ class RankPaths:
 
     @cached_property
     def _kinds(self) -> list[Layers]:
-        return [Layers.of(self.costs.kinds, kind) for kind, _ in layer_counts(self.costs.kinds)]
+        kinds = self.of.kinds
+        return [Layers.of(kinds, kind) for kind, _ in layer_counts(kinds)]
 
     @cached_property
     def _recomputed_layers(self) -> FloatColumn:
@@ -124,17 +123,14 @@ class RankPaths:
         Source: which kinds are recomputed is not known here, and none takes less than the kind that
         takes least.
         """
-        return np.asarray(
-            self.costs.recompute_forward[[kinds.kind for kinds in self._kinds]][:, self.rows].min(
-                axis=0
-            )
-        )
+        kinds = [one.kind for one in self._kinds]
+        return np.asarray(self.of.costs[0].recompute_forward[kinds][:, self.rows].min(axis=0))
 
     @cached_property
     def _recomputed(self) -> IntColumn:
         """Layers of a stage that are recomputed in full, if it has as many; of each row."""
-        table = self.priced.table.take(self.rows)
-        full, layers = table.recompute == FULL, self.job.model.num_hidden_layers
+        table = self.of.priced[0].table.take(self.rows)
+        full, layers = table.recompute == FULL, self.of.job.model.num_hidden_layers
         number = np.where(table.recompute_method == UNIFORM, layers, table.recompute_num_layers)
         return np.where(full, number, 0)
 
@@ -176,10 +172,10 @@ class RankPaths:
         Source: embedding, head and MTP modules are on the first and the last stage in every split,
         and a path waits for one message on each of its hops.
         """
-        modules = self.job.model.num_nextn_predict_layers
+        modules = self.of.job.model.num_nextn_predict_layers
         ends = ((EMBEDDING, 0, 1), (HEAD, -1, 1), (MTP, -1, modules))
         parts = [count * self._each(kind)[:, stage] for kind, stage, count in ends]
-        sent = self._busiest.hops[:, None] * self.priced.seconds.p2p[self.rows]
+        sent = self._busiest.hops[:, None] * self.of.priced[0].seconds.p2p[self.rows]
         return np.asarray(np.sum(parts, axis=0) + sent)
 
     def _each(self, kind: int) -> PathStageRows:
@@ -188,7 +184,7 @@ class RankPaths:
         Source: each time a path crosses a stage in a kind of pass it takes the seconds of that pass
         of the block.
         """
-        one, paths = self.costs, self._busiest
+        one, paths = self.of.costs[0], self._busiest
         passes = ((paths.forward, one.forward), (paths.backward, one.backward))
         total = sum(crossed[:, :, None] * seconds[kind, self.rows] for crossed, seconds in passes)
         if paths.weight.any():

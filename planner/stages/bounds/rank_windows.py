@@ -24,13 +24,7 @@ from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, Rank
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.pipeline import ENDS
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step.block_costs import (
-    EMBEDDING,
-    HEAD,
-    MTP,
-    layer_counts,
-    usual_layers,
-)
+from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, layer_counts, usual_layers
 from trainplan.costmodel.step.estimate import with_overhead, without_overhead
 from trainplan.costmodel.step.group_links import link_bound
 from trainplan.costmodel.timeline import StageSeconds

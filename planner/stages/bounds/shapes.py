@@ -12,13 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.columns import (
-    BoolColumn,
-    FloatColumn,
-    IntColumn,
-    IntRankChunks,
-    distinct,
-)
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntRankChunks, distinct
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.memory.states import RankParams
 from trainplan.costmodel.step import Priced
@@ -64,7 +58,7 @@ def split_bound(of: PricedGroups, pipeline_s: float, pool: PathPool) -> FloatCol
 
 def _split_bound(of: PricedGroups, pipeline_s: float, pool: PathPool) -> FloatColumn:
     """As `split_bound`, of layers of the kinds that the costs have."""
-    job, table, (priced,), (costs,) = of.job, of.table, of.priced, of.costs
+    table, (priced,), (costs,) = of.table, of.priced, of.costs
     most = _most_layers(priced, costs, pipeline_s)
     around = _around(of, most)
     bound = _steady_bound(of, around, pipeline_s)
@@ -77,14 +71,13 @@ def _split_bound(of: PricedGroups, pipeline_s: float, pool: PathPool) -> FloatCo
     for number in np.unique(shape[rows]).tolist():
         own, pipeline = np.flatnonzero(shape[rows] == number), of.pipeline(int(first[number]))
         some = rows[own]
-        path = pool.mean(pipeline, job.model.num_hidden_layers)
-        length = _mean_seconds(priced, costs, path, rows=some, most=most[some], alike=pool.alike)
+        path = pool.mean(pipeline, of.job.model.num_hidden_layers)
+        length = _mean_seconds(of, path, rows=some, most=most[some], alike=pool.alike)
         bound[some] = np.maximum(bound[some], length)
         own = own[bound[some] + around[some] < pipeline_s]
         if len(own):
-            one, stage_of = (job, priced, costs, rows[own]), path.stage_of
-            room = capacity[:, : len(stage_of), own]
-            stay = RankPaths(*one, seed_paths(pipeline), stage_of, room, alike=pool.alike)
+            room, seeds = capacity[:, : len(path.stage_of), own], seed_paths(pipeline)
+            stay = RankPaths(of, rows[own], seeds, path.stage_of, room, alike=pool.alike)
             bound[rows[own]] = np.maximum(bound[rows[own]], stay.seconds)
     return with_overhead(priced.machine, bound + around)
 
@@ -102,29 +95,23 @@ def states_bound(of: PricedGroups, pipeline_s: float) -> FloatColumn:
 
 
 def _steady_bound(of: PricedGroups, around: FloatColumn, pipeline_s: float) -> FloatColumn:
-    """Seconds of the passes at least; infinite where the states do not fit.
-
-    Source: as `steady_seconds`; what does not fit without activations does not fit with them.
-    """
-    bound = steady_seconds(of.priced[0], of.costs[0])
-    rows = np.flatnonzero(bound + around < pipeline_s)
-    bound[rows[~states_may_fit(of, rows, pipeline_s)]] = np.inf
-    return bound
-
-
-def steady_seconds(priced: Priced, costs: BlockCosts) -> FloatColumn:
-    """All passes of all micro batches on ranks that never wait.
+    """Seconds of all passes on ranks that never wait; infinite where the states do not fit.
 
     Source: all ranks together run every block for each micro batch, and the slowest rank takes no
-    less than the mean, 1 / pp of the total.
+    less than the mean, 1 / pp of the total; what does not fit without activations does not fit with
+    them.
     """
-    layers, modules = layer_counts(costs.kinds), priced.job.model.num_nextn_predict_layers
+    (costs,), layers = of.costs, layer_counts(of.kinds)
     each = costs.forward + costs.backward
+    modules = of.job.model.num_nextn_predict_layers
     held = (*layers, (EMBEDDING, 1), (HEAD, 1), (MTP, modules))
     total = sum(count * each[kind] for kind, count in held)
     recompute_forward = sum(count * costs.recompute_forward[kind] for kind, count in layers)
-    total = total + _repeats_all(priced.table) * recompute_forward
-    return np.asarray(total * priced.microbatches / priced.table.pp)
+    total = total + _repeats_all(of.table) * recompute_forward
+    bound = np.asarray(total * of.microbatches / of.table.pp)
+    rows = np.flatnonzero(bound + around < pipeline_s)
+    bound[rows[~states_may_fit(of, rows, pipeline_s)]] = np.inf
+    return bound
 
 
 def _repeats_all(table: LayoutTable) -> BoolColumn:
@@ -133,13 +120,7 @@ def _repeats_all(table: LayoutTable) -> BoolColumn:
 
 
 def _mean_seconds(
-    priced: Priced,
-    costs: BlockCosts,
-    path: Crossings,
-    *,
-    rows: IntColumn,
-    most: FloatColumn,
-    alike: bool,
+    of: PricedGroups, path: Crossings, *, rows: IntColumn, most: FloatColumn, alike: bool
 ) -> FloatColumn:
     """Length of a mean path with the layers where it is shortest.
 
@@ -147,14 +128,11 @@ def _mean_seconds(
     stage with n of at most h layers at least the share min(N, h) / h is recomputed where N are,
     maybe the cheaper ones.
     """
-    model, layers = priced.job.model, layer_counts(costs.kinds)
+    (priced,), (costs,) = of.priced, of.costs
+    model, layers = of.job.model, layer_counts(costs.kinds)
     modules = model.num_nextn_predict_layers
     total = path.hops * priced.seconds.p2p[rows]
-    for kind, stage, count in (
-        (EMBEDDING, 0, 1),
-        (HEAD, -1, 1),
-        (MTP, -1, modules),
-    ):
+    for kind, stage, count in ((EMBEDDING, 0, 1), (HEAD, -1, 1), (MTP, -1, modules)):
         total = total + count * _crossing(costs, path, kind, rows)[stage]
     others = model.num_hidden_layers - usual_layers(costs.kinds)[1]
     slope, start = _again(priced, rows, most + others, path.stage_of, alike=alike)

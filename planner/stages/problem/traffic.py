@@ -25,10 +25,7 @@ def ends_held(stage_of: IntRankChunks) -> IntColumn:
 
 
 def traffic_seconds(
-    candidates: Candidates,
-    costs: BlockCosts,
-    blocks: RankKinds,
-    passes: tuple[RankRows, RankRows],
+    candidates: Candidates, costs: BlockCosts, blocks: RankKinds, passes: tuple[RankRows, RankRows]
 ) -> RankRows:
     """Seconds by which the traffic of ranks outlasts their passes.
 

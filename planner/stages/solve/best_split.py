@@ -60,15 +60,14 @@ def best_split(
     """
     if not problem.uneven_too or not problem.bounds_hold:
         return _one_split(problem, pool, cutoff_s)
-    layers = problem.job.model.num_hidden_layers
     settled = SplitResult(None, 0.0, np.inf, cutoff_s, 0, memory_decides=False)
     value = without_overhead(problem.machine, cutoff_s)
     problem = faster_than(problem, value)
     fast = windows(problem, pool.of(problem.pipeline), value, memory=False)
-    if fast is None or not fast.count(layers):
+    if fast is None:
         return settled
     window = windows(problem, pool.of(problem.pipeline), value, within=fast, in_time=True)
-    if window is None or not window.count(layers):
+    if window is None:
         return replace(settled, memory_decides=True)
     decides = problem.offloads is not None or not window.equals(fast)
     best = replace(settled, lower_bound_s=0.0, memory_decides=decides)
@@ -117,7 +116,7 @@ def _within(
     for limit_s in sorted({cutoff_s, min(cutoff_s, target_bound_s)}, reverse=True):
         value, paths = without_overhead(problem.machine, limit_s), pool.of(problem.pipeline)
         narrow = windows(problem, paths, value, within=window)
-        if narrow is None or not narrow.count(problem.job.model.num_hidden_layers):
+        if narrow is None:
             return replace(best, lower_bound_s=limit_s)
         stages = shorter_splits(problem, paths, value, narrow)
         if stages is not None:
@@ -185,16 +184,12 @@ def splits_below(problem: StageProblem, pool: PathPool, limit_s: float) -> IntSp
 
     Source: windows of ranks, then paths within them, as for the best split.
     """
-    layers, paths = problem.job.model.num_hidden_layers, pool.of(problem.pipeline)
-    value = without_overhead(problem.machine, limit_s)
+    value, paths = without_overhead(problem.machine, limit_s), pool.of(problem.pipeline)
     problem = faster_than(problem, value)
-    none = np.zeros((0, problem.num_stages), dtype=np.int64)
     fast = windows(problem, paths, value, memory=False)
-    if fast is None or not fast.count(layers):
-        return none
-    window = windows(problem, paths, value, within=fast, in_time=True)
-    if window is None or not window.count(layers):
-        return none
+    window = fast and windows(problem, paths, value, within=fast, in_time=True)
+    if window is None:
+        return np.zeros((0, problem.num_stages), dtype=np.int64)
     few = num_splits(problem, window) <= MOST_SPLITS
     return shorter_splits(problem, paths, value, window) if few else None
 

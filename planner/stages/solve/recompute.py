@@ -101,7 +101,7 @@ def _assignment(
     if split is not None:
         return Master(problem).assignment(paths, split, split)
     window = windows(_without(problem), paths, value, memory=False)
-    if window is None or not window.count(problem.job.model.num_hidden_layers):
+    if window is None:
         return None
     ends = stage_ends(problem.stage_of, window.least, window.most, alike=problem.alike)
     return Master(problem).assignment(paths, *ends)

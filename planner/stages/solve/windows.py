@@ -149,7 +149,8 @@ def windows(
         narrower[np.nonzero(fits)[0], number[fits]] = True
         allowed, in_time = allowed & narrower, False
         if allowed.any(axis=1).all() and np.array_equal(_ends_of(allowed), (low, high)):
-            return Windows(low, high)
+            found = Windows(low, high)
+            return found if found.count(problem.job.model.num_hidden_layers) else None
     return None
 
 
