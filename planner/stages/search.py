@@ -39,9 +39,9 @@ from trainplan.planner.stages.tasks import (
     Asked,
     BestSplit,
     BestSplits,
+    Bounding,
     Question,
     SplitContext,
-    bounding,
     roots_of,
 )
 from trainplan.planner.tree import (
@@ -380,8 +380,10 @@ class UnevenSearch:
         self, ask: Question, table: LayoutTable, fewest: int = PRICED_TOGETHER
     ) -> FloatColumn:
         """The answer to a question for every row of a table, however many workers share it."""
-        parts = self.partition.by_worker(table, fewest)
-        tasks = bounding(ask, table, parts, self.incumbent_s, self.pool)
+        parts, means = self.partition.by_worker(table, fewest), self.pool.means
+        pools = [PathPool(means=dict(means), alike=self.pool.alike) for _ in parts]
+        pairs = zip(parts, pools, strict=True)
+        tasks = [Bounding(ask, table.take(rows), self.incumbent_s, pool) for rows, pool in pairs]
         bound = np.zeros(len(table))
         for rows, (found, pool) in zip(parts, self.workers.run(tasks, self.budget), strict=True):
             bound[rows] = found

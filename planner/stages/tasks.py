@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.planner.policies import Fractions
@@ -37,21 +37,6 @@ class Bounding:
     def __call__(self, deadline: Deadline) -> tuple[FloatColumn, PathPool]:
         """The answer for every row, and what is known of pipelines then."""
         return self.ask(self.table, self.incumbent_s, self.pool), self.pool
-
-
-def bounding(
-    ask: Question,
-    table: LayoutTable,
-    parts: Sequence[IntColumn],
-    incumbent_s: float,
-    pool: PathPool,
-) -> list[Bounding]:
-    """A question about the rows of a table, in parts; each knows the means of all pipelines."""
-    known = pool.means
-    return [
-        Bounding(ask, table.take(rows), incumbent_s, PathPool(means=dict(known), alike=pool.alike))
-        for rows in parts
-    ]
 
 
 def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
