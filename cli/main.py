@@ -22,8 +22,7 @@ import click
 from trainplan.cli import commands
 from trainplan.cli.commands import COMMANDS, COMPLETE
 from trainplan.cli.commands.plugged import is_of_plugin, plugged, plugged_command, say_warnings
-from trainplan.cli.terminal.age import OWN_PROCESS
-from trainplan.cli.terminal.refusals import bug_line, one_line
+from trainplan.cli.terminal import OWN_PROCESS, bug_line, one_line
 from trainplan.costmodel.base import PlanError, unknown_name
 
 ANSWER, BUG, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -146,7 +145,7 @@ def main() -> NoReturn:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored
         signal.signal(signal.SIGINT, control_c)
     if COMPLETE in os.environ:
-        from trainplan.cli.terminal.completion import shell_complete  # noqa: PLC0415 (for shells)
+        from trainplan.cli.terminal import shell_complete  # noqa: PLC0415 (for shells)
 
         sys.exit(shell_complete(plan, {}, "plan", COMPLETE, os.environ[COMPLETE]))
     for stream in (sys.stdout, sys.stderr):

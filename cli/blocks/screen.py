@@ -15,8 +15,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from trainplan.cli.blocks.blocks import Cell, Column, Paragraph, Table, Tone
-from trainplan.cli.terminal.text import WIDEST
-from trainplan.cli.words.numbers import DOT
+from trainplan.cli.terminal import WIDEST
+from trainplan.cli.words import DOT
 
 MANY_COLUMNS = 15
 """More than that stand closer together."""

@@ -12,9 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trainplan.cli.blocks.screen import Part, drawn
-from trainplan.cli.terminal.listener import LISTENER
-from trainplan.cli.terminal.output import is_terminal, page_width, show_json, write_page
-from trainplan.cli.terminal.text import WIDTH
+from trainplan.cli.terminal import LISTENER, WIDTH, is_terminal, page_width, show_json, write_page
 
 WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s'"])+""")
 """Of a command line: spaces in quotes part no words."""

@@ -22,10 +22,10 @@ from trainplan.cli.options import (
     page,
     seq_length,
 )
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks import show
     from trainplan.cli.files import (
         InvalidRun,
         load_measured,
@@ -34,9 +34,8 @@ with imported_on_answer():
         read_log,
         read_runs,
     )
-    from trainplan.cli.pages.calibration import log_line
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.terminal.output import json_text, remark, write
+    from trainplan.cli.pages import log_line, screen
+    from trainplan.cli.terminal import json_text, remark, write
     from trainplan.cli.values import Destination, parse_layout
     from trainplan.cli.words import gib
     from trainplan.costmodel.base import PlanError, SpecError

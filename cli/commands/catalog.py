@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options import JSON, completions, page
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
     from importlib.resources import files
 
-    from trainplan.cli.blocks.shown import answer
+    from trainplan.cli.blocks import answer
     from trainplan.cli.files import read_model
-    from trainplan.cli.pages.listing import gpu_listing, listing, model_listing
-    from trainplan.cli.terminal.output import show_json, write
+    from trainplan.cli.pages import gpu_listing, listing, model_listing
+    from trainplan.cli.terminal import show_json, write
     from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.hardware import ClusterSpec
 

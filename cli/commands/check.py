@@ -20,10 +20,10 @@ from trainplan.cli.options import (
     page,
     time_limit,
 )
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import answer
+    from trainplan.cli.blocks import answer
     from trainplan.cli.documents import CheckDocument
     from trainplan.cli.files import (
         load_measured,
@@ -32,10 +32,9 @@ with imported_on_answer():
         refuse_existing,
         write_text,
     )
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.processes.processes import Processes
-    from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import remark
+    from trainplan.cli.pages import screen
+    from trainplan.cli.processes import Processes
+    from trainplan.cli.terminal import Clock, remark
     from trainplan.cli.values import (
         beside,
         parse_settings,

@@ -7,13 +7,13 @@ from pathlib import Path
 import click
 
 from trainplan.cli.options import JSON, PATH, PROFILE, page, report_options
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import answer
+    from trainplan.cli.blocks import answer
     from trainplan.cli.documents import CompareDocument
     from trainplan.cli.files import load_measured
-    from trainplan.cli.pages.screens import screen
+    from trainplan.cli.pages import screen
     from trainplan.cli.values import ReportFile, load_written, remark_change
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.compare import compare

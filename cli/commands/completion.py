@@ -5,12 +5,11 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options import OneOf, page
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.commands import COMPLETE
-    from trainplan.cli.terminal.completion import get_completion_class
-    from trainplan.cli.terminal.output import write
+    from trainplan.cli.terminal import get_completion_class, write
 
 
 SHELLS = ("bash", "zsh", "fish")

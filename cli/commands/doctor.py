@@ -13,14 +13,14 @@ from typing import cast
 import click
 
 from trainplan.cli.options import PATH, names, page
-from trainplan.cli.terminal.lazily import imported_on_answer, named
+from trainplan.cli.terminal import imported_on_answer, named
 
 with imported_on_answer():
     from importlib.util import find_spec
     from platform import python_version
 
-    from trainplan.cli.blocks.shown import show
-    from trainplan.cli.pages.findings import Finding, findings_page
+    from trainplan.cli.blocks import show
+    from trainplan.cli.pages import Finding, findings_page
     from trainplan.costmodel.plugins import declaring
 
 DISTRIBUTION = "trainplan"

@@ -13,14 +13,13 @@ from trainplan.cli.options import (
     memory_margin,
     page,
 )
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import answer
+    from trainplan.cli.blocks import answer
     from trainplan.cli.documents import EstimateDocument
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.terminal.age import command_seconds
-    from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.pages import screen
+    from trainplan.cli.terminal import Clock, command_seconds
     from trainplan.cli.values import Question, parse_layout
     from trainplan.cli.words import gib, seconds
     from trainplan.costmodel.base import PlanError

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainplan.cli.options import JSON, PLAN, PROFILE, WORKERS, page, time_limit
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import answer
+    from trainplan.cli.blocks import answer
     from trainplan.cli.documents import ExplainDocument
     from trainplan.cli.files import errors_of, load_measured
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.processes.processes import Processes
-    from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.pages import screen
+    from trainplan.cli.processes import Processes
+    from trainplan.cli.terminal import Clock
     from trainplan.cli.values import load_written, remark_change, remark_objective
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.explain import explain

@@ -10,15 +10,15 @@ import click
 from click import UsageError, echo
 
 from trainplan.cli.options import CANDIDATE, FORCE, PATH, PLAN, OneOf, names, page
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
     from rich.console import RenderableType
 
-    from trainplan.cli.blocks.shown import section, show
+    from trainplan.cli.blocks import section, show
     from trainplan.cli.files import NewFile, errors_of, read_json, refuse_folder, write_folder
-    from trainplan.cli.pages.plan import notes_part
-    from trainplan.cli.terminal.output import remark
+    from trainplan.cli.pages import notes_part
+    from trainplan.cli.terminal import remark
     from trainplan.costmodel.base import SpecError, UnsupportedError, unknown_name
     from trainplan.costmodel.job import Job
     from trainplan.costmodel.layout import Layout

@@ -18,13 +18,13 @@ from trainplan.cli.options import (
     page,
     seq_length,
 )
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks import show
     from trainplan.cli.files import load_model, profile_text, read_log, refuse_existing, write_text
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.terminal.output import show_json
+    from trainplan.cli.pages import screen
+    from trainplan.cli.terminal import show_json
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.job import Precision

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from trainplan.cli.commands.plugged import plugged, plugged_command
-from trainplan.cli.pages.findings import Finding
+from trainplan.cli.pages import Finding
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog import fitted, plugged_gpus, plugged_hosts
 from trainplan.costmodel.catalog.models import plugged_models

@@ -24,10 +24,10 @@ from trainplan.cli.options import (
     parameters,
     seq_length,
 )
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks import show
     from trainplan.cli.files import (
         load_model,
         measured_here,
@@ -35,9 +35,8 @@ with imported_on_answer():
         refuse_existing,
         write_text,
     )
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.terminal.output import remark, show_json, write
-    from trainplan.cli.terminal.progress import TaskBar
+    from trainplan.cli.pages import screen
+    from trainplan.cli.terminal import TaskBar, remark, show_json, write
     from trainplan.cli.values import ReportFile
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.job import Precision

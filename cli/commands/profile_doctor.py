@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainplan.cli.blocks.shown import show
+from trainplan.cli.blocks import show
 from trainplan.cli.files import load_measured
-from trainplan.cli.pages.profile import coverage_page
+from trainplan.cli.pages import coverage_page
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.measured import shares_note
 from trainplan.profiler.fit import step_coverage

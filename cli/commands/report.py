@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from trainplan.cli.options import FORCE, PATH, PROFILE, page
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
     from trainplan.cli.files import (
@@ -19,8 +19,8 @@ with imported_on_answer():
         try_writing,
         write_text,
     )
-    from trainplan.cli.pages.report.registry import written
-    from trainplan.cli.terminal.output import remark
+    from trainplan.cli.pages import written
+    from trainplan.cli.terminal import remark
     from trainplan.cli.trials import PLAN
     from trainplan.costmodel.profiles import Profile
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainplan.cli.files import read_text
-from trainplan.cli.pages.findings import Finding
+from trainplan.cli.pages import Finding
 from trainplan.costmodel.base import PlanError, SpecError, shortened
 from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.hardware import parse_cluster

@@ -18,15 +18,14 @@ from trainplan.cli.options import (
     parameters,
     time_limit,
 )
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks import show
     from trainplan.cli.documents import RankingDocument, ScheduleDocument
     from trainplan.cli.files import read_text
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import page_width, remark, show_json
+    from trainplan.cli.pages import screen
+    from trainplan.cli.terminal import Clock, page_width, remark, show_json
     from trainplan.cli.values import (
         ALL,
         Durations,

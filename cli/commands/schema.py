@@ -5,13 +5,12 @@ from __future__ import annotations
 import click
 
 from trainplan.cli.options import completions, names, page
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import show
-    from trainplan.cli.blocks.tables import table
+    from trainplan.cli.blocks import show, table
     from trainplan.cli.documents import DOCUMENTS, document_schema
-    from trainplan.cli.terminal.output import show_json
+    from trainplan.cli.terminal import show_json
     from trainplan.costmodel.base import unknown_name
 
 

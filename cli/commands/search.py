@@ -26,19 +26,15 @@ from trainplan.cli.options import (
     parameters,
     time_limit,
 )
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import answer
+    from trainplan.cli.blocks import answer
     from trainplan.cli.documents import InfeasibleDocument
     from trainplan.cli.files import errors_of
-    from trainplan.cli.pages.infeasible import NOT_TRIED
-    from trainplan.cli.pages.parts.headline import refusals
-    from trainplan.cli.pages.plan import baseline_text, next_part
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.processes.processes import Processes
-    from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import json_text, remark
+    from trainplan.cli.pages import NOT_TRIED, baseline_text, next_part, refusals, screen
+    from trainplan.cli.processes import Processes
+    from trainplan.cli.terminal import Clock, json_text, remark
     from trainplan.cli.values import Destination, Question, parse_choices, parse_layout, place_of
     from trainplan.costmodel.base import SpecError, did_you_mean
     from trainplan.costmodel.layout import Layout

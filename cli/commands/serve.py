@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trainplan.cli.options import PATH, WORKERS, gathered, page, parameters
-from trainplan.cli.terminal.lazily import imported_on_answer, load, named
+from trainplan.cli.terminal import imported_on_answer, load, named
 
 with imported_on_answer():
     from trainplan.cli.commands import catalog, check, compare, estimate, explain, search, why_not

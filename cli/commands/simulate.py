@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainplan.cli.options import CANDIDATE, PLAN, PROFILE, output_options, page
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks import show
     from trainplan.cli.documents import SimulateDocument
     from trainplan.cli.files import errors_of, load_measured, read_json
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.pages.simulation import step_end
-    from trainplan.cli.terminal.output import page_width, show_json
+    from trainplan.cli.pages import screen, step_end
+    from trainplan.cli.terminal import page_width, show_json
     from trainplan.cli.values import Outputs, remark_change
     from trainplan.planner.plan.plan import chosen_from_json
     from trainplan.planner.plan.written import with_candidate, written_step_time

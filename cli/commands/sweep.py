@@ -17,16 +17,15 @@ from trainplan.cli.options import (
     report_options,
     time_limit,
 )
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks import show
     from trainplan.cli.documents import SweepDocument
     from trainplan.cli.files import load_measured
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.processes.processes import Processes
-    from trainplan.cli.terminal.clock import Clock
-    from trainplan.cli.terminal.output import show_json
+    from trainplan.cli.pages import screen
+    from trainplan.cli.processes import Processes
+    from trainplan.cli.terminal import Clock, show_json
     from trainplan.cli.values import ReportFile, load_written, remark_objective, spelled_out
     from trainplan.planner.questions.changes.parameters import parse_varied
     from trainplan.planner.questions.changes.variations import Case

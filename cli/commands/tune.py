@@ -23,14 +23,13 @@ from trainplan.cli.options import (
     report_options,
     seq_length,
 )
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks import show
     from trainplan.cli.files import errors_of, load_measured, read_json, read_model
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.pages.tune import progress_line
-    from trainplan.cli.terminal.output import json_line, json_text, remark, write
+    from trainplan.cli.pages import progress_line, screen
+    from trainplan.cli.terminal import json_line, json_text, remark, write
     from trainplan.cli.trials import PROFILE as PROFILE_FILE
     from trainplan.cli.trials import (
         Asked,

@@ -8,17 +8,16 @@ from pathlib import Path
 import click
 
 from trainplan.cli.options import JSON, PATH, PROFILE, memory_margin, page, report_options
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
     from statistics import fmean
 
-    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks import show
     from trainplan.cli.documents import ValidateDocument
     from trainplan.cli.files import InvalidRun, load_measured, read_runs
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.terminal.output import remark, show_json
-    from trainplan.cli.terminal.progress import watched
+    from trainplan.cli.pages import screen
+    from trainplan.cli.terminal import remark, show_json, watched
     from trainplan.cli.values import ReportFile
     from trainplan.cli.words import percent, plural
     from trainplan.costmodel.base import SpecError

@@ -7,14 +7,13 @@ from pathlib import Path
 import click
 
 from trainplan.cli.options import PLAN, OneOf, page, parameters
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import show
+    from trainplan.cli.blocks import show
     from trainplan.cli.documents import VerifyEnded, VerifyRan, VerifyStarted, equal
-    from trainplan.cli.pages.verify import verify_page
-    from trainplan.cli.terminal.output import json_line, write
-    from trainplan.cli.terminal.progress import watched
+    from trainplan.cli.pages import verify_page
+    from trainplan.cli.terminal import json_line, watched, write
     from trainplan.cli.trials import trainer_of
     from trainplan.cli.values import load_written
     from trainplan.planner.questions.verify.asked import combinations

@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 
 from trainplan.cli.options import JSON, PLAN, PROFILE, completions, page, time_limit
-from trainplan.cli.terminal.lazily import imported_on_answer
+from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.blocks.shown import answer
+    from trainplan.cli.blocks import answer
     from trainplan.cli.documents import WhyNotDocument
     from trainplan.cli.files import errors_of, load_measured
-    from trainplan.cli.pages.screens import screen
-    from trainplan.cli.terminal.clock import Clock
+    from trainplan.cli.pages import screen
+    from trainplan.cli.terminal import Clock
     from trainplan.cli.values import load_written, parse_layout, remark_change
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.why_not import why_not

@@ -11,7 +11,7 @@ from typing import NoReturn
 from trainplan.cli.files.disk import errors_of
 from trainplan.cli.files.documents import Document, read_document, read_json
 from trainplan.cli.files.readable import FILE_SUFFIXES, is_folder, is_there
-from trainplan.cli.terminal.output import remark
+from trainplan.cli.terminal import remark
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import (
     CatalogError,

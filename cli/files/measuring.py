@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 
-from trainplan.cli.terminal.progress import TaskBar
+from trainplan.cli.terminal import TaskBar
 from trainplan.costmodel.profiles import Origin, Profile
 from trainplan.profiler.fit import profile_of
 from trainplan.profiler.journal import JournalContent

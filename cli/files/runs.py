@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from trainplan.cli.files.disk import FileError, read_records
 from trainplan.cli.files.documents import NESTED_TOO_DEEPLY, nested_too_deeply
-from trainplan.cli.terminal.output import remark
+from trainplan.cli.terminal import remark
 from trainplan.cli.words import plural
 from trainplan.costmodel.documents import MeasuredRun
 from trainplan.costmodel.spec import complaints

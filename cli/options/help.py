@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import click
 
-from trainplan.cli.terminal.lazily import load, named
+from trainplan.cli.terminal import load, named
 
 Stated = Callable[..., None]
 """A function that answers a command, with its help page for a docstring."""

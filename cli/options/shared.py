@@ -27,7 +27,7 @@ from trainplan.cli.options.parameters import (
     token_count,
 )
 from trainplan.cli.options.where import WHERE, needs_a_machine, needs_machine_and_length
-from trainplan.cli.terminal.lazily import named
+from trainplan.cli.terminal import named
 
 PATH = click.Path(path_type=Path)
 PLAN = click.argument("plan", type=PATH)

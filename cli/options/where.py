@@ -8,7 +8,7 @@ import click
 
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Given
-from trainplan.cli.terminal.lazily import named
+from trainplan.cli.terminal import named
 
 CLUSTER = click.option(
     "--cluster",

@@ -9,13 +9,9 @@ from statistics import median
 
 from rich.text import Text
 
-from trainplan.cli.blocks.blocks import Table
-from trainplan.cli.blocks.screen import Part, stacked
-from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Part, Table, number, section, stacked, table
 from trainplan.cli.pages.plan import notes_part
-from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
-from trainplan.cli.words.numbers import DOT, signed
+from trainplan.cli.words import DOT, gib, percent, plural, seconds, seconds_like, signed
 from trainplan.costmodel.calibration import refusal
 from trainplan.costmodel.documents import (
     Calibration,

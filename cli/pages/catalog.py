@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part, headed
-from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import Columns, number, table
+from trainplan.cli.blocks import Columns, Part, headed, number, section, table
 from trainplan.cli.words import NEVER, parameters
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.catalog import fitted, gpu, gpu_names, hosts, stand_in

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from trainplan.cli.blocks.blocks import Table
-from trainplan.cli.blocks.screen import Part, headed, stacked
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Part, Table, headed, number, stacked, table
 from trainplan.cli.documents import CheckDocument, place_text
 from trainplan.cli.pages.parts.differences import gain
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
@@ -16,10 +14,10 @@ from trainplan.cli.pages.plan import notes_part
 from trainplan.cli.words import (
     gib,
     layout_line,
+    like,
     percent,
     seconds,
 )
-from trainplan.cli.words.numbers import like
 from trainplan.costmodel.layout import OffloadSpec
 from trainplan.planner.plan import Plan
 from trainplan.planner.questions.compare import FieldDifference

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks import Part, stacked
 from trainplan.cli.documents import CompareDocument
 from trainplan.cli.pages.parts.differences import (
     differences_table,

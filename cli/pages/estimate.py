@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part, stacked
+from trainplan.cli.blocks import Part, stacked
 from trainplan.cli.pages.parts.breakdown import memory_table, terms_table
 from trainplan.cli.pages.parts.differences import remedies_part
 from trainplan.cli.pages.parts.evidence import evidence_lines

@@ -7,8 +7,7 @@ from math import isfinite
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part, stacked
-from trainplan.cli.blocks.tables import Columns, number, table
+from trainplan.cli.blocks import Columns, Part, number, stacked, table
 from trainplan.cli.documents import ExplainDocument
 from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.pages.parts.differences import change_text, gain
@@ -19,6 +18,7 @@ from trainplan.cli.words import (
     NEVER,
     gib,
     layout_line,
+    like,
     no_plan_text,
     parameters,
     percent,
@@ -26,7 +26,6 @@ from trainplan.cli.words import (
     seconds,
     seconds_like,
 )
-from trainplan.cli.words.numbers import like
 from trainplan.costmodel.job import Job
 from trainplan.planner.questions.explain import Explanation
 from trainplan.planner.questions.imbalance import Imbalance

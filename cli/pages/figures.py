@@ -10,7 +10,7 @@ from html import escape
 from math import ceil, floor, log10
 from textwrap import wrap
 
-from trainplan.cli.blocks.blocks import Chart, Table
+from trainplan.cli.blocks import Chart, Table
 
 SERIES: Sequence[str] = (
     "@blue", "@orange", "@green", "@violet", "@teal", "@pink", "@olive", "@brown", "@grey",

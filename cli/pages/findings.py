@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainplan.cli.blocks.blocks import Cell, Table
-from trainplan.cli.blocks.tables import table
+from trainplan.cli.blocks import Cell, Table, table
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part, headed
+from trainplan.cli.blocks import Part, headed
 from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.pages.plan import refused_part
 from trainplan.cli.words import gib, layout_line

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part, headed
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Part, headed, number, table
 from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.job import OptimizerSpec
 from trainplan.costmodel.optimizers import OPTIMIZERS, Matrix, Optimizer

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part, stacked
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Part, number, stacked, table
 from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.cli.words import layout_line, plural

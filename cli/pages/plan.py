@@ -9,10 +9,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from trainplan.cli.blocks.blocks import Table
-from trainplan.cli.blocks.screen import Part, headed, stacked
-from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Part, Table, headed, number, section, stacked, table
 from trainplan.cli.pages.parts.alternatives import alternatives_table, legend, ties_lines
 from trainplan.cli.pages.parts.apart import apart_part
 from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table

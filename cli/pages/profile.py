@@ -11,14 +11,10 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from trainplan.cli.blocks.blocks import Cell, Column, Table
-from trainplan.cli.blocks.screen import Part
-from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Cell, Column, Part, Table, number, section, table
 from trainplan.cli.pages.plan import notes_part
 from trainplan.cli.pages.profile_host import host_parts
-from trainplan.cli.words import percent, plural, seconds
-from trainplan.cli.words.numbers import DOT
+from trainplan.cli.words import DOT, percent, plural, seconds
 from trainplan.costmodel.base import GB
 from trainplan.costmodel.profiles import Flag, OffloadedStepPoint, Profile, Timing
 from trainplan.profiler.fit import KnownQuantity, has_spec, least_certain, next_measurement, spec_of

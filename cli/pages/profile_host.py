@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from trainplan.cli.blocks.blocks import Column, Table
-from trainplan.cli.blocks.screen import Part
-from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Column, Part, Table, number, section, table
 from trainplan.cli.words import seconds
 from trainplan.costmodel.profiles import LayerPoint, PowerPoint, Profile, Timing
 

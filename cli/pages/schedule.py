@@ -8,13 +8,10 @@ from functools import partial
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Drawn, Part, headed, stacked
-from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Drawn, Part, headed, number, section, stacked, table
 from trainplan.cli.pages.parts.breakdown import alike_joined
 from trainplan.cli.pages.parts.timeline import timeline_text
-from trainplan.cli.words import gib, percent
-from trainplan.cli.words.numbers import DOT
+from trainplan.cli.words import DOT, gib, percent
 from trainplan.planner.schedules import Pipeline, Ranking, Scored, better
 
 EXACT = 6

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from importlib import import_module
 from types import MappingProxyType
 
-from trainplan.cli.blocks.screen import Part
+from trainplan.cli.blocks import Part
 
 SCREENS: Mapping[str, str] = MappingProxyType(
     {

@@ -8,15 +8,12 @@ from functools import partial
 import numpy as np
 from rich.text import Text
 
-from trainplan.cli.blocks.blocks import Table
-from trainplan.cli.blocks.screen import Drawn, Part, headed
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Drawn, Part, Table, headed, number, table
 from trainplan.cli.pages.parts.chrome_trace import COMPUTE, LANE, NETWORK, Extra
 from trainplan.cli.pages.parts.lanes import lanes_text
 from trainplan.cli.pages.parts.timeline import timeline_text
 from trainplan.cli.pages.schedule import gap_text, proof_text
-from trainplan.cli.words import percent, seconds
-from trainplan.cli.words.numbers import DOT, like
+from trainplan.cli.words import DOT, like, percent, seconds
 from trainplan.planner.questions.simulate import Simulation
 
 LEGEND = (

@@ -8,18 +8,16 @@ from functools import partial
 
 from rich.text import Text
 
-from trainplan.cli.blocks.blocks import Table
-from trainplan.cli.blocks.screen import Drawn, Part, headed, stacked
-from trainplan.cli.blocks.tables import Row, number, table
+from trainplan.cli.blocks import Drawn, Part, Row, Table, headed, number, stacked, table
 from trainplan.cli.documents import SweepDocument, held_text
 from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.words import (
+    DOT,
     layout_line,
     no_plan_text,
     percent,
     seconds,
 )
-from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.job import Job
 from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Sweep
 

@@ -9,18 +9,15 @@ from pathlib import Path
 
 from rich.text import Text
 
-from trainplan.cli.blocks.blocks import Column, Table
-from trainplan.cli.blocks.screen import Part, stacked
-from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import Columns, Row, number, table
+from trainplan.cli.blocks import Column, Columns, Part, Row, Table, number, section, stacked, table
 from trainplan.cli.words import (
+    DOT,
     gib,
     layout_line,
     percent,
     plural,
     seconds,
 )
-from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
 from trainplan.planner.tuning.events import (

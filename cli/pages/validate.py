@@ -7,11 +7,8 @@ from dataclasses import asdict
 
 from rich.text import Text
 
-from trainplan.cli.blocks.blocks import Column, Table
-from trainplan.cli.blocks.screen import Part, stacked
-from trainplan.cli.blocks.tables import Columns, number, table
-from trainplan.cli.words import NEVER, percent, plural, seconds, seconds_like
-from trainplan.cli.words.numbers import signed
+from trainplan.cli.blocks import Column, Columns, Part, Table, number, stacked, table
+from trainplan.cli.words import NEVER, percent, plural, seconds, seconds_like, signed
 from trainplan.costmodel.uncertainty import LEVEL
 from trainplan.costmodel.validate import (
     POOLED,

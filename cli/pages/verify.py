@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part
-from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Part, number, section, table
 from trainplan.cli.documents import VerifyEnded, differences, equal, short_layout
 from trainplan.planner.questions.verify.verify import Ran
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part, headed, stacked
+from trainplan.cli.blocks import Part, headed, stacked
 from trainplan.cli.documents import WhyNotDocument
 from trainplan.cli.pages.parts.breakdown import memory_table
 from trainplan.cli.pages.parts.differences import (

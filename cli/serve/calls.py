@@ -11,9 +11,9 @@ from pathlib import Path
 
 import anyio
 
-from trainplan.cli.processes.process import Process, ProcessResult
+from trainplan.cli.processes import Process, ProcessResult
 from trainplan.cli.serve.work import Answer, Asked, Progress, work
-from trainplan.cli.terminal.refusals import bug_line
+from trainplan.cli.terminal import bug_line
 from trainplan.planner.plan.plan import SCHEMA as PLAN_SCHEMA
 
 HEARD_EVERY_S = 0.05

@@ -25,8 +25,7 @@ from trainplan.cli.serve.lines import Id, Lines
 from trainplan.cli.serve.shown import shown
 from trainplan.cli.serve.tools import TOOLS, Entry
 from trainplan.cli.serve.work import Answer, Asked, Progress
-from trainplan.cli.terminal.clock import progress_text
-from trainplan.cli.terminal.refusals import bug_line
+from trainplan.cli.terminal import bug_line, progress_text
 from trainplan.costmodel.base import PlanError, SpecError, unknown_name
 from trainplan.costmodel.spec import first_complaint
 

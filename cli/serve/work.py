@@ -16,15 +16,12 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from trainplan.cli.blocks.shown import page_text
+from trainplan.cli.blocks import page_text
 from trainplan.cli.files import READABLE
-from trainplan.cli.processes.process import follow_search, tried
+from trainplan.cli.processes import follow_search, tried
 from trainplan.cli.serve.command_line import command_line
 from trainplan.cli.serve.fields import Request
-from trainplan.cli.terminal.lazily import named
-from trainplan.cli.terminal.listener import LISTENER
-from trainplan.cli.terminal.output import json_text
-from trainplan.cli.terminal.refusals import bug_line, one_line
+from trainplan.cli.terminal import LISTENER, bug_line, json_text, named, one_line
 from trainplan.costmodel.base import PlanError
 
 PLAN = "trainplan.cli.main:plan"

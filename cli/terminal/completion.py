@@ -10,18 +10,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from click.shell_completion import (
-    BashComplete,
-    add_completion_class,
-    get_completion_class,
-    shell_complete,
-    split_arg_string,
-)
+from click import shell_completion
+from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["get_completion_class", "shell_complete"]
+get_completion_class = shell_completion.get_completion_class
+shell_complete = shell_completion.shell_complete
+"""Those of click, which know the class below."""
 
 BREAKS = "=:@"
 SCRIPT = """\

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from trainplan.cli.files import FileError, refuse_folder, write_text
-from trainplan.cli.terminal.output import json_text
+from trainplan.cli.terminal import json_text
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job

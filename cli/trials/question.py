@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from trainplan.cli.files import measured_here, profile_text, read_model, write_text
-from trainplan.cli.terminal.output import remark
-from trainplan.cli.terminal.progress import TaskBar
+from trainplan.cli.terminal import TaskBar, remark
 from trainplan.cli.values import Question, nothing_here, question
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError

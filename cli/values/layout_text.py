@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainplan.cli.files import errors_of, read_json
-from trainplan.cli.terminal.output import remark
+from trainplan.cli.terminal import remark
 from trainplan.cli.values.printed_layout import (
     MODULES,
     SHORT_NAMES,

@@ -10,7 +10,7 @@ import re
 import click
 
 from trainplan.cli.files import machines_of
-from trainplan.cli.terminal.output import remark
+from trainplan.cli.terminal import remark
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError, shortened
 from trainplan.costmodel.calibration import Measured

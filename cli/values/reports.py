@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainplan.cli.files import refuse_existing, try_writing, write_text
-from trainplan.cli.terminal.lazily import named
-from trainplan.cli.terminal.output import json_text, remark
+from trainplan.cli.terminal import json_text, named, remark
 from trainplan.costmodel.calibration import NOTHING, Measured
 
 WRITTEN = "trainplan.cli.pages.report.registry:written"

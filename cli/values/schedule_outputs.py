@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainplan.cli.files import FileError, refuse_existing, write_text
-from trainplan.cli.pages.parts.chrome_trace import Extra, trace_text
-from trainplan.cli.terminal.output import remark
+from trainplan.cli.pages import Extra, trace_text
+from trainplan.cli.terminal import remark
 from trainplan.costmodel.timeline import Timeline
 from trainplan.planner.runtimes import schedule_csv
 

@@ -19,7 +19,7 @@ from trainplan.cli.files import (
     try_writing,
     write_text,
 )
-from trainplan.cli.terminal.output import remark
+from trainplan.cli.terminal import remark
 from trainplan.cli.values.lengths import with_lengths
 from trainplan.cli.values.machine import machines_stated
 from trainplan.cli.values.reports import ReportFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainplan.cli.files import errors_of, read_json
-from trainplan.cli.terminal.output import remark
+from trainplan.cli.terminal import remark
 from trainplan.cli.words import otherwise_text
 from trainplan.planner.plan.written import Written, made_otherwise, written
 

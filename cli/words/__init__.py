@@ -1,22 +1,28 @@
-"""Numbers and layouts as short text, as answers on the terminal, reports and refusals write them.
+"""Numbers and layouts as short text, as answers, reports and refusals write them.
 
-Numbers:
-
-seconds: with about four digits; `seconds_like`: with as many as those of a whole.
+DOT: between the parts of a line.
 gib: bytes as GiB, without the unit.
-percent: a fraction; `share`: a chosen one, as short as it is; `exact_share`: one to be read back.
-parameters, tokens: counts, such as 70.6 B and 15 T; `plural`: a count with its noun.
+last_words: words for the axes that come last in a line.
+layout_line: a layout in a line.
+like: what writes seconds with as many digits as a whole has.
 NEVER: where there is no number.
-
-Layouts:
-
-layout_line: a layout in a line; `last_words`: of its axes that come last there.
-zero_text, recompute_text, offloaded_text: its parts in a word.
-stages_sentence: what uneven stages mean, in a sentence.
-usual_schedule: the schedule of a layout where none is named.
-SHORT_MODULES, SHORT_OFFLOADED: modules that are computed again or moved, as tables write them.
 no_plan_text: why a search has no plan.
+offloaded_text: what besides the optimizer lies off the GPU.
 otherwise_text: that a plan was made with other numbers than those of now.
+parameters: a number of parameters, such as 70.6 B.
+percent: a fraction in percent.
+plural: a count with its noun.
+recompute_text: recomputation in a word.
+seconds: seconds with about four digits.
+seconds_like: seconds with as many digits as `seconds` gives a whole.
+share: a chosen fraction in percent, as short as it is.
+SHORT_MODULES: recompute modules as tables write them.
+SHORT_OFFLOADED: modules on the host as tables write them.
+signed: a fraction in percent, with its sign.
+stages_sentence: what uneven stages mean, in a sentence.
+tokens: a number of tokens, such as 15 T.
+usual_schedule: the schedule of a layout where none is named.
+zero_text: the ZeRO stage, with its sharding group where that is not all of dp.
 """
 
 from typing import TYPE_CHECKING
@@ -38,15 +44,17 @@ if TYPE_CHECKING:
         zero_text,
     )
     from trainplan.cli.words.numbers import (
+        DOT,
         NEVER,
-        exact_share,
         gib,
+        like,
         parameters,
         percent,
         plural,
         seconds,
         seconds_like,
         share,
+        signed,
         tokens,
     )
 else:
@@ -54,8 +62,9 @@ else:
         __name__,
         {
             "layouts": "SHORT_MODULES SHORT_OFFLOADED last_words layout_line no_plan_text "
-            "offloaded_text otherwise_text recompute_text stages_sentence usual_schedule zero_text",
-            "numbers": "NEVER exact_share gib parameters percent plural seconds seconds_like share "
-            "tokens",
+            "offloaded_text otherwise_text recompute_text stages_sentence "
+            "usual_schedule zero_text",
+            "numbers": "DOT NEVER gib like parameters percent plural seconds seconds_like share "
+            "signed tokens",
         },
     )

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from trainplan.cli.blocks.blocks import Cell, Column, Table
-from trainplan.cli.blocks.tables import Row, number, table
+from trainplan.cli.blocks import Cell, Column, Row, Table, number, table
 from trainplan.cli.words import (
     NEVER,
     SHORT_MODULES,
     SHORT_OFFLOADED,
     gib,
+    like,
     offloaded_text,
     percent,
     recompute_text,
     share,
     usual_schedule,
 )
-from trainplan.cli.words.numbers import like
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.uncertainty import near_tie_range

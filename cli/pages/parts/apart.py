@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.cli.blocks.screen import Part, stacked
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Part, number, stacked, table
 from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
 from trainplan.planner.plan.apart import Apart
 

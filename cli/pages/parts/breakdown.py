@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
 
-from trainplan.cli.blocks.blocks import Cell, Column, Table
-from trainplan.cli.blocks.tables import number, table
-from trainplan.cli.words import gib, percent
-from trainplan.cli.words.numbers import like
+from trainplan.cli.blocks import Cell, Column, Table, number, table
+from trainplan.cli.words import gib, like, percent
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.step.results import Memory, RankMemory
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from trainplan.cli.blocks.blocks import Column, Table
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Column, Table, number, table
 from trainplan.cli.pages.parts.breakdown import LABELS, MEMORY_TERMS, SMALLEST_SHARE
 from trainplan.cli.words import (
     gib,
     last_words,
+    like,
     percent,
     recompute_text,
     seconds_like,
@@ -17,7 +17,6 @@ from trainplan.cli.words import (
     usual_schedule,
     zero_text,
 )
-from trainplan.cli.words.numbers import like
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.layout import Layout

@@ -10,6 +10,7 @@ from trainplan.cli.pages.parts.run import run_lines
 from trainplan.cli.pages.parts.spent import spent_lines
 from trainplan.cli.pages.parts.tower import tower_lines
 from trainplan.cli.words import (
+    DOT,
     gib,
     layout_line,
     parameters,
@@ -18,7 +19,6 @@ from trainplan.cli.words import (
     seconds,
     seconds_like,
 )
-from trainplan.cli.words.numbers import DOT
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length

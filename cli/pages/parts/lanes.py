@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 
-from trainplan.cli.blocks.screen import Part, stacked
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Part, number, stacked, table
 from trainplan.cli.words import gib, percent, seconds
 from trainplan.costmodel.base import SECONDS_PER_DAY
 from trainplan.costmodel.copy_streams import Lane, Span

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainplan.cli.blocks.blocks import Cell, Table
-from trainplan.cli.blocks.screen import Part, headed
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Cell, Part, Table, headed, number, table
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.base import long_unit
 from trainplan.costmodel.runtimes import runtime

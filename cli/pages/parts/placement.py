@@ -8,8 +8,8 @@ from math import ceil
 
 import numpy as np
 
-from trainplan.cli.blocks.screen import Part, headed
-from trainplan.cli.terminal.text import WIDTH
+from trainplan.cli.blocks import Part, headed
+from trainplan.cli.terminal import WIDTH
 from trainplan.cli.words import percent, plural, seconds_like
 from trainplan.costmodel.hardware import Placement
 from trainplan.costmodel.job import Job

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from trainplan.cli.words import tokens
-from trainplan.cli.words.numbers import DOT
+from trainplan.cli.words import DOT, tokens
 from trainplan.costmodel.base import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job

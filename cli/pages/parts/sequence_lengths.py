@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from rich.console import RenderableType
 
-from trainplan.cli.blocks.screen import stacked
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import number, stacked, table
 from trainplan.cli.words import percent, seconds_like
 from trainplan.planner.questions.sequence_lengths import DynamicContext, SequenceLengths
 

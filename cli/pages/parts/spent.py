@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from trainplan.cli.words.numbers import DOT
+from trainplan.cli.words import DOT
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.step.footprint import WORLD_KG_CO2_PER_KWH
 from trainplan.planner.plan.spent import Spent

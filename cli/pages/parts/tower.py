@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from trainplan.cli.words import parameters, plural
-from trainplan.cli.words.numbers import DOT
+from trainplan.cli.words import DOT, parameters, plural
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.towers import tower_params
 

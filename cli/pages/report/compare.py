@@ -7,14 +7,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from trainplan.cli.blocks.blocks import (
-    Block,
-    Fact,
-    Facts,
-    Page,
-    Paragraph,
-    Section,
-)
+from trainplan.cli.blocks import Block, Fact, Facts, Page, Paragraph, Section
 from trainplan.cli.pages.compare import HEADS
 from trainplan.cli.pages.figures import DOWN, chart
 from trainplan.cli.pages.parts.breakdown import LABELS, SMALLEST_SHARE

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from trainplan.cli.blocks.blocks import Chart
+from trainplan.cli.blocks import Chart
 from trainplan.cli.pages.compare import HEADS
 from trainplan.cli.pages.figures import DOWN, bars, chart, scatter, series
 from trainplan.cli.pages.parts.breakdown import MEMORY_TERMS

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from trainplan.cli.blocks.blocks import (
+from trainplan.cli.blocks import (
     Block,
     Chart,
+    Columns,
     Fact,
     Facts,
     Folded,
@@ -15,8 +16,9 @@ from trainplan.cli.blocks.blocks import (
     Paragraph,
     Section,
     Table,
+    number,
+    table,
 )
-from trainplan.cli.blocks.tables import Columns, number, table
 from trainplan.cli.pages.figures import chart, label, scatter, series
 from trainplan.cli.pages.pareto import spread
 from trainplan.cli.pages.parts.objective import amount

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from trainplan.cli.blocks.blocks import (
+from trainplan.cli.blocks import (
     Block,
+    Columns,
     Fact,
     Facts,
     Folded,
@@ -14,9 +15,6 @@ from trainplan.cli.blocks.blocks import (
     Paragraph,
     Section,
     Table,
-)
-from trainplan.cli.blocks.tables import (
-    Columns,
     number,
     table,
 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from trainplan.cli.blocks.blocks import Block, Chart, Table
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Block, Chart, Table, number, table
 from trainplan.cli.pages.figures import DOWN, chart, label
 from trainplan.cli.pages.report.profile_points import is_odd
 from trainplan.costmodel.base import GB

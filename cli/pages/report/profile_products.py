@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.cli.blocks.blocks import Block, Table
-from trainplan.cli.blocks.tables import Columns, number, table
+from trainplan.cli.blocks import Block, Columns, Table, number, table
 from trainplan.cli.pages.figures import chart, label, log_axis, scatter, series
 from trainplan.cli.pages.report.profile_points import fitted_line, markers, spaced
 from trainplan.cli.words import seconds

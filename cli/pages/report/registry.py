@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from trainplan.cli.blocks.blocks import Page
-from trainplan.cli.blocks.html import html
+from trainplan.cli.blocks import Page, html
 from trainplan.cli.documents import (
     CompareDocument,
     InfeasibleDocument,

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from trainplan.cli.blocks.blocks import (
+from trainplan.cli.blocks import (
     Block,
     Cell,
     Column,
+    Columns,
     Fact,
     Facts,
     Page,
     Paragraph,
+    Row,
     Section,
+    number,
+    table,
 )
-from trainplan.cli.blocks.tables import Columns, Row, number, table
 from trainplan.cli.documents import SweepPoint
 from trainplan.cli.pages.report.sweep_curves import (
     Swept,

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from trainplan.cli.blocks.blocks import (
-    Block,
-    Chart,
-    Table,
-)
-from trainplan.cli.blocks.tables import Columns, number, table
+from trainplan.cli.blocks import Block, Chart, Columns, Table, number, table
 from trainplan.cli.documents import Curve, SweepPoint
 from trainplan.cli.pages.figures import chart, label, log_axis, scatter, series
 from trainplan.cli.pages.report.read import ModelValue, Read

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainplan.cli.blocks.blocks import (
-    Block,
-    Fact,
-    Facts,
-    Page,
-    Paragraph,
-    Section,
-)
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Block, Fact, Facts, Page, Paragraph, Section, number, table
 from trainplan.cli.pages.figures import DOWN, chart, folded, line_at, log_axis, scatter
 from trainplan.cli.pages.report.tune_trials import BAR, TunedPlan, ticks, trials_blocks
 from trainplan.cli.pages.tune import ENDINGS, LEVEL, scalars_table, untried_table

@@ -9,8 +9,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from trainplan.cli.blocks.blocks import Block, Table
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Block, Table, number, table
 from trainplan.cli.pages.figures import chart, label, scatter
 from trainplan.cli.pages.report.read import ModelValue, Read
 from trainplan.cli.pages.tune import ENDINGS, LEVEL, trials_table

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from trainplan.cli.blocks.blocks import (
+from trainplan.cli.blocks import (
     Block,
     Cell,
     Chart,
+    Columns,
     Fact,
     Facts,
     Folded,
     Page,
     Paragraph,
+    Row,
     Section,
     Table,
+    number,
+    table,
 )
-from trainplan.cli.blocks.tables import Columns, Row, number, table
 from trainplan.cli.documents import ValidateDocument
 from trainplan.cli.pages.figures import chart, label, log_axis, scatter, series
 from trainplan.cli.pages.report.validate_groups import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from trainplan.cli.blocks.blocks import Chart
+from trainplan.cli.blocks import Chart
 from trainplan.cli.documents import ValidatedGroup, ValidatedRow
 from trainplan.cli.pages.figures import DOWN, bars, chart, label, line_at, scatter
 from trainplan.cli.pages.validate import coverage_table, errors_table

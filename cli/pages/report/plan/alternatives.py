@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from trainplan.cli.blocks.blocks import Block, Chart, Paragraph, Section
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Block, Chart, Paragraph, Section, number, table
 from trainplan.cli.pages.figures import DOWN, SERIES, bars, chart, folded, label, line_at, scatter
 from trainplan.cli.pages.parts.alternatives import (
     alternatives_table,
@@ -15,8 +14,7 @@ from trainplan.cli.pages.parts.alternatives import (
     ties_lines,
 )
 from trainplan.cli.pages.parts.differences import SAME, change_text
-from trainplan.cli.words import gib, layout_line
-from trainplan.cli.words.numbers import like
+from trainplan.cli.words import gib, layout_line, like
 from trainplan.costmodel.base import GIB
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.questions.compare import TermDifference, term_differences

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.cli.blocks.blocks import Fact, Facts, Paragraph, Section
+from trainplan.cli.blocks import Fact, Facts, Paragraph, Section
 from trainplan.cli.pages.parts.apart import apart_text, proof_text, unified_text
 from trainplan.cli.pages.parts.evidence import plan_evidence_lines
 from trainplan.cli.pages.parts.headline import job_line, refusals

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from trainplan.cli.blocks.blocks import Chart, Table
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Chart, Table, number, table
 from trainplan.cli.pages.figures import SERIES, chart, label
-from trainplan.cli.words import percent, seconds
-from trainplan.cli.words.numbers import like
+from trainplan.cli.words import like, percent, seconds
 from trainplan.costmodel.copy_streams import Lane, Span
 
 MOST_SPANS = 4_000

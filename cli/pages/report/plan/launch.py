@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.cli.blocks.blocks import Block, Code, Paragraph, Section
+from trainplan.cli.blocks import Block, Code, Paragraph, Section
 from trainplan.costmodel.base import PlanError
 from trainplan.planner.launchers import LAUNCHERS, hostfile
 from trainplan.planner.plan import Plan

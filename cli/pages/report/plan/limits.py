@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from trainplan.cli.blocks.blocks import Code, Paragraph, Section
+from trainplan.cli.blocks import Code, Paragraph, Section
 from trainplan.cli.pages.plan import binding_text
 from trainplan.planner.plan import Plan
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainplan.cli.blocks.blocks import Block, Chart, Paragraph, Section, Table
-from trainplan.cli.blocks.tables import Row, number, table
+from trainplan.cli.blocks import Block, Chart, Paragraph, Row, Section, Table, number, table
 from trainplan.cli.pages.figures import DOWN, bars, chart, folded
 from trainplan.cli.pages.parts.breakdown import LABELS
 from trainplan.cli.pages.report.plan.ranks import ranks_chart
-from trainplan.cli.words import gib, percent
-from trainplan.cli.words.numbers import like
+from trainplan.cli.words import gib, like, percent
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.step import Estimate

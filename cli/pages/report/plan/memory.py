@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from trainplan.cli.blocks.blocks import (
-    Block,
-    Fact,
-    Facts,
-    Paragraph,
-    Section,
-)
+from trainplan.cli.blocks import Block, Fact, Facts, Paragraph, Section
 from trainplan.cli.pages.figures import SERIES, chart, scatter
 from trainplan.cli.pages.parts.breakdown import MEMORY_TERMS, ranks_memory
 from trainplan.cli.pages.parts.headline import fit_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from trainplan.cli.blocks.blocks import Code, Folded, Page, Section
+from trainplan.cli.blocks import Code, Folded, Page, Section
 from trainplan.cli.pages.report.plan.alternatives import alternatives_section
 from trainplan.cli.pages.report.plan.answer import certainty, facts, job_section
 from trainplan.cli.pages.report.plan.launch import launch_section

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from trainplan.cli.blocks.blocks import Chart, Table
-from trainplan.cli.blocks.tables import table
+from trainplan.cli.blocks import Chart, Table, table
 from trainplan.cli.pages.figures import DOWN, SERIES, chart, label
 from trainplan.cli.words import plural
 from trainplan.costmodel.hardware import ClusterSpec

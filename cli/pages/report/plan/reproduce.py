@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import yaml
 
-from trainplan.cli.blocks.blocks import Block, Code, Paragraph, Section
+from trainplan.cli.blocks import Block, Code, Paragraph, Section
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import GIB, SpecError
 from trainplan.costmodel.catalog.models import preset_config, preset_names

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from trainplan.cli.blocks.blocks import Block, Paragraph, Section
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Block, Paragraph, Section, number, table
 from trainplan.cli.pages.figures import DOWN, chart, folded, scatter
 from trainplan.cli.pages.parts.breakdown import LABELS, largest_cost
-from trainplan.cli.words import percent, seconds, seconds_like
-from trainplan.cli.words.numbers import like
+from trainplan.cli.words import like, percent, seconds, seconds_like
 from trainplan.costmodel.step import Estimate
 
 PRODUCTS = ("gemm", "attention")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.cli.blocks.blocks import Section
+from trainplan.cli.blocks import Section
 from trainplan.cli.pages.parts.objective import ladder_table, sizes_table
 from trainplan.planner.plan import Plan
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.cli.blocks.blocks import Block, Folded, Paragraph, Section, Table
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Block, Folded, Paragraph, Section, Table, number, table
 from trainplan.cli.pages.report.plan.bars import Bars, bars_chart, lanes_chart
 from trainplan.cli.pages.simulation import ranks_table
-from trainplan.cli.words import otherwise_text, percent, seconds
-from trainplan.cli.words.numbers import like
+from trainplan.cli.words import like, otherwise_text, percent, seconds
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.columns import IntMatrix

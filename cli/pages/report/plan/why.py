@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainplan.cli.blocks.blocks import Block, Folded, Paragraph, Section
-from trainplan.cli.blocks.tables import Columns, number, table
+from trainplan.cli.blocks import Block, Columns, Folded, Paragraph, Section, number, table
 from trainplan.cli.pages.figures import DOWN, bars, chart, folded
 from trainplan.cli.pages.parts.settings import settings_text
 from trainplan.cli.pages.plan import refused_table
-from trainplan.cli.words import gib, plural, seconds
-from trainplan.cli.words.numbers import signed
+from trainplan.cli.words import gib, plural, seconds, signed
 from trainplan.costmodel.catalog import fitted_constants
 from trainplan.planner.evidence.evidence import Evidence
 from trainplan.planner.plan import Plan

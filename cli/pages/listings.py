@@ -7,9 +7,7 @@ from typing import Literal, TypeAlias
 
 from rich.text import Text
 
-from trainplan.cli.blocks.screen import Part, headed
-from trainplan.cli.blocks.shown import section
-from trainplan.cli.blocks.tables import number, table
+from trainplan.cli.blocks import Part, headed, number, section, table
 from trainplan.cli.pages.catalog import (
     Entry,
     cluster_entries,
@@ -24,7 +22,7 @@ from trainplan.cli.pages.catalog import (
     reading_page,
 )
 from trainplan.cli.pages.optimizers import optimizer_entry, optimizers_page
-from trainplan.cli.words.numbers import DOT
+from trainplan.cli.words import DOT
 from trainplan.costmodel.catalog import (
     SourcedDrives,
     SourcedHost,
