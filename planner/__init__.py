@@ -50,13 +50,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from trainplan.costmodel.step import Estimate
     from trainplan.planner.evidence import Evidence, evidence_of
-    from trainplan.planner.goals.pareto import Pareto, pareto, pareto_json
+    from trainplan.planner.goals import Pareto, pareto, pareto_json
     from trainplan.planner.launch import LaunchConfig
     from trainplan.planner.launchers import LAUNCHERS, LaunchFile
-    from trainplan.planner.plan import Candidate, Certificate, Infeasible, Plan, SearchOptions
-    from trainplan.planner.plan.document import estimate_json, plan_json
-    from trainplan.planner.plan.plan import chosen_from_json
-    from trainplan.planner.plan.written import Written, written
+    from trainplan.planner.plan import (
+        Candidate,
+        Certificate,
+        Infeasible,
+        Plan,
+        SearchOptions,
+        Written,
+        chosen_from_json,
+        estimate_json,
+        plan_json,
+        written,
+    )
     from trainplan.planner.questions.changes.parameters import parse_varied
     from trainplan.planner.questions.changes.variations import Case
     from trainplan.planner.questions.compare import Comparison, compare
@@ -73,28 +81,25 @@ if TYPE_CHECKING:
     from trainplan.planner.runtimes import EXPORTERS, READERS, Reading
     from trainplan.planner.shell import launches_of_script
     from trainplan.planner.space import parse_choice
-    from trainplan.planner.tuning.loop import tune
-    from trainplan.planner.tuning.options import TuneOptions
-    from trainplan.planner.tuning.simulated import MachineDocument, SimulatedMachine
+    from trainplan.planner.tuning import MachineDocument, SimulatedMachine, TuneOptions, tune
     from trainplan.planner.work import Budget, Unlimited
 
 HOMES = {
     "trainplan.costmodel.step": "Estimate",
     "trainplan.planner.evidence": "Evidence evidence_of",
+    "trainplan.planner.goals": "Pareto pareto pareto_json",
     "trainplan.planner.launch": "LaunchConfig",
-    "trainplan.planner.runtimes": "EXPORTERS READERS Reading",
-    "trainplan.planner.goals.pareto": "Pareto pareto pareto_json",
     "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
-    "trainplan.planner.plan": "Candidate Certificate Infeasible Plan SearchOptions",
-    "trainplan.planner.plan.document": "estimate_json plan_json",
-    "trainplan.planner.plan.plan": "chosen_from_json",
-    "trainplan.planner.plan.written": "Written written",
+    "trainplan.planner.plan": (
+        "Candidate Certificate Infeasible Plan SearchOptions Written chosen_from_json "
+        "estimate_json plan_json written"
+    ),
     "trainplan.planner.questions.changes.parameters": "parse_varied",
     "trainplan.planner.questions.changes.variations": "Case",
     "trainplan.planner.questions.compare": "Comparison compare",
+    "trainplan.planner.questions.estimates": "Estimates check estimate estimates",
     "trainplan.planner.questions.explain": "Explanation explain",
     "trainplan.planner.questions.launches.check": "LaunchCheck check_launch",
-    "trainplan.planner.questions.estimates": "Estimates check estimate estimates",
     "trainplan.planner.questions.search": "search",
     "trainplan.planner.questions.simulate": "Simulation simulate",
     "trainplan.planner.questions.sweep": "Sweep sweep",
@@ -102,13 +107,11 @@ HOMES = {
     "trainplan.planner.questions.verify.combinations": "Combinations",
     "trainplan.planner.questions.verify.verify": "Ran verify",
     "trainplan.planner.questions.why_not": "WhyNot why_not",
+    "trainplan.planner.runtimes": "EXPORTERS READERS Reading",
     "trainplan.planner.shell": "launches_of_script",
     "trainplan.planner.space": "parse_choice",
-    "trainplan.planner.tuning.loop": "tune",
-    "trainplan.planner.tuning.options": "TuneOptions",
-    "trainplan.planner.tuning.simulated": "MachineDocument SimulatedMachine",
-    "trainplan.planner.work": "Budget",
-    "trainplan.planner.work.budget": "Unlimited",
+    "trainplan.planner.tuning": "MachineDocument SimulatedMachine TuneOptions tune",
+    "trainplan.planner.work": "Budget Unlimited",
 }
 """Names of the page by the module they come from; a test compares them with the imports above."""
 

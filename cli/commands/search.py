@@ -39,12 +39,10 @@ with imported_on_answer():
     from trainplan.costmodel.base import SpecError, did_you_mean
     from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.step import Estimate
-    from trainplan.planner.goals.pareto import pareto as unbeaten_by_any
-    from trainplan.planner.goals.pareto import pareto_json
-    from trainplan.planner.plan import Infeasible, Plan, plan_json
-    from trainplan.planner.plan.target import Name
+    from trainplan.planner.goals import pareto as unbeaten_by_any
+    from trainplan.planner.goals import pareto_json
+    from trainplan.planner.plan import Infeasible, Name, Plan, SearchOptions, plan_json
     from trainplan.planner.questions import search as asked
-    from trainplan.planner.questions.search import SearchOptions
     from trainplan.planner.settings import Level
 
 NOTHING_FITS, INTERRUPTED = 2, 130

@@ -14,8 +14,7 @@ with imported_on_answer():
     from trainplan.cli.pages import screen, step_end
     from trainplan.cli.terminal import page_width, show_json
     from trainplan.cli.values import Outputs, remark_change
-    from trainplan.planner.plan.plan import chosen_from_json
-    from trainplan.planner.plan.written import with_candidate, written_step_time
+    from trainplan.planner.plan import chosen_from_json, with_candidate, written_step_time
     from trainplan.planner.questions.simulate import simulate
 
 

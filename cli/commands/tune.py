@@ -53,15 +53,10 @@ with imported_on_answer():
     from trainplan.costmodel.calibration import Measured
     from trainplan.costmodel.documents import Trial
     from trainplan.costmodel.job import Job, RuntimeOptions
-    from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
-    from trainplan.planner.plan.apart import NO_EXPORT
-    from trainplan.planner.plan.written import written
+    from trainplan.planner.plan import NO_EXPORT, Infeasible, SearchOptions, plan_json, written
     from trainplan.planner.questions.placement import node_order
     from trainplan.planner.questions.search import search
-    from trainplan.planner.tuning.contenders import exports
-    from trainplan.planner.tuning.events import Finished
-    from trainplan.planner.tuning.loop import LISTED, Start, tune
-    from trainplan.planner.tuning.options import TuneOptions
+    from trainplan.planner.tuning import LISTED, Finished, Start, TuneOptions, exports, tune
     from trainplan.profiler.train import Trainers
     from trainplan.profiler.trials import BACKENDS, template
 

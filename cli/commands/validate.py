@@ -24,7 +24,7 @@ with imported_on_answer():
     from trainplan.costmodel.calibration import Measured
     from trainplan.costmodel.documents import MeasuredRun
     from trainplan.costmodel.validate import Prediction, predict, scores, timed_rows, unreadable
-    from trainplan.planner.evidence.evidence import is_inside
+    from trainplan.planner.evidence import is_inside
 
 SAME = 0.005
 """Share of the mean error below which two are the same: half of what is printed of 10 %."""

@@ -8,9 +8,9 @@ from typing import Any
 from trainplan.costmodel.catalog import SourcedHost
 from trainplan.costmodel.catalog.clusters import Machine
 from trainplan.costmodel.hardware import FittedConstants, GpuSpec
-from trainplan.planner.plan.document import Document, WrittenModel, written
+from trainplan.planner.plan import Document, WrittenModel, document_class
 
-GpuEntry = written(
+GpuEntry = document_class(
     "GpuEntry",
     GpuSpec,
     "Every number of a GPU with its source.",
@@ -18,15 +18,15 @@ GpuEntry = written(
     fitted=FittedConstants,
     stand_in=str | None,
 )
-HostEntry = written("HostEntry", SourcedHost, "A host of a usual node.", name=str)
-ModelEntry = written(
+HostEntry = document_class("HostEntry", SourcedHost, "A host of a usual node.", name=str)
+ModelEntry = document_class(
     "ModelEntry",
     WrittenModel,
     "A preset, with its names on Hugging Face.",
     source=str | None,
     repositories=tuple[str, ...],
 )
-ReadModel = written(
+ReadModel = document_class(
     "ReadModel",
     WrittenModel,
     "A model and how it was read: `read`, `assumed` and `ignored` fields of its file.",

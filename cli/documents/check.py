@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from trainplan.cli.words import gib, plural, seconds
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.plan.document import Document, Notes, OfJob, Priced, of_job, of_priced
+from trainplan.planner.plan import Document, Notes, OfJob, Priced, of_job, of_priced
 from trainplan.planner.questions.compare import FieldDifference
 from trainplan.planner.questions.launches.check import LaunchCheck
 from trainplan.planner.runtimes import Origin, SettingChange

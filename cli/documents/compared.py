@@ -9,7 +9,7 @@ from trainplan.cli.documents.searches import Remedy
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.plan.document import Document, OfJob, Priced, of_job, of_priced
+from trainplan.planner.plan import Document, OfJob, Priced, of_job, of_priced
 from trainplan.planner.questions import compare
 from trainplan.planner.questions.compare import FieldDifference, TermDifference
 from trainplan.planner.questions.why_not import Verdict, WhyNot

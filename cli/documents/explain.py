@@ -10,15 +10,15 @@ from typing import Literal, Self
 from trainplan.cli.words import percent
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.plan.document import (
+from trainplan.planner.plan import (
     Document,
     OfJob,
     Priced,
     WrittenLayout,
+    layout_json,
     of_job,
     of_priced,
 )
-from trainplan.planner.plan.layout_document import layout_json
 from trainplan.planner.questions import relaxed_recompute
 from trainplan.planner.questions.explain import Explanation, Resource
 from trainplan.planner.questions.imbalance import Imbalance

@@ -18,11 +18,10 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.documents import Calibration, MeasuredRun
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.profiles import Profile
-from trainplan.planner.goals.pareto import ParetoDocument
-from trainplan.planner.plan.document import PlanDocument
-from trainplan.planner.tuning import simulated
-from trainplan.planner.tuning.document import TunedPlanDocument
-from trainplan.planner.tuning.events import Event
+from trainplan.planner.goals import ParetoDocument
+from trainplan.planner.plan import PlanDocument
+from trainplan.planner.tuning import SCHEMA as MACHINE_SCHEMA
+from trainplan.planner.tuning import Event, MachineDocument, TunedPlanDocument
 
 READ: Mode = "validation"
 WRITTEN: Mode = "serialization"
@@ -75,10 +74,10 @@ DOCUMENTS: Mapping[str, Entry] = MappingProxyType(
         "model": Entry(ModelSpec, "a file for --model, YAML", READ),
         "run": Entry(MeasuredRun, "a line of a file for plan validate and plan calibrate", READ),
         "machine": Entry(
-            simulated.MachineDocument,
+            MachineDocument,
             "a file for plan tune --simulate, YAML or JSON",
             READ,
-            simulated.SCHEMA,
+            MACHINE_SCHEMA,
         ),
     }
 )

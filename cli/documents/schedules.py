@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from trainplan.planner.plan.document import Document
+from trainplan.planner.plan import Document
 from trainplan.planner.questions.simulate import Simulation
 from trainplan.planner.schedules import Ranking, Scored
 

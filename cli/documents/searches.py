@@ -8,18 +8,18 @@ from typing import Literal, Self
 
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.evidence import Evidence, evidence_of
-from trainplan.planner.plan import Infeasible
-from trainplan.planner.plan.document import (
+from trainplan.planner.plan import (
     Document,
+    Infeasible,
     Notes,
     OfJob,
     Priced,
+    Spent,
     WrittenLayout,
+    layout_json,
     of_job,
     of_priced,
 )
-from trainplan.planner.plan.layout_document import layout_json
-from trainplan.planner.plan.spent import Spent
 from trainplan.planner.questions import remedies as found
 from trainplan.planner.questions.compare import FieldDifference, Side
 

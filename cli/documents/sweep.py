@@ -8,7 +8,7 @@ from typing import Literal, Self
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.plan.document import Document, OfJob, of_job
+from trainplan.planner.plan import Document, OfJob, of_job
 from trainplan.planner.questions import sweep as sweeps
 from trainplan.planner.questions.changes.parameters import Varied
 from trainplan.planner.questions.outcome import Status

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Literal, Self
 
-from trainplan.costmodel.step.results import Terms
+from trainplan.costmodel.step import Terms
 from trainplan.costmodel.validate import (
     Coverage,
     Errors,
@@ -19,7 +19,7 @@ from trainplan.costmodel.validate import (
     Verdicts,
     measured_step_seconds,
 )
-from trainplan.planner.plan.document import Document
+from trainplan.planner.plan import Document
 
 NO_RANKING = SimpleNamespace(groups=(), mean_spearman=None, mean_regret_fraction=None, sizes=())
 """Where no job has three layouts."""

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Final, Literal, Self
 
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.plan.document import Document, WrittenLayout
-from trainplan.planner.plan.layout_document import layout_json
+from trainplan.planner.plan import Document, WrittenLayout, layout_json
 from trainplan.planner.questions.verify.combinations import Combinations
 from trainplan.planner.questions.verify.compare import Compared
 from trainplan.planner.questions.verify.verify import Ran

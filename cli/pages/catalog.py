@@ -16,7 +16,7 @@ from trainplan.costmodel.families import Reading
 from trainplan.costmodel.hardware import GpuSpec
 from trainplan.costmodel.model import num_active_parameters, num_parameters
 from trainplan.costmodel.spec import Sourced
-from trainplan.planner.plan.plan import model_json
+from trainplan.planner.plan import model_json
 
 Entry = Mapping[str, object]
 _GPU_HEADS = ("memory GiB", "memory GB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link GB/s", "NIC GB/s")

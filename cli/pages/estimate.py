@@ -17,7 +17,7 @@ from trainplan.cli.pages.parts.placement import groups_part
 from trainplan.cli.pages.plan import notes_part
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.evidence import evidence_of
-from trainplan.planner.plan.spent import Spent
+from trainplan.planner.plan import Spent
 from trainplan.planner.questions.compare import Side
 from trainplan.planner.questions.remedies import Remedy
 

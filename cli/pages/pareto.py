@@ -12,7 +12,7 @@ from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.cli.words import layout_line, plural
 from trainplan.costmodel.runtimes import runtime
-from trainplan.planner.goals.pareto import Pareto, Point
+from trainplan.planner.goals import Pareto, Point
 
 PointT = TypeVar("PointT")
 SHOWN_POINTS = 20

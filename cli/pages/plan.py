@@ -39,9 +39,8 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.timeline import EQUALS
-from trainplan.planner.evidence.trusted import OPTION, trusted_rules
-from trainplan.planner.plan import Certificate, Plan
-from trainplan.planner.plan.plan import UnevenStages
+from trainplan.planner.evidence import OPTION, trusted_rules
+from trainplan.planner.plan import Certificate, Plan, UnevenStages
 from trainplan.planner.settings import ELSEWHERE
 from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle
 from trainplan.planner.space.choices import rules_of_job

@@ -20,7 +20,7 @@ from trainplan.cli.words import (
 )
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
-from trainplan.planner.tuning.events import (
+from trainplan.planner.tuning import (
     Best,
     Event,
     Finished,

@@ -14,7 +14,7 @@ import anyio
 from trainplan.cli.processes import Process, ProcessResult
 from trainplan.cli.serve.work import Answer, Asked, Progress, work
 from trainplan.cli.terminal import bug_line
-from trainplan.planner.plan.plan import SCHEMA as PLAN_SCHEMA
+from trainplan.planner.plan import SCHEMA as PLAN_SCHEMA
 
 HEARD_EVERY_S = 0.05
 """Seconds after which it is noticed that a process has said something."""

@@ -13,9 +13,7 @@ from trainplan.cli.terminal import json_text
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
-from trainplan.planner.tuning.document import tuned_plan
-from trainplan.planner.tuning.events import Finished
-from trainplan.planner.tuning.loop import Launch
+from trainplan.planner.tuning import Finished, Launch, tuned_plan
 from trainplan.profiler.journal import only_run
 from trainplan.profiler.launch import Files
 from trainplan.profiler.trials import FILE, TrialJournal

@@ -42,7 +42,7 @@ from trainplan.costmodel.job import (
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import first_complaint
-from trainplan.costmodel.step.footprint import WORLD_KG_CO2_PER_KWH
+from trainplan.costmodel.step import WORLD_KG_CO2_PER_KWH
 from trainplan.planner.questions.search import no_cpu
 
 PLAN_FILE = "plan.json"

@@ -44,7 +44,7 @@ from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.measured import measured_machine
 from trainplan.costmodel.model import model_flop_per_step
 from trainplan.costmodel.profiles import Profile
-from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.step import step_seconds
 from trainplan.costmodel.uncertainty import NORMAL_80
 
 LEAST_HARM = 1e-4

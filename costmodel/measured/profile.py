@@ -42,7 +42,7 @@ from trainplan.costmodel.profiles import (
     Profile,
     StreamPoint,
 )
-from trainplan.costmodel.traffic.update import step_seconds
+from trainplan.costmodel.traffic import step_seconds
 
 PointT = TypeVar("PointT")
 

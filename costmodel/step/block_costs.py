@@ -16,20 +16,20 @@ import numpy as np
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn, IntColumn
-from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
-from trainplan.costmodel.memory.rank import rank_memory
-from trainplan.costmodel.memory.states import (
+from trainplan.costmodel.memory import (
     RankParams,
+    rank_memory,
+    rank_optimizer_bytes,
     rank_params,
     updated_params,
 )
 from trainplan.costmodel.pipeline import ENDS, Ranks
 from trainplan.costmodel.step.estimate import Priced
-from trainplan.costmodel.traffic.data_parallel import (
+from trainplan.costmodel.traffic import (
+    rank_offload_seconds,
     rank_optimizer_seconds,
+    rank_update_seconds,
 )
-from trainplan.costmodel.traffic.offload import rank_offload_seconds
-from trainplan.costmodel.traffic.update import rank_update_seconds
 
 EMBEDDING, HEAD, MTP = -3, -2, -1
 """Kinds of block that are no layers stand behind those that are: 0, 1, ... as `ModelSpec.kinds`."""

@@ -26,9 +26,15 @@ from trainplan.costmodel.comm import (
 )
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.rank import MemoryTable, rank_memory
-from trainplan.costmodel.memory.states import BlockParams, RankParams, rank_params, updated_params
-from trainplan.costmodel.memory.trained import held_params
+from trainplan.costmodel.memory import (
+    BlockParams,
+    MemoryTable,
+    RankParams,
+    held_params,
+    rank_memory,
+    rank_params,
+    updated_params,
+)
 from trainplan.costmodel.pipeline import (
     LayerSeconds,
     Ranks,
@@ -47,20 +53,18 @@ from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds, earliest_ends
 from trainplan.costmodel.step.offloaded import FLOOR, LONGEST_PATH, lanes_seconds, moving_rows
 from trainplan.costmodel.step.tower import beside_embedding
-from trainplan.costmodel.traffic.data_parallel import (
-    exposed_seconds,
-    rank_optimizer_seconds,
-    step_traffic_seconds,
-)
-from trainplan.costmodel.traffic.offload import offload_seconds
-from trainplan.costmodel.traffic.sharded import (
+from trainplan.costmodel.traffic import (
     Unit,
     contention_of,
+    exposed_seconds,
     free_window,
+    offload_seconds,
     overlapped_layer,
+    rank_optimizer_seconds,
+    rank_update_seconds,
     sharded_traffic,
+    step_traffic_seconds,
 )
-from trainplan.costmodel.traffic.update import rank_update_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,18 +26,19 @@ from trainplan.costmodel.columns import (
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.host import OffDevice
-from trainplan.costmodel.memory.rank import MemoryTable
-from trainplan.costmodel.memory.states import rank_params, updated_params
+from trainplan.costmodel.memory import MemoryTable, OffDevice, rank_params, updated_params
 from trainplan.costmodel.pipeline import group_jobs, pipeline_lower_bound, rank_groups, stage_groups
 from trainplan.costmodel.schedules import RankSeconds, earliest_ends
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.group_links import boundary_seconds, link_bound
 from trainplan.costmodel.step.timelines import SimulatedTable, rank_ends, virtual_stage_seconds
 from trainplan.costmodel.timeline import StageSeconds
-from trainplan.costmodel.traffic.data_parallel import exposed_seconds, rank_optimizer_seconds
-from trainplan.costmodel.traffic.offload import rank_offload_seconds
-from trainplan.costmodel.traffic.update import rank_update_seconds
+from trainplan.costmodel.traffic import (
+    exposed_seconds,
+    rank_offload_seconds,
+    rank_optimizer_seconds,
+    rank_update_seconds,
+)
 
 
 @dataclass(frozen=True, slots=True)

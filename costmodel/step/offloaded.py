@@ -33,17 +33,17 @@ from trainplan.costmodel.copy_streams import (
 from trainplan.costmodel.layout import TIERS
 from trainplan.costmodel.layouts import moves_states
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.states import (
+from trainplan.costmodel.memory import (
+    SUBGROUP_PARAMS,
     BlockParams,
     expert_shard_ranks,
     rank_params,
     shard_ranks,
     updated_params,
 )
-from trainplan.costmodel.memory.swap_buffers import SUBGROUP_PARAMS
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.step.results import LaneUse
-from trainplan.costmodel.traffic.offload import CPU_ADAM_PARAMS_PER_SECOND
+from trainplan.costmodel.traffic import CPU_ADAM_PARAMS_PER_SECOND
 
 if TYPE_CHECKING:
     from trainplan.costmodel.step.estimate import Priced

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.memory import RESERVE_FACTOR
 from trainplan.costmodel.uncertainty import Interval
 
 

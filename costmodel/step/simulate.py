@@ -14,7 +14,7 @@ from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.rank import MemoryTable
+from trainplan.costmodel.memory import MemoryTable
 from trainplan.costmodel.model import model_flop_per_step
 from trainplan.costmodel.pipeline import in_groups
 from trainplan.costmodel.step.estimate import Priced, price, with_lanes_run, with_overhead

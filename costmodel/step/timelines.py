@@ -22,7 +22,7 @@ from trainplan.costmodel.timeline import (
     relative_seconds,
     units_of,
 )
-from trainplan.costmodel.traffic.data_parallel import exposed_seconds
+from trainplan.costmodel.traffic import exposed_seconds
 
 
 @dataclass(frozen=True, slots=True)

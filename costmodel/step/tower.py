@@ -10,10 +10,9 @@ from trainplan.costmodel.blocks import TowerBlock
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.layouts import FULL
-from trainplan.costmodel.memory.states import RankParams
-from trainplan.costmodel.memory.tower_params import TowerParams
+from trainplan.costmodel.memory import RankParams, TowerParams
 from trainplan.costmodel.pipeline import COLUMNS, LayerSeconds, layer_seconds
-from trainplan.costmodel.traffic.sharded import (
+from trainplan.costmodel.traffic import (
     PassTraffic,
     Unit,
     contention_of,

@@ -24,20 +24,23 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
-from trainplan.costmodel.memory.states import (
+from trainplan.costmodel.memory import (
+    RESERVE_FACTOR,
     RankParams,
+    TowerParams,
+    frozen_bytes,
     gradient_bytes_per_param,
+    moment_bytes,
     optimizer_bytes_per_param,
     shard_ranks,
+    tower_rank_params,
     updated_params,
     weight_bytes_per_param,
+    workspace_bytes,
 )
-from trainplan.costmodel.memory.tower import frozen_bytes, moment_bytes
-from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params
 from trainplan.costmodel.schedules import SCHEDULES, RankSeconds, earliest_ends
 from trainplan.costmodel.step.estimate import outside_bytes, with_overhead
-from trainplan.costmodel.traffic.data_parallel import (
+from trainplan.costmodel.traffic import (
     exposed_seconds,
     rank_optimizer_seconds,
     step_traffic_seconds,

@@ -11,9 +11,7 @@ from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows
 from trainplan.costmodel.kernels import streaming_bytes_per_second
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.matrices import of_blocks
-from trainplan.costmodel.memory.states import rank_params
-from trainplan.costmodel.memory.tower_params import TowerParams
+from trainplan.costmodel.memory import TowerParams, of_blocks, rank_params
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.shards import CAST_BYTES, needs_second_cast
 

@@ -20,7 +20,7 @@ from trainplan.costmodel.comm import Group, Rate, choose, collective_rate, group
 from trainplan.costmodel.kernels import ADAM_SHARD_BYTES, optimizer_bytes_per_second
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.states import RankParams, shard_ranks, sums_whole
+from trainplan.costmodel.memory import RankParams, shard_ranks, sums_whole
 from trainplan.costmodel.model import embedding_params, num_parameters
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds

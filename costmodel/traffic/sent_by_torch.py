@@ -15,7 +15,7 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
-from trainplan.costmodel.memory.states import BlockParams, block_params
+from trainplan.costmodel.memory import BlockParams, block_params
 from trainplan.costmodel.model import norm_params, query_columns, value_columns
 from trainplan.costmodel.program import Shape, placed
 from trainplan.costmodel.runtimes import RuntimeTraits
@@ -76,7 +76,7 @@ def times_gathered(stages: Sequence[int]) -> Counter[int]:
     return found
 
 
-def sent_bytes(job: Job, traits: RuntimeTraits, layout: Layout, pp_rank: int) -> Sent:
+def torch_sent_bytes(job: Job, traits: RuntimeTraits, layout: Layout, pp_rank: int) -> Sent:
     """Bytes of a rank of a pipeline rank in a step.
 
     Source: derived; Korthikanti et al., arXiv:2205.05198, section 4.2.2; Rajbhandari et al.,

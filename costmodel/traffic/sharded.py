@@ -11,7 +11,7 @@ from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.comm import Rate, only
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.states import RankParams
+from trainplan.costmodel.memory import RankParams
 from trainplan.costmodel.pipeline import LayerSeconds
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.traffic.copies import Copies, copies_of

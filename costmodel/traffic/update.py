@@ -22,8 +22,7 @@ from trainplan.costmodel.kernels import (
 )
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.matrices import of_blocks
-from trainplan.costmodel.memory.states import expert_shard_ranks, rank_params, shard_ranks
+from trainplan.costmodel.memory import expert_shard_ranks, of_blocks, rank_params, shard_ranks
 from trainplan.costmodel.optimizers import Matrix, Multiplied, optimizer_of
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.traffic.casts import rank_cast_seconds

@@ -24,9 +24,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import measured_machine
-from trainplan.costmodel.step import Estimate, explicit, price
-from trainplan.costmodel.step.results import RankMemory
-from trainplan.costmodel.step.simulate import rank_memories
+from trainplan.costmodel.step import Estimate, RankMemory, explicit, price, rank_memories
 from trainplan.costmodel.validate.cases.by_stage import StagePart, differs_by_stage, stage_parts
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible

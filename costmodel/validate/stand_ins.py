@@ -10,7 +10,7 @@ from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.step import step_seconds
 from trainplan.costmodel.validate.residuals import Miss, key_of, weights_of
 from trainplan.costmodel.validate.steps import TimedRow
 

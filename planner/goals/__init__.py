@@ -2,4 +2,39 @@
 
 Time, memory near the fastest, money, energy and fewest GPUs, and the Pareto front of two. Made of
 searches under changing limits (`context`), with uneven stages and node groups where they may win.
+
+answer: the layouts of a plan.
+check_apart: what no split helps.
+check_uneven: can even stages be excluded from a job? Raises.
+looks_for_uneven: does a search for the fastest layout go on with uneven stages?.
+Objective: an objective of a front, with its unit.
+Pareto: a front, its best point by the first objective first.
+pareto: all layouts that no other beats in both objectives.
+pareto_json: the public document `trainplan/pareto/v1`.
+ParetoDocument: all layouts that no other beats in both of two objectives.
+Point: a layout that no other beats in both objectives.
+Reached: what a plan is made of.
+SearchContext: a job, resolved once, with what all searches of its question share.
+splits_freely: does the runtime take any split of the layers, and the user too? Clusters of unlike
+    groups have a search of their own.
+too_late: the fastest layout found, maybe of those with even stages, misses the deadline.
+tower_apart: the decoder's answer on its part of the GPUs, and the split.
+UntilFeasible: a budget that is spent as soon as one answer is known, or with the budget around
+    it.
+wants_uneven: is no even split an answer?.
 """
+
+from trainplan.planner.goals.after_even import check_uneven
+from trainplan.planner.goals.answer import answer
+from trainplan.planner.goals.apart import check_apart, tower_apart
+from trainplan.planner.goals.context import SearchContext, UntilFeasible
+from trainplan.planner.goals.pareto import (
+    Objective,
+    Pareto,
+    ParetoDocument,
+    Point,
+    pareto,
+    pareto_json,
+)
+from trainplan.planner.goals.reach import Reached, too_late
+from trainplan.planner.goals.uneven import looks_for_uneven, splits_freely, wants_uneven

@@ -17,13 +17,13 @@ from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.costmodel.step.tower_apart import (
+from trainplan.costmodel.step import (
     TowerStep,
     decoder_alone,
     exposed_by_handing_over,
     joined,
     least_exposed,
+    step_seconds,
     tower_on_gpus,
     waiting_samples,
 )
@@ -31,7 +31,7 @@ from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached
-from trainplan.planner.plan.apart import Apart, SplitTried
+from trainplan.planner.plan import Apart, SplitTried
 from trainplan.planner.settings import combinations
 
 

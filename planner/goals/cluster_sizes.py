@@ -16,13 +16,12 @@ import numpy as np
 
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
+from trainplan.costmodel.step import longest_step_seconds, price_per_second, run_steps
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.goals.uneven import faster_splits, splits_freely
-from trainplan.planner.plan import SearchOptions
-from trainplan.planner.plan.target import Name, Tried
+from trainplan.planner.plan import Name, SearchOptions, Tried
 from trainplan.planner.tree import Search, SearchResult, UnevenResult
 
 OPENED = 240

@@ -18,8 +18,7 @@ from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer, EvenTree
 from trainplan.planner.goals.uneven import faster_splits, looks_for_uneven, wants_uneven
-from trainplan.planner.plan.settings import Settings, TriedSettings
-from trainplan.planner.plan.target import Target, finite
+from trainplan.planner.plan import Settings, Target, TriedSettings, finite
 from trainplan.planner.settings import Combination, combinations, with_settings, without_one
 from trainplan.planner.space import legality_rules
 from trainplan.planner.stages import TRIED_FIRST

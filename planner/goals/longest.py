@@ -22,7 +22,7 @@ from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.planner.goals.cluster_sizes import longest_step
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import TIME_LIMIT, limit_of
-from trainplan.planner.plan.target import Rung
+from trainplan.planner.plan import Rung
 from trainplan.planner.space import Choice
 from trainplan.planner.tree import SearchResult
 

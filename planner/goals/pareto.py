@@ -21,22 +21,21 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import Spec
-from trainplan.costmodel.step import Estimate, explicit
-from trainplan.costmodel.step.energy import energy_of
+from trainplan.costmodel.step import Estimate, energy_of, explicit
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.cluster_sizes import longest_step, part_jobs, scale_of
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.reach import UNITS
-from trainplan.planner.plan import SearchOptions
-from trainplan.planner.plan.document import (
+from trainplan.planner.plan import (
     Document,
+    Name,
     OfJob,
     Priced,
+    SearchOptions,
     WrittenLayout,
     of_job,
     of_priced,
 )
-from trainplan.planner.plan.target import Name
 from trainplan.planner.space import allowed
 from trainplan.planner.tree import StepEnergy
 from trainplan.planner.work import Budget, Unlimited

@@ -11,7 +11,7 @@ from trainplan.costmodel.base import SECONDS_PER_DAY, SpecError, long_unit
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.step.money import run_steps
+from trainplan.costmodel.step import run_steps
 from trainplan.planner.goals.cluster_sizes import (
     BestSize,
     cheapest_size,
@@ -40,9 +40,7 @@ from trainplan.planner.goals.uneven import (
     splits_freely,
     wants_uneven,
 )
-from trainplan.planner.plan.plan import UnevenStages
-from trainplan.planner.plan.settings import Settings
-from trainplan.planner.plan.target import Name, Target
+from trainplan.planner.plan import Name, Settings, Target, UnevenStages
 from trainplan.planner.settings import combinations
 from trainplan.planner.tree import SearchResult, UnevenResult
 

@@ -14,8 +14,7 @@ from trainplan.costmodel.layouts import LayoutTable, Rule, layers_per_stage
 from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
-from trainplan.planner.plan import SearchOptions
-from trainplan.planner.plan.plan import UnevenStages
+from trainplan.planner.plan import SearchOptions, UnevenStages
 from trainplan.planner.policies import allows_any_split, fractions_of_splits
 from trainplan.planner.stages import (
     PathPool,

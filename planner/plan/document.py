@@ -85,7 +85,9 @@ BASES: dict[type, type] = {}
 """What a class below is written of."""
 
 
-def written(called: str, base: type[BaseModel], says: str, /, **own: object) -> type[BaseModel]:
+def document_class(
+    called: str, base: type[BaseModel], says: str, /, **own: object
+) -> type[BaseModel]:
     """The fields of a spec as its document has them, with keys that come to them or differ.
 
     Of `own` keys each is a kind, or a kind and what the key means.
@@ -101,14 +103,14 @@ def written(called: str, base: type[BaseModel], says: str, /, **own: object) -> 
     return made
 
 
-WrittenModel = written(
+WrittenModel = document_class(
     "WrittenModel",
     ModelSpec,
     "A model with its exact parameter counts.",
     num_parameters=(int, "Exact; tied embeddings once, no multi-token-prediction modules."),
     num_active_parameters=(int, "Those one token visits."),
 )
-WrittenOffload = written(
+WrittenOffload = document_class(
     "WrittenOffload",
     OffloadSpec,
     "What is kept off the GPU.",
@@ -120,7 +122,7 @@ WrittenOffload = written(
     ),
     parameters_tier=Literal["cpu", "nvme"] | None,
 )
-WrittenLayout = written(
+WrittenLayout = document_class(
     "WrittenLayout",
     Layout,
     "One complete parallel layout, with the numbers that follow.",

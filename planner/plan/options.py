@@ -10,7 +10,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.spec import Spec
-from trainplan.planner.evidence.trusted import OPTION, trusted_rules
+from trainplan.planner.evidence import OPTION, trusted_rules
 from trainplan.planner.plan.target import Name
 from trainplan.planner.settings import Level
 from trainplan.planner.space import Choice, rules_of_grid

@@ -9,9 +9,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import Spec
-from trainplan.costmodel.step.energy import energy_of
-from trainplan.costmodel.step.footprint import kg_co2, site_kwh
-from trainplan.costmodel.step.money import price_per_second, run_steps
+from trainplan.costmodel.step import energy_of, kg_co2, price_per_second, run_steps, site_kwh
 
 
 class Spent(Spec):

@@ -13,7 +13,7 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import first_complaint
-from trainplan.planner.evidence.trusted import OPTION
+from trainplan.planner.evidence import OPTION
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.target import Name

@@ -20,7 +20,7 @@ import numpy as np
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.memory.rank import MemoryTable
+from trainplan.costmodel.memory import MemoryTable
 from trainplan.costmodel.runtimes import RuntimeTraits
 
 NO_ROOM, HOST_FULL, DRIVES_FULL = -1.0, -2.0, -3.0

@@ -6,7 +6,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.uncertainty import is_near_tie, place_of_tie
-from trainplan.planner.evidence.evidence import stays_inside
+from trainplan.planner.evidence import stays_inside
 from trainplan.planner.plan import Candidate, SearchOptions
 
 

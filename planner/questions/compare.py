@@ -12,7 +12,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.uncertainty import probability_faster
-from trainplan.planner.plan.layout_document import Json, layout_json
+from trainplan.planner.plan import Json, layout_json
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.search import estimate
 

@@ -19,8 +19,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import COLUMNS, FIELDS, LayoutTable, Rule, num_microbatches
 from trainplan.costmodel.routing import check_routing
 from trainplan.costmodel.runtimes import attention_on, option_without_price, runtime
-from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.simulate import Simulated, simulated
+from trainplan.costmodel.step import Estimate, Simulated, simulated
 from trainplan.planner.space.choices import rules_of_job
 
 AT_ONCE = 4096

@@ -8,8 +8,7 @@ from typing import Literal
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.results import RankMemory
+from trainplan.costmodel.step import Estimate, RankMemory
 from trainplan.planner.plan import Candidate
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.imbalance import Imbalance, imbalance

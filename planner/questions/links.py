@@ -16,13 +16,11 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory.states import rank_params
-from trainplan.costmodel.memory.trained import held_params
+from trainplan.costmodel.memory import held_params, rank_params
 from trainplan.costmodel.model import query_columns, value_columns
 from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.traffic.data_parallel import gradient_message_bytes
-from trainplan.costmodel.traffic.sent import sent_bytes, stages_of
+from trainplan.costmodel.traffic import gradient_message_bytes, sent_bytes, stages_of
 
 OPERATIONS = {"all_to_all": "alltoall", "send": "p2p"}
 """Operations by their names in `comm.collectives`, where these are others."""

@@ -11,9 +11,8 @@ from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout, stage_specs
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.step.node_bound import node_bound_seconds
-from trainplan.costmodel.step.simulate import simulated
-from trainplan.planner.goals.context import SearchContext
+from trainplan.costmodel.step import node_bound_seconds, simulated
+from trainplan.planner.goals import SearchContext
 from trainplan.planner.plan import Plan, SearchOptions
 from trainplan.planner.policies import fractions_of, legal_offloads, with_fraction
 from trainplan.planner.space import (

@@ -19,11 +19,11 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.spec import first_complaint
-from trainplan.costmodel.step.placement import placed_seconds
-from trainplan.costmodel.step.placement_costs import (
+from trainplan.costmodel.step import (
     NodeLinks,
     PlacementCosts,
     nodes_of,
+    placed_seconds,
     placement_costs,
 )
 from trainplan.planner.plan import Candidate, Plan

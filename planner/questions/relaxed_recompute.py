@@ -18,11 +18,9 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.step import price
-from trainplan.costmodel.step.node_bound import node_bound_seconds
-from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.step import node_bound_seconds, price, step_seconds
 from trainplan.costmodel.timeline import EQUALS
-from trainplan.planner.goals.uneven import splits_freely
+from trainplan.planner.goals import splits_freely
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.policies import (
     allows_any_split,

@@ -21,18 +21,30 @@ from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import RUNTIMES, runtime
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.timeline import settled
-from trainplan.planner.evidence.evidence import evidence_on
-from trainplan.planner.goals.after_even import check_uneven
-from trainplan.planner.goals.answer import answer
-from trainplan.planner.goals.apart import check_apart, tower_apart
-from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.goals.reach import Reached, too_late
-from trainplan.planner.goals.uneven import looks_for_uneven, wants_uneven
-from trainplan.planner.plan import Certificate, Infeasible, Plan, SearchOptions
-from trainplan.planner.plan.apart import NO_EXPORT, Apart
-from trainplan.planner.plan.plan import Source
-from trainplan.planner.plan.spent import Spent, spent_on
-from trainplan.planner.plan.target import Target
+from trainplan.planner.evidence import evidence_on
+from trainplan.planner.goals import (
+    Reached,
+    SearchContext,
+    answer,
+    check_apart,
+    check_uneven,
+    looks_for_uneven,
+    too_late,
+    tower_apart,
+    wants_uneven,
+)
+from trainplan.planner.plan import (
+    NO_EXPORT,
+    Apart,
+    Certificate,
+    Infeasible,
+    Plan,
+    SearchOptions,
+    Source,
+    Spent,
+    Target,
+    spent_on,
+)
 from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.changes.feasibility import Relaxations, relaxations
 from trainplan.planner.questions.changes.variations import Case

@@ -17,10 +17,14 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import in_groups
 from trainplan.costmodel.program import EQUAL, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for
-from trainplan.costmodel.step import explicit, price
-from trainplan.costmodel.step.estimate import with_lanes_run
-from trainplan.costmodel.step.offloaded import row_work
-from trainplan.costmodel.step.timelines import busy_with_messages, virtual_stage_seconds
+from trainplan.costmodel.step import (
+    busy_with_messages,
+    explicit,
+    price,
+    row_work,
+    virtual_stage_seconds,
+    with_lanes_run,
+)
 from trainplan.costmodel.timeline import StageSeconds, relative_seconds, units_of
 from trainplan.planner.questions.search import check
 from trainplan.planner.schedules import Scored, require_size, score

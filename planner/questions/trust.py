@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainplan.planner.evidence.trusted import trusted_rules
-from trainplan.planner.goals.answer import answer
-from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.plan import SearchOptions
-from trainplan.planner.plan.target import Reserve, Target, Trusted
+from trainplan.planner.evidence import trusted_rules
+from trainplan.planner.goals import SearchContext, answer
+from trainplan.planner.plan import Reserve, SearchOptions, Target, Trusted
 from trainplan.planner.work import Budget, part_of
 
 SHARE_OF_PRICE = 1 / 3

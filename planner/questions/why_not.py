@@ -9,9 +9,9 @@ from typing import Literal
 from trainplan.costmodel.axes import AXES, Held
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.step.results import RankMemory
+from trainplan.costmodel.step import RankMemory
 from trainplan.costmodel.uncertainty import is_near_tie, probability_faster
-from trainplan.planner.plan.written import Written, made_otherwise
+from trainplan.planner.plan import Written, made_otherwise
 from trainplan.planner.questions.changes.variations import Case
 from trainplan.planner.questions.compare import Side, TermDifference, term_differences
 from trainplan.planner.questions.remedies import Remedy, remedies

@@ -10,9 +10,8 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout, Schedule
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.runtimes import executed_by
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import price
-from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.plan.plan import OtherSchedule
+from trainplan.costmodel.step import price, step_seconds
+from trainplan.planner.plan import OtherSchedule
 
 MOST_RANKS = 6
 """Pipeline ranks of schedules that repeat a pattern, each of them filled anew: it takes a second

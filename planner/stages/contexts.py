@@ -24,11 +24,17 @@ from trainplan.costmodel.columns import (
 from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, ObjectColumn
-from trainplan.costmodel.step import Priced, price
-from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, usual_layers
-from trainplan.costmodel.step.estimate import without_overhead
-from trainplan.costmodel.step.heterogeneous import price_heterogeneous
-from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.costmodel.step import (
+    EMBEDDING,
+    HEAD,
+    MTP,
+    Priced,
+    node_bound_seconds,
+    price,
+    price_heterogeneous,
+    usual_layers,
+    without_overhead,
+)
 from trainplan.planner.policies import (
     Fractions,
     allows_any_split,

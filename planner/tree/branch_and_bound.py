@@ -22,8 +22,7 @@ import numpy as np
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.step import Priced
-from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.costmodel.step import Priced, node_bound_seconds
 from trainplan.costmodel.timeline import settled
 from trainplan.planner.policies import fractions_of, legal_offloads, with_fraction
 from trainplan.planner.space import (

@@ -16,7 +16,7 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.costmodel.step import node_bound_seconds
 from trainplan.planner.settings import Combination, covers
 from trainplan.planner.space import NODE_COLUMNS, RuleFilter, Space, nodes
 

@@ -23,21 +23,22 @@ from trainplan.costmodel.layouts import (
     Rule,
     module_bits,
 )
-from trainplan.costmodel.memory.optimizer_state import block_state_bytes, optimizer_bytes
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
-from trainplan.costmodel.memory.states import (
+from trainplan.costmodel.memory import (
+    RESERVE_FACTOR,
     STAGE_BY_STAGE,
     BlockParams,
     RankParams,
+    block_state_bytes,
     expert_shard_ranks,
     gradient_bytes_per_param,
+    held_params,
+    held_weight_bytes,
+    layer_backward_bytes,
+    optimizer_bytes,
     shard_ranks,
+    workspace_bytes,
 )
-from trainplan.costmodel.memory.trained import held_params, held_weight_bytes
-from trainplan.costmodel.memory.transients import layer_backward_bytes
-from trainplan.costmodel.step import Priced
-from trainplan.costmodel.step.block_costs import layer_counts
-from trainplan.costmodel.step.estimate import as_executed
+from trainplan.costmodel.step import Priced, as_executed, layer_counts
 from trainplan.planner.policies import (
     POLICY_COLUMNS,
     Fractions,

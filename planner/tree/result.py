@@ -15,8 +15,7 @@ import numpy as np
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.step import Priced
-from trainplan.costmodel.step.energy import Energy
+from trainplan.costmodel.step import Energy, Priced
 from trainplan.planner.space import Space
 from trainplan.planner.tree.pool import Pool
 

@@ -11,10 +11,9 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR, MemoryTable
+from trainplan.costmodel.memory import RESERVE_FACTOR, MemoryTable
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import Priced, price
-from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.costmodel.step import Priced, price, step_seconds
 from trainplan.planner.policies import (
     DRIVES_FULL,
     HOST_FULL,

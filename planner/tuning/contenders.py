@@ -22,8 +22,7 @@ from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
-from trainplan.costmodel.step import price
-from trainplan.costmodel.step.node_bound import node_bound_seconds
+from trainplan.costmodel.step import node_bound_seconds, price
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.policies import names_modules
 from trainplan.planner.runtimes import EXPORTERS

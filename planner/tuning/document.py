@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import RuntimeOptions
-from trainplan.planner.plan.document import Document, OfJob, PlanDocument, estimate_json, of_job
-from trainplan.planner.plan.layout_document import Json, layout_json
-from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.plan import (
+    Document,
+    Json,
+    OfJob,
+    PlanDocument,
+    chosen_from_json,
+    estimate_json,
+    layout_json,
+    of_job,
+)
 from trainplan.planner.questions.estimates import estimate
 from trainplan.planner.tuning.events import (
     Best,

@@ -24,7 +24,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.measured import ScalarName, varied
 from trainplan.costmodel.spec import Spec
-from trainplan.costmodel.step.simulate import simulated
+from trainplan.costmodel.step import simulated
 from trainplan.planner.tuning.alike import features
 
 SCHEMA = "trainplan/simulated-machine/v1"

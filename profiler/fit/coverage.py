@@ -9,7 +9,7 @@ from statistics import fmean
 from trainplan.costmodel.machine import STRIDED, STRIDED_GROUPS, Provenance, SourceKind
 from trainplan.costmodel.measured import DRIVE_WAYS
 from trainplan.costmodel.profiles import Point, Profile
-from trainplan.costmodel.step.results import Terms
+from trainplan.costmodel.step import Terms
 from trainplan.profiler.fit.quantities import (
     ERRORS,
     NEIGHBOURS,

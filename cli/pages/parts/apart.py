@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainplan.cli.blocks import Part, number, stacked, table
 from trainplan.cli.words import gib, percent, plural, seconds, seconds_like
-from trainplan.planner.plan.apart import Apart
+from trainplan.planner.plan import Apart
 
 
 def apart_part(apart: Apart) -> Iterator[Part]:

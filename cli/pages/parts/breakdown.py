@@ -8,8 +8,7 @@ from itertools import groupby
 
 from trainplan.cli.blocks import Cell, Column, Table, number, table
 from trainplan.cli.words import gib, like, percent
-from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.results import Memory, RankMemory
+from trainplan.costmodel.step import Estimate, Memory, RankMemory
 
 LABELS = {
     "gemm": "matrix products",

@@ -20,8 +20,7 @@ from trainplan.cli.words import (
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.results import Memory, RankMemory
+from trainplan.costmodel.step import Estimate, Memory, RankMemory
 from trainplan.planner.questions.compare import FieldDifference, Side, TermDifference
 from trainplan.planner.questions.remedies import Remedy
 

@@ -10,11 +10,8 @@ from collections.abc import Iterator
 from trainplan.cli.pages.parts.interval import interval_lines
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.cli.words import gib, percent, plural
-from trainplan.planner.evidence import Evidence
-from trainplan.planner.evidence.evidence import NearRun
-from trainplan.planner.evidence.trusted import OPTION
-from trainplan.planner.plan import Plan
-from trainplan.planner.plan.target import Reserve, Trusted
+from trainplan.planner.evidence import OPTION, Evidence, NearRun
+from trainplan.planner.plan import Plan, Reserve, Trusted
 
 MOST_TOLD = 4
 """Axes beyond what was measured; `evidence.beyond` of the document has all."""

@@ -23,10 +23,8 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model import num_active_parameters, num_parameters
-from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.results import Memory, NodeMemory
-from trainplan.planner.plan.changes_training import changes_training
-from trainplan.planner.plan.spent import Spent
+from trainplan.costmodel.step import Estimate, Memory, NodeMemory
+from trainplan.planner.plan import Spent, changes_training
 
 
 def headline(

@@ -8,10 +8,8 @@ from trainplan.cli.blocks import Cell, Part, Table, headed, number, table
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.base import long_unit
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.step.footprint import JOULES_PER_KWH
-from trainplan.costmodel.step.money import run_steps
-from trainplan.planner.plan import Plan
-from trainplan.planner.plan.target import Target, Tried
+from trainplan.costmodel.step import JOULES_PER_KWH, run_steps
+from trainplan.planner.plan import Plan, Target, Tried
 
 SHOWN_SIZES = 6
 """Of those tried, the best; `certificate.objective.tried` of the plan document has all."""

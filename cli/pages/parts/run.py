@@ -9,8 +9,7 @@ from trainplan.cli.words import DOT, tokens
 from trainplan.costmodel.base import SECONDS_PER_HOUR, long_unit
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.money import run_steps
+from trainplan.costmodel.step import Estimate, run_steps
 
 
 class RunWords(NamedTuple):

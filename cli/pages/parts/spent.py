@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from trainplan.cli.words import DOT
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.step.footprint import WORLD_KG_CO2_PER_KWH
-from trainplan.planner.plan.spent import Spent
+from trainplan.costmodel.step import WORLD_KG_CO2_PER_KWH
+from trainplan.planner.plan import Spent
 
 
 def spent_lines(job: Job, spent: Spent | None) -> Iterator[str]:

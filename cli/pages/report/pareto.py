@@ -28,7 +28,7 @@ from trainplan.costmodel.base import GIB
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.goals.pareto import Objective
+from trainplan.planner.goals import Objective
 
 
 class ParetoPoint(Read):

@@ -11,8 +11,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import Spec, first_complaint
-from trainplan.planner.plan.layout_document import layout_from_json, with_later_keys
-from trainplan.planner.plan.plan import COUNTS
+from trainplan.planner.plan import COUNTS, layout_from_json, with_later_keys
 
 DERIVED = "num_microbatches"
 """In layouts that are written with what follows from them; a sweep writes the axes alone."""

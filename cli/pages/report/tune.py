@@ -9,7 +9,7 @@ from trainplan.cli.pages.figures import DOWN, chart, folded, line_at, log_axis, 
 from trainplan.cli.pages.report.tune_trials import BAR, TunedPlan, ticks, trials_blocks
 from trainplan.cli.pages.tune import ENDINGS, LEVEL, scalars_table, untried_table
 from trainplan.cli.words import gib, layout_line, percent, plural, seconds
-from trainplan.planner.tuning.events import Finished, ScalarRange
+from trainplan.planner.tuning import Finished, ScalarRange
 
 ADDED = "fixed_seconds"
 """The scalar that is no factor."""

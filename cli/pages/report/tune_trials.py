@@ -15,7 +15,7 @@ from trainplan.cli.pages.report.read import ModelValue, Read
 from trainplan.cli.pages.tune import ENDINGS, LEVEL, trials_table
 from trainplan.cli.words import layout_line, plural, seconds
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.planner.tuning.events import Finished, Tried
+from trainplan.planner.tuning import Finished, Tried
 
 BESIDE = 0.12
 """Trials that what was believed stands to the left of what was measured."""

@@ -8,8 +8,8 @@ from itertools import combinations
 
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.layouts import Rule
-from trainplan.planner.evidence.trusted import OPTION
-from trainplan.planner.goals.context import UntilFeasible
+from trainplan.planner.evidence import OPTION
+from trainplan.planner.goals import UntilFeasible
 from trainplan.planner.questions.changes.variations import (
     Case,
     with_batch,

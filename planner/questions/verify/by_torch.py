@@ -16,14 +16,13 @@ from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches, stage_layers
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.states import rank_params
-from trainplan.costmodel.memory.trained import held_params
+from trainplan.costmodel.memory import held_params, rank_params
 from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
-from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.traffic.sent_by_torch import sent_bytes
+from trainplan.costmodel.step import price
+from trainplan.costmodel.traffic import torch_sent_bytes
 from trainplan.planner.questions.verify.combinations import (
     Asked,
     Combination,
@@ -128,7 +127,7 @@ def _zero_stage(plan: Layout, ranks: int, pp: int) -> int:
 def torch_expected(one: Combination) -> Expected:
     """What the cost model counts of FSDP2, DTensor and torch's pipelining, each rank by itself.
 
-    Source: `rank_params`, `sent_bytes`, `rank_memory` and `head_kept_bytes`.
+    Source: `rank_params`, `torch_sent_bytes`, `rank_memory` and `head_kept_bytes`.
     """
     job, layout = one.job, one.layout
     table = LayoutTable.of([layout])
@@ -144,7 +143,7 @@ def torch_expected(one: Combination) -> Expected:
     ranks = [pp_rank for pp_rank in range(layout.pp) for _ in range(each)]
     return Expected(
         parameters=tuple(round(float(params[pp_rank])) for pp_rank in ranks),
-        sent=tuple(sent_bytes(job, traits, layout, pp_rank) for pp_rank in ranks),
+        sent=tuple(torch_sent_bytes(job, traits, layout, pp_rank) for pp_rank in ranks),
         saved_bytes=tuple(float(kept[pp_rank]) for pp_rank in ranks),
         share_experts=1,
     )

@@ -9,12 +9,11 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.memory.states import rank_params
-from trainplan.costmodel.memory.trained import held_params
+from trainplan.costmodel.memory import held_params, rank_params
 from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.runtimes import RUNTIMES
-from trainplan.costmodel.step.estimate import price
-from trainplan.costmodel.traffic.sent import sent_bytes, stages_of
+from trainplan.costmodel.step import price
+from trainplan.costmodel.traffic import sent_bytes, stages_of
 from trainplan.planner.questions.verify.combinations import Combination
 
 Traffic = Mapping[tuple[str, str], int]

@@ -16,13 +16,13 @@ import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import Pairs
-from trainplan.costmodel.step.estimate import with_overhead
-from trainplan.costmodel.step.placement_costs import (
+from trainplan.costmodel.step import (
     FloatMatrix,
     NodeLinks,
     PlacementCosts,
     RankCosts,
     Term,
+    with_overhead,
 )
 
 

@@ -14,8 +14,13 @@ from itertools import combinations
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.step.placement import Orders, crowded_seconds, placed_seconds
-from trainplan.costmodel.step.placement_costs import NodeLinks, PlacementCosts
+from trainplan.costmodel.step import (
+    NodeLinks,
+    Orders,
+    PlacementCosts,
+    crowded_seconds,
+    placed_seconds,
+)
 
 STARTS = 4
 """Orders that are improved, the best of those tried first."""

@@ -18,12 +18,12 @@ import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import Pairs
-from trainplan.costmodel.step.estimate import with_overhead
-from trainplan.costmodel.step.placement_costs import (
+from trainplan.costmodel.step import (
     FloatMatrix,
     NodeLinks,
     PlacementCosts,
     RankCosts,
+    with_overhead,
 )
 from trainplan.planner.solvers.nodes.orders import CLOSE, best_of
 

@@ -18,16 +18,15 @@ from trainplan.costmodel.columns import (
 )
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import FULL, UNIFORM
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR, workspace_bytes
-from trainplan.costmodel.memory.transients import head_bytes
+from trainplan.costmodel.memory import RESERVE_FACTOR, head_bytes, workspace_bytes
 from trainplan.costmodel.program import EQUAL, most_held, placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import Priced
-from trainplan.costmodel.step.block_costs import (
+from trainplan.costmodel.step import (
     EMBEDDING,
     HEAD,
     BlockCosts,
     Kinds,
+    Priced,
     layer_counts,
     usual_layers,
 )

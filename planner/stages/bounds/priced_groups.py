@@ -19,18 +19,19 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import Priced, price
-from trainplan.costmodel.step.block_costs import (
+from trainplan.costmodel.step import (
     EMBEDDING,
     BlockCosts,
     Kinds,
+    Priced,
     block_costs,
+    boundary_seconds,
     layer_counts,
+    on_groups,
+    price,
     usual_layers,
+    without_overhead,
 )
-from trainplan.costmodel.step.estimate import without_overhead
-from trainplan.costmodel.step.group_links import boundary_seconds
-from trainplan.costmodel.step.heterogeneous import on_groups
 from trainplan.planner.policies import Fractions, most_within
 from trainplan.planner.stages.bounds.mean_paths import Pipeline
 from trainplan.planner.stages.columns import GroupKindRows

@@ -20,7 +20,7 @@ from trainplan.costmodel.columns import (
     RankRows,
 )
 from trainplan.costmodel.layouts import FULL, UNIFORM
-from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, layer_counts
+from trainplan.costmodel.step import EMBEDDING, HEAD, MTP, layer_counts
 from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.bounds.layer_capacity import Layers
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups

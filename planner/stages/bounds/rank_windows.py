@@ -24,9 +24,16 @@ from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, Rank
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.pipeline import ENDS
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, layer_counts, usual_layers
-from trainplan.costmodel.step.estimate import with_overhead, without_overhead
-from trainplan.costmodel.step.group_links import link_bound
+from trainplan.costmodel.step import (
+    EMBEDDING,
+    HEAD,
+    MTP,
+    layer_counts,
+    link_bound,
+    usual_layers,
+    with_overhead,
+    without_overhead,
+)
 from trainplan.costmodel.timeline import StageSeconds
 from trainplan.planner.stages.bounds.layer_capacity import (
     Layers,

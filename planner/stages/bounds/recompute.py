@@ -14,11 +14,10 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix, objects
 from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
 from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.memory import RESERVE_FACTOR
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
-from trainplan.costmodel.step import Priced, price
-from trainplan.costmodel.step.block_costs import BlockCosts, block_costs, layer_counts
+from trainplan.costmodel.step import BlockCosts, Priced, block_costs, layer_counts, price
 from trainplan.planner.policies import Fractions, most_within, with_fraction
 from trainplan.planner.stages.problem.memory import that_matter
 

@@ -14,22 +14,18 @@ import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntRankChunks, distinct
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable
-from trainplan.costmodel.memory.states import RankParams
-from trainplan.costmodel.step import Priced
-from trainplan.costmodel.step.block_costs import (
+from trainplan.costmodel.memory import RankParams
+from trainplan.costmodel.step import (
     EMBEDDING,
     HEAD,
     MTP,
     BlockCosts,
+    Priced,
     layer_counts,
     usual_layers,
+    with_overhead,
 )
-from trainplan.costmodel.step.estimate import with_overhead
-from trainplan.costmodel.traffic.data_parallel import (
-    gather_overlap,
-    reduction_overlap,
-    step_traffic,
-)
+from trainplan.costmodel.traffic import gather_overlap, reduction_overlap, step_traffic
 from trainplan.planner.stages.bounds.layer_capacity import (
     layer_capacities,
     least_update,

@@ -18,11 +18,10 @@ from trainplan.costmodel.columns import (
     IntRankChunks,
     RankChunks,
 )
-from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
-from trainplan.costmodel.memory.rank import RESERVE_FACTOR
+from trainplan.costmodel.memory import LAYERS_IN_TRANSIT, RESERVE_FACTOR
 from trainplan.costmodel.program import EQUAL, held_along, held_moments
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step.block_costs import EMBEDDING, MTP, BlockCosts
+from trainplan.costmodel.step import EMBEDDING, MTP, BlockCosts
 from trainplan.costmodel.timeline import named_program
 from trainplan.planner.stages.problem.chunks import fairest_weights
 

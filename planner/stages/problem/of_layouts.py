@@ -13,10 +13,15 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import Priced, price
-from trainplan.costmodel.step.block_costs import block_costs, layer_counts
-from trainplan.costmodel.step.group_links import boundary_seconds
-from trainplan.costmodel.step.heterogeneous import on_groups, price_heterogeneous
+from trainplan.costmodel.step import (
+    Priced,
+    block_costs,
+    boundary_seconds,
+    layer_counts,
+    on_groups,
+    price,
+    price_heterogeneous,
+)
 from trainplan.planner.policies import (
     Fractions,
     most_within,

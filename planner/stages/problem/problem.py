@@ -25,11 +25,17 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec, stage_specs
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_stage
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, num_kinds
-from trainplan.costmodel.step.estimate import with_overhead
-from trainplan.costmodel.step.group_links import link_bound
+from trainplan.costmodel.step import (
+    EMBEDDING,
+    HEAD,
+    MTP,
+    BlockCosts,
+    link_bound,
+    num_kinds,
+    with_overhead,
+)
 from trainplan.costmodel.timeline import StageSeconds
-from trainplan.costmodel.traffic.data_parallel import reduction_overlap
+from trainplan.costmodel.traffic import reduction_overlap
 from trainplan.planner.policies import Fractions, paths_bound
 from trainplan.planner.stages.columns import (
     IntSplitStages,

@@ -12,11 +12,17 @@ from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix, objects
 from trainplan.costmodel.layout import StageSpec
 from trainplan.costmodel.pipeline import layers_before
-from trainplan.costmodel.step import Priced, price
-from trainplan.costmodel.step.block_costs import EMBEDDING
-from trainplan.costmodel.step.estimate import with_overhead
-from trainplan.costmodel.step.heterogeneous import price_heterogeneous, simulate_heterogeneous
-from trainplan.costmodel.step.timelines import SimulatedTable, simulate, virtual_stage_seconds
+from trainplan.costmodel.step import (
+    EMBEDDING,
+    Priced,
+    SimulatedTable,
+    price,
+    price_heterogeneous,
+    simulate,
+    simulate_heterogeneous,
+    virtual_stage_seconds,
+    with_overhead,
+)
 from trainplan.costmodel.timeline import Paths, StageSeconds, critical_paths
 from trainplan.planner.stages.columns import (
     IntSplitStages,

@@ -18,15 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn
-from trainplan.costmodel.memory.states import RankParams
+from trainplan.costmodel.memory import RankParams
 from trainplan.costmodel.pipeline import adds_to_a_copy, table_sum_seconds
-from trainplan.costmodel.step.block_costs import EMBEDDING, HEAD
+from trainplan.costmodel.step import EMBEDDING, HEAD
 from trainplan.costmodel.timeline import Paths
-from trainplan.costmodel.traffic.data_parallel import (
-    gather_overlap,
-    reduction_overlap,
-    step_traffic,
-)
+from trainplan.costmodel.traffic import gather_overlap, reduction_overlap, step_traffic
 from trainplan.planner.solvers import LayerAssignment
 from trainplan.planner.stages.problem.memory import Sums, needs_at_every_moment
 from trainplan.planner.stages.problem.problem import GroupCosts, StageProblem

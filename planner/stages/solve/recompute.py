@@ -16,7 +16,7 @@ from trainplan.costmodel.columns import IntColumn, objects
 from trainplan.costmodel.layout import StageSpec
 from trainplan.costmodel.layouts import BLOCK, FULL, NONE, LayoutTable
 from trainplan.costmodel.pipeline import layers_before
-from trainplan.costmodel.step.estimate import with_overhead, without_overhead
+from trainplan.costmodel.step import with_overhead, without_overhead
 from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.solvers import ROUNDING, Counts, LayerAssignment, solve
 from trainplan.planner.stages.bounds.mean_paths import PathPool

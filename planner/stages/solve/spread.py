@@ -9,7 +9,7 @@ import numpy as np
 from trainplan.costmodel.columns import IntColumn, IntMatrix, RankRows
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step.block_costs import usual_layers
+from trainplan.costmodel.step import usual_layers
 from trainplan.planner.stages.columns import IntSplitRanks, IntSplitStages
 from trainplan.planner.stages.problem.problem import StageProblem
 

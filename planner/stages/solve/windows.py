@@ -19,7 +19,7 @@ from trainplan.costmodel.columns import (
     RankRows,
 )
 from trainplan.costmodel.pipeline import layers_before
-from trainplan.costmodel.step.block_costs import usual_layers
+from trainplan.costmodel.step import usual_layers
 from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.columns import PathStageKinds, StageKinds
 from trainplan.planner.stages.problem.chunks import (

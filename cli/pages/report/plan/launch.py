@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from trainplan.cli.blocks import Block, Code, Paragraph, Section
 from trainplan.costmodel.base import PlanError
 from trainplan.planner.launchers import LAUNCHERS, hostfile
-from trainplan.planner.plan import Plan
-from trainplan.planner.plan.apart import NO_EXPORT
+from trainplan.planner.plan import NO_EXPORT, Plan
 from trainplan.planner.questions.search import check, no_files
 from trainplan.planner.runtimes import EXPORTERS
 

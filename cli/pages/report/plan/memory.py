@@ -15,8 +15,7 @@ from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Layout
 from trainplan.costmodel.pipeline import group_jobs, rank_groups
-from trainplan.costmodel.step import Estimate
-from trainplan.costmodel.step.results import NodeMemory, RankMemory
+from trainplan.costmodel.step import Estimate, NodeMemory, RankMemory
 from trainplan.planner.plan import Plan
 
 

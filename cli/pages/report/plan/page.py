@@ -26,8 +26,7 @@ from trainplan.cli.pages.report.plan.why import (
 )
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.calibration import NOTHING, Measured
-from trainplan.planner.plan import Plan
-from trainplan.planner.plan.read_back import plan_from_json
+from trainplan.planner.plan import Plan, plan_from_json
 
 LARGEST_DOCUMENT = 300_000
 """Characters of a document that the page holds whole."""

@@ -15,7 +15,7 @@ from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.families import read_config
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Job, TrainingSpec
-from trainplan.planner.evidence.trusted import OPTION
+from trainplan.planner.evidence import OPTION
 from trainplan.planner.plan import Plan
 
 MODEL_FILE, CLUSTER_FILE = "model.yaml", "cluster.yaml"

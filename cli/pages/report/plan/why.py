@@ -10,7 +10,7 @@ from trainplan.cli.pages.parts.settings import settings_text
 from trainplan.cli.pages.plan import refused_table
 from trainplan.cli.words import gib, plural, seconds, signed
 from trainplan.costmodel.catalog import fitted_constants
-from trainplan.planner.evidence.evidence import Evidence
+from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan import Plan
 
 SHOWN_RULES = 12

@@ -18,8 +18,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.program import EQUAL, Program, Shape
 from trainplan.costmodel.schedules import SCHEDULES, program_for, torch_class
-from trainplan.costmodel.step import price
-from trainplan.costmodel.step.timelines import virtual_stage_seconds
+from trainplan.costmodel.step import price, virtual_stage_seconds
 from trainplan.costmodel.timeline import relative_seconds, units_of
 
 PLACED: Mapping[str, str] = MappingProxyType({"loop": "1F1B", "v": "ZBVZeroBubble"})

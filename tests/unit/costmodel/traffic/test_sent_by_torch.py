@@ -4,7 +4,7 @@ import pytest
 
 from tests.torch_requests import request
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.traffic.sent_by_torch import sent_bytes, times_gathered
+from trainplan.costmodel.traffic.sent_by_torch import times_gathered, torch_sent_bytes
 
 TOKENS, HIDDEN, VOCABULARY, LAYERS = 32, 64, 512, 2
 QUERIES, KEYS, WIDTH = 64, 32, 128
@@ -17,7 +17,7 @@ ROW = 4 * TOKENS * HIDDEN
 
 def sent(pp_rank=0, **layout):
     asked = request(**layout)
-    return dict(sent_bytes(asked.job, traits_of(asked.job), asked.layout, pp_rank))
+    return dict(torch_sent_bytes(asked.job, traits_of(asked.job), asked.layout, pp_rank))
 
 
 def test_one_process_sends_nothing():
