@@ -17,6 +17,7 @@ from trainplan.planner.questions.explain import explain
 from trainplan.planner.questions.imbalance import imbalance, imbalance_notes
 from trainplan.planner.questions.search import estimate, notes, search
 from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
 ZIPF = {"routing": "zipf:1"}
@@ -73,19 +74,23 @@ def test_drops_are_said_to_change_the_training(job_of):
     assert not any("changes the training" in one for one in random)
 
 
-def test_a_plan_tells_and_keeps_its_routing_and_explain_prices_it(job_of):
+def test_a_plan_tells_and_keeps_its_routing_and_explain_prices_it(make_job):
     counts = RoutingSpec(
-        kind="measured", tokens_per_expert=(tuple(range(1, 17)),), source="counts.csv"
+        kind="measured", tokens_per_expert=(tuple(range(1, 129)),), source="counts.csv"
     )
-    job = job_of(gpus="1x4:h100-sxm", routing=counts)
-    plan = search(job, SearchOptions(search_options="none"))
+    job = make_job("qwen3-30b-a3b", "1x8:h100-sxm", 64, 8192)
+    job = job.model_copy(update={"options": RuntimeOptions(routing=counts)})
+    held = ("ep=8", "tp=1", "pp=1", "cp=1", "micro_batch_size=1", "recompute=full")
+    fix = tuple(parse_choice(text, excluded=False) for text in held)
+    options = SearchOptions(search_options="none", fix=fix)
+    plan = search(job, options)
     assert any(note.startswith("routing=counts.csv: in every layer") for note in plan.notes)
     again = written(json.dumps(plan_json(plan)))
     assert again.job == plan.job
-    case = Case(plan.job, SearchOptions(search_options="none"))
-    found = explain(case, plan.best.layout, (), Unlimited())
+    found = explain(Case(plan.job, options), plan.best.layout, (), Unlimited())
     (price,) = [one for one in found.shadow_prices if one.change == "routing"]
     assert price.text == "balanced experts (routing=balanced)"
+    assert found.imbalance.cost_fraction > 0.1
     kept = 1 + price.kept.throughput_gain_fraction
     assert kept == pytest.approx(1 + found.imbalance.cost_fraction, rel=1e-9)
     assert ExplainDocument.of(found).json()["imbalance"] == found.imbalance.json()

@@ -98,11 +98,11 @@ def test_a_point_is_the_search_of_its_job(case):
 @pytest.mark.parametrize("model", ["small-dense", "small-moe"])
 @pytest.mark.parametrize("text", ["memory_gib=1..16", "nic=0.25..4"])
 def test_more_memory_and_bandwidth_never_slow_the_best_plan(make_job, model, text):
-    job = make_job(model, "2x8:h100-sxm", 64, 2048)
+    job = make_job(model, "2x4:h100-sxm", 32, 2048)
     found = points(Case(job, SearchOptions(search_options="none")), text)
     speeds = [point.tokens_per_s or 0.0 for point in found]
     assert speeds == sorted(speeds)
-    assert speeds[-1] > 0
+    assert speeds[-1] > speeds[0]
 
 
 def test_efficiency_counts_from_the_first_point_with_a_plan(case):
