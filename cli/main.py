@@ -20,8 +20,14 @@ from typing import NoReturn
 import click
 
 from trainplan.cli import commands
-from trainplan.cli.commands import COMMANDS, COMPLETE
-from trainplan.cli.commands.plugged import is_of_plugin, plugged, plugged_command, say_warnings
+from trainplan.cli.commands import (
+    COMMANDS,
+    COMPLETE,
+    is_of_plugin,
+    plugged,
+    plugged_command,
+    say_warnings,
+)
 from trainplan.cli.terminal import OWN_PROCESS, bug_line, one_line
 from trainplan.costmodel.base import PlanError, unknown_name
 

@@ -8,7 +8,7 @@ from trainplan.cli.options import OneOf, page
 from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
-    from trainplan.cli.commands import COMPLETE
+    from trainplan.cli.commands.registry import COMPLETE
     from trainplan.cli.terminal import get_completion_class, write
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from trainplan.cli.commands import COMMANDS
+from trainplan.cli.commands.registry import COMMANDS
 from trainplan.cli.terminal import escaped
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.plugins import declaring

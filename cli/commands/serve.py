@@ -12,7 +12,7 @@ from trainplan.cli.terminal import imported_on_answer, load, named
 
 with imported_on_answer():
     from trainplan.cli.commands import catalog, check, compare, estimate, explain, search, why_not
-    from trainplan.cli.serve.calls import Limits
+    from trainplan.cli.serve import Limits
     from trainplan.costmodel.base import UnsupportedError
 
 EXTRA = "plan serve needs the public SDK of the protocol: pip install 'trainplan[serve]'"

@@ -4,4 +4,15 @@
 which command answers it), `command_line` how it is typed, `work` runs the command, `calls` starts,
 follows and ends its process, `shown` keeps an answer within bounds, `lines` reads messages,
 `server` answers them.
+
+Limits: what a call may take.
 """
+
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.cli.serve.calls import Limits
+else:
+    __getattr__ = door(__name__, {"calls": "Limits"})
