@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainplan.costmodel.architecture import TowerSpec
-from trainplan.costmodel.axes.tp import tp_divides_tower
+from trainplan.costmodel.axes import tp_divides_tower
 from trainplan.costmodel.blocks import TowerBlock, row_blocks
 from trainplan.costmodel.candidates import Candidates, context_of
 from trainplan.costmodel.columns import FloatColumn, IntColumn

@@ -38,7 +38,7 @@ from trainplan.planner.stages import (
     StageProblem,
     best_by_stage,
     by_stage,
-    judged,
+    simulated_choice,
     stage_problems,
 )
 from trainplan.planner.tree import Pool
@@ -255,7 +255,7 @@ class _Search:
                 break
             layout = table.row(number)
             row = self._row(by_stage(table.take(np.array([number]))))
-            found = layout.stages and judged(row, layout.stages)
+            found = layout.stages and simulated_choice(row, layout.stages)
             if found and found.step_time_s < best.step_time_s:
                 return _better(best, row, found)
         return best

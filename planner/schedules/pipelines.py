@@ -107,13 +107,13 @@ def stage_seconds(stages: Sequence[StageTimes], extras: Extras) -> StageSeconds:
     forward = _cut(columns[:, 0], causal_shares(k, share))
     sent = _cut(columns[:, 1], causal_shares(k, 2 * share / (1 + share)))
     weight = _cut(columns[:, 2], np.full(k, 1 / k))
-    beside = {
+    extra = {
         Op.VOCAB_FORWARD: extras.vocab_forward,
         Op.VOCAB_BACKWARD: extras.vocab_backward,
         Op.OFFLOAD: extras.offload,
         Op.RELOAD: extras.offload,
     }
-    others = tuple(np.full(forward.shape, beside[op]) for op in Op if op > Op.WHOLE)
+    others = tuple(np.full(forward.shape, extra[op]) for op in Op if op > Op.WHOLE)
     return StageSeconds(forward, sent + weight, weight, others)
 
 

@@ -77,10 +77,10 @@ def with_settings(job: Job, settings: Iterable[Setting]) -> Job:
 def _limited(one: Combination, every: list[Combination]) -> Combination:
     """The combination without the layouts that others take over."""
     before = every[: every.index(one)]
-    asked = [_asked(other, one) for other in every if _covers(other, one, first=other in before)]
+    needed = [_needed(other, one) for other in every if _covers(other, one, first=other in before)]
     idle = tuple(value.idle for value in one.settings if value.idle)
-    only = (*idle, *(_beyond(other, rules) for other, rules in asked if rules))
-    covered = any(not rules for _, rules in asked)
+    only = (*idle, *(_beyond(other, rules) for other, rules in needed if rules))
+    covered = any(not rules for _, rules in needed)
     return Combination(one.job, one.settings, only, covered)
 
 
@@ -112,7 +112,7 @@ def _no_slower(one: Setting | None, other: Setting | None, under: Combination) -
     return other.rank is not None and one.rank >= other.rank
 
 
-def _asked(one: Combination, other: Combination) -> tuple[Combination, tuple[Rule, ...]]:
+def _needed(one: Combination, other: Combination) -> tuple[Combination, tuple[Rule, ...]]:
     """A combination that covers another, and what it asks of layouts that the other does not."""
     ours, theirs = _rules(one), _rules(other)
     return one, tuple(rule for name, rule in ours.items() if name not in theirs)

@@ -127,9 +127,9 @@ class Choice:
 
 def allowed(job: Job, choices: Iterable[Choice]) -> Job:
     """A job whose search tries what some choice asks for."""
-    asked = tuple(choices)
-    offloads = job.may_offload_activations or any(choice.offloads for choice in asked)
-    replicates = job.may_replicate_shards or any(choice.replicates for choice in asked)
+    every = tuple(choices)
+    offloads = job.may_offload_activations or any(choice.offloads for choice in every)
+    replicates = job.may_replicate_shards or any(choice.replicates for choice in every)
     return job.model_copy(
         update={"may_offload_activations": offloads, "may_replicate_shards": replicates}
     )
@@ -173,9 +173,9 @@ def parse_choice(text: str, *, excluded: bool) -> Choice:
     axis = AXIS_OF_OPTION.get(field) or AXIS_OF_SHORT.get(field)
     if axis is None:
         known = ", ".join(sorted(AXIS_OF_OPTION))
-        meant = did_you_mean("layout field", field, AXIS_OF_OPTION)
-        said = f"{shortened(text)!r}: no field {shortened(field)!r}:"
-        raise SpecError(" ".join(filter(None, (said, meant, f"fields are {known}"))))
+        similar = did_you_mean("layout field", field, AXIS_OF_OPTION)
+        unknown = f"{shortened(text)!r}: no field {shortened(field)!r}:"
+        raise SpecError(" ".join(filter(None, (unknown, similar, f"fields are {known}"))))
     try:
         return Choice(axis.column, axis.codec.chosen(field, value), text, excluded)
     except SpecError as error:

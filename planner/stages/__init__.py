@@ -11,7 +11,7 @@ ByStage: what is known of the recomputation of each stage.
 EvenLayouts: layouts of one job with even stages and full recomputation of some layers of each.
 HeterogeneousResult: what a search over node groups found.
 HeterogeneousSearch: one run for pipeline ranks in unlike node groups.
-judged: what each stage recomputes, on the clock.
+simulated_choice: what each stage recomputes, on the clock.
 PathPool: paths of pipelines, and a mean of each, worked out when they are first asked for.
 polished: the best of some splits, then of those near the best, again and again.
 SplitContext: what all layouts are asked for.
@@ -34,4 +34,9 @@ from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.search import TRIED_FIRST, SplitMember, UnevenSearch
 from trainplan.planner.stages.solve.listed import polished
-from trainplan.planner.stages.solve.recompute import ByStage, best_by_stage, by_stage, judged
+from trainplan.planner.stages.solve.recompute import (
+    ByStage,
+    best_by_stage,
+    by_stage,
+    simulated_choice,
+)

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.axes.pp import stages_hold_layers
+from trainplan.costmodel.axes import stages_hold_layers
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import (
     BoolColumn,

@@ -36,12 +36,12 @@ from trainplan.planner.stages.problem.problem import StageProblem
 from trainplan.planner.stages.solve.best_split import BoundFamily, families
 from trainplan.planner.stages.solve.listed import SplitResult
 from trainplan.planner.stages.tasks import (
-    Asked,
     BestSplit,
     BestSplits,
     Bounding,
     Question,
     SplitContext,
+    SplitKey,
     roots_of,
 )
 from trainplan.planner.tree import (
@@ -112,7 +112,7 @@ class UnevenSearch:
         self.skeletons = self.layouts = self.nodes.take(np.arange(0))
         self.pool = PathPool(alike=of.alike) if paths is None else paths
         self.num_simulated = 0
-        self.judged: dict[tuple[int, Asked], SplitResult] = {}
+        self.results: dict[tuple[int, SplitKey], SplitResult] = {}
         """What was found of layouts: one that is tried again is not split again."""
         self.table: LayoutTable | None = None
         self.job = of.job
@@ -283,8 +283,8 @@ class UnevenSearch:
         """Raise the bounds of some layouts and of those that differ in what they recompute."""
         waiting = self.layouts
         number = families(waiting.table, waiting.branch)
-        asked = [one for one in np.unique(number[chosen]).tolist() if one >= 0]
-        members = [np.flatnonzero(number == one) for one in asked]
+        wanted = [one for one in np.unique(number[chosen]).tolist() if one >= 0]
+        members = [np.flatnonzero(number == one) for one in wanted]
         members = [some for some in members if len(some) >= FEWEST_OF_FAMILY]
         if not members:
             return
@@ -308,14 +308,14 @@ class UnevenSearch:
             BestSplit(row, self.incumbent_s, self.pool.alone(row.pipeline), enough)
             for row, enough in zip(rows, target_bound_s.tolist(), strict=True)
         ]
-        asked = list(zip(batch.member.tolist(), (task.asked for task in tasks), strict=True))
-        found = [self.judged.get(one) for one in asked]
+        keys = list(zip(batch.member.tolist(), (task.key for task in tasks), strict=True))
+        found = [self.results.get(key) for key in keys]
         new = np.array([i for i, known in enumerate(found) if known is None], dtype=np.int64)
         parts = self.partition.interleaved(batch.table.take(new))
         some = [BestSplits(tuple(tasks[new[i]] for i in part)) for part in parts]
         answers = chain(*self.workers.run(some, self.budget))
         for i, (result, pool) in zip(chain(*(new[part] for part in parts)), answers, strict=True):
-            found[i] = self.judged[asked[i]] = result
+            found[i] = self.results[keys[i]] = result
             self.pool.learn(pool)
         return [(row, one) for row, one in zip(rows, found, strict=True) if one is not None]
 

@@ -47,7 +47,7 @@ def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
     return Pool.of(table, bound).prune(np.inf)
 
 
-Asked = tuple[Layout, Fractions | None, float, float]
+SplitKey = tuple[Layout, Fractions | None, float, float]
 """A layout, what it may offload, the seconds to beat, and the bound that is enough."""
 
 
@@ -63,7 +63,7 @@ class BestSplit:
     """It ends early where no split is faster than that."""
 
     @property
-    def asked(self) -> Asked:
+    def key(self) -> SplitKey:
         """The layout and the seconds to beat: more paths alone change no answer."""
         enough = min(self.target_bound_s, self.incumbent_s)
         return self.problem.table.row(0), self.problem.offloads, self.incumbent_s, enough

@@ -238,14 +238,14 @@ def classes_with_policies(
     Rules that read what is offloaded of the optimizer are not asked. Classes that no rule tells
     apart are asked once.
     """
-    asked = [one for one in rules if not one.columns.isdisjoint(POLICY_COLUMNS)]
-    asked = [one for one in asked if "offload_optimizer" not in one.columns]
-    read = frozenset(POLICY_COLUMNS).union(*(one.columns for one in asked)) - {"stages"}
+    relevant = [one for one in rules if not one.columns.isdisjoint(POLICY_COLUMNS)]
+    relevant = [one for one in relevant if "offload_optimizer" not in one.columns]
+    read = frozenset(POLICY_COLUMNS).union(*(one.columns for one in relevant)) - {"stages"}
     layers = space.largest_stages(min_memory)
     first, kind = distinct(*(getattr(min_memory, name) for name in sorted(read)), layers)
     table, owner = policies_of(space, min_memory.take(first))
     legal = allowed(table)
-    for rule in asked:
+    for rule in relevant:
         legal = legal & ~rule.broken(space.job, table)
     found = np.zeros(len(first), dtype=bool)
     found[owner[legal]] = True

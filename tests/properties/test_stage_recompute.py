@@ -29,7 +29,7 @@ from trainplan.planner.stages.problem.memory import that_matter
 from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.solve.batch import simulate_stages
 from trainplan.planner.stages.solve.master import Master
-from trainplan.planner.stages.solve.recompute import best_by_stage, by_stage, judged
+from trainplan.planner.stages.solve.recompute import best_by_stage, by_stage, simulated_choice
 from trainplan.planner.work.budget import Unlimited
 
 pytestmark = pytest.mark.usefixtures("quarters")
@@ -202,7 +202,7 @@ def test_a_choice_fits_where_every_moment_of_its_ranks_does(base, seed):
     for one in random_choices(base, seed, even=False):
         for i in np.linspace(0, len(one.layers) - 1, 12).astype(int).tolist():
             stages = stages_with(one.layers[i], one.again[i])
-            assert (judged(one.row, stages) is not None) == one.fits[i], one
+            assert (simulated_choice(one.row, stages) is not None) == one.fits[i], one
 
 
 @exhaustive

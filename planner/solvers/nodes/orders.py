@@ -47,8 +47,8 @@ def good_order(costs: PlacementCosts, nodes: NodeLinks, least_seconds: float) ->
     """
     starts = np.array([*_starts(nodes)])
     seconds = placed_seconds(costs, nodes, starts)
-    crowd = crowded_seconds(costs, nodes, starts)
-    picked = starts[np.lexsort((crowd, seconds))[:STARTS]]
+    crowding = crowded_seconds(costs, nodes, starts)
+    picked = starts[np.lexsort((crowding, seconds))[:STARTS]]
     tried = [starts[0]]
     for start in picked:
         tried.append(_improved(costs, nodes, start, least_seconds))
@@ -120,8 +120,8 @@ def _fastest(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> Orders:
 def _value(costs: PlacementCosts, nodes: NodeLinks, order: IntColumn) -> tuple[float, float]:
     """Step time, rounded so that equals are equal, and crowding."""
     seconds = placed_seconds(costs, nodes, order[None])
-    crowd = crowded_seconds(costs, nodes, order[None])
-    both = np.round(_units(costs, np.concatenate([seconds, crowd])))
+    crowding = crowded_seconds(costs, nodes, order[None])
+    both = np.round(_units(costs, np.concatenate([seconds, crowding])))
     return float(both[0]), float(both[1])
 
 

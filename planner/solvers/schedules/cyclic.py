@@ -156,13 +156,13 @@ class Model:
         stages = self.of.stages[rank]
         ops = [Place(kind, stage) for kind in KINDS for stage in stages]
         for one, other in combinations(ops, 2):
-            self._apart(one, other)
+            self._exclude(one, other)
         for chosen in stages:
             self._holds(Place(FORWARD, chosen), stages)
         lives = [self._ended(Place(WEIGHT, s)) - self.offset[Place(FORWARD, s)] for s in stages]
         self.model.add(sum(lives) <= self.of.limit * self.period)
 
-    def _apart(self, one: Place, other: Place) -> None:
+    def _exclude(self, one: Place, other: Place) -> None:
         """Two ops of a rank do not overlap, modulo the period."""
         later = self.model.new_bool_var("")
         self.before[one, other], self.before[other, one] = ~later, later

@@ -66,7 +66,7 @@ class PricedGroups(Candidates):
         fraction = priced[0].table.offload_optimizer
         room = most_within(fraction, ranges) - fraction
         costs = tuple(block_costs(one).with_room(room) for one in priced)
-        if order and _cheapest_says_more(costs[0]):
+        if order and _cheapest_bounds_more(costs[0]):
             costs = tuple(one.as_if_alike for one in costs)
         known = tuple(memory_bytes), tuple(order)
         return cls(*candidates.shared, priced[0].table, priced, costs, *known)
@@ -178,7 +178,7 @@ class PricedGroups(Candidates):
         return placed(way, int(table.pp[row]), int(table.vpp[row]))
 
 
-def _cheapest_says_more(costs: BlockCosts) -> bool:
+def _cheapest_bounds_more(costs: BlockCosts) -> bool:
     """Do all layers at the cost of the cheapest take longer than those of the usual kind?
 
     Source: derived; both bound the work of all layers from below, in the mean over the rows.

@@ -302,8 +302,8 @@ def _layers(of: PricedGroups, pair: FloatColumn, layer: int) -> FloatColumn:
     counts = dict(layer_counts(of.kinds))
     blocks = {EMBEDDING: 1, HEAD: 1, MTP: of.job.model.num_nextn_predict_layers}
     every = [*counts.items(), *((kind, n) for kind, n in blocks.items() if n)]
-    worth = [n * (pair[:, kind] / pair[:, layer]).min(axis=0) for kind, n in every]
-    return np.asarray(np.sum(worth, axis=0))
+    shares = [n * (pair[:, kind] / pair[:, layer]).min(axis=0) for kind, n in every]
+    return np.asarray(np.sum(shares, axis=0))
 
 
 def _prices(speed: FloatColumn, m: IntColumn, *, fills: bool) -> RankRows:

@@ -34,11 +34,11 @@ def inner_chunks(stage_of: IntRankChunks) -> IntRankChunks:
     return np.where(ends, 0, 1)
 
 
-def held_beside(stage_of: IntRankChunks) -> IntColumn:
+def held_on_others(stage_of: IntRankChunks) -> IntColumn:
     """Layers at least on the other chunks of the rank of each virtual stage; (stage,)."""
-    inner, beside = inner_chunks(stage_of), np.empty(stage_of.size, dtype=np.int64)
-    beside[stage_of] = inner.sum(axis=1, keepdims=True) - inner
-    return beside
+    inner, others = inner_chunks(stage_of), np.empty(stage_of.size, dtype=np.int64)
+    others[stage_of] = inner.sum(axis=1, keepdims=True) - inner
+    return others
 
 
 def stage_ends(
@@ -51,12 +51,14 @@ def stage_ends(
         high[stage_of] = -(-most // stage_of.shape[1])[:, None]
         return low, high
     low[stage_of], high[stage_of] = inner_chunks(stage_of), most[:, None]
-    return low, np.maximum(high - held_beside(stage_of), low)
+    return low, np.maximum(high - held_on_others(stage_of), low)
 
 
 def longest_chunks(stage_of: IntRankChunks, most: FloatMatrix, *, alike: bool) -> FloatMatrix:
     """Most layers of each virtual stage, one at least, by those of its rank; (stage, row) both."""
-    chunks = np.ceil(most / stage_of.shape[1]) if alike else most - held_beside(stage_of)[:, None]
+    chunks = (
+        np.ceil(most / stage_of.shape[1]) if alike else most - held_on_others(stage_of)[:, None]
+    )
     return np.asarray(np.maximum(1.0, chunks))
 
 

@@ -249,7 +249,7 @@ def _matches(
     than `most` are not all told.
     """
     left, seconds = beginnings
-    total, found, told = ways.total, [np.zeros((2, 0), dtype=np.int64)], 0
+    total, found, listed_so_far = ways.total, [np.zeros((2, 0), dtype=np.int64)], 0
     for some, others in _likely(beginnings, ways, rest, most_s):
         at, way = some, others
         for path in range(len(most_s)):
@@ -257,8 +257,8 @@ def _matches(
             wins = longer + rest[path, left[at] - total[way]] <= most_s[path]
             at, way = at[wins], way[wins]
         found.append(np.stack([at, way]))
-        told += len(at)
-        if told > most:
+        listed_so_far += len(at)
+        if listed_so_far > most:
             break
     at, way = np.concatenate(found, axis=1)
     order = np.lexsort((way, at))

@@ -112,8 +112,8 @@ class Master:
             parts.append([(always * slope, always * start)])
             if always >= 1:
                 continue
-            beside = window * float(self.problem.ends_of(rank) @ seconds)
-            parts[-1].append((slope - window * (seconds[list(self.ways)] + own), start - beside))
+            hidden = window * float(self.problem.ends_of(rank) @ seconds)
+            parts[-1].append((slope - window * (seconds[list(self.ways)] + own), start - hidden))
         ends = self.problem.ends_of(rank)
         copied = float(adds_to_a_copy(ends[EMBEDDING], ends[HEAD]))
         fixed = copied * float(table_sum_seconds(self._one)[0])
@@ -165,6 +165,6 @@ def _plane_below(counts: IntColumn, seconds: FloatColumn) -> tuple[FloatColumn, 
         if not len(some):
             continue
         first, last = some[0], some[-1]
-        apart = max(1, int(counts[last, way] - counts[first, way]))
-        slope[way] = max(0.0, float(seconds[last] - seconds[first]) / apart)
+        layers = max(1, int(counts[last, way] - counts[first, way]))
+        slope[way] = max(0.0, float(seconds[last] - seconds[first]) / layers)
     return slope, float((seconds - counts @ slope).min())

@@ -137,7 +137,7 @@ def _with_simulated(
     )
 
 
-def judged(problem: StageProblem, stages: tuple[StageSpec, ...]) -> ByStage | None:
+def simulated_choice(problem: StageProblem, stages: tuple[StageSpec, ...]) -> ByStage | None:
     """A choice on the clock; None where it does not fit."""
     simulated, fits = _simulated(problem, stages)
     seconds, offload = float(simulated.step_time_s[0]), float(simulated.offload[0])
