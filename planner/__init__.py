@@ -91,8 +91,8 @@ HOMES = {
     "trainplan.planner.launch": "LaunchConfig",
     "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
     "trainplan.planner.plan": (
-        "Candidate Certificate Infeasible Plan SearchOptions Written chosen_from_json "
-        "estimate_json plan_json written"
+        "Candidate Certificate Infeasible Plan SearchOptions "
+        "Written chosen_from_json estimate_json plan_json written"
     ),
     "trainplan.planner.questions.changes.parameters": "parse_varied",
     "trainplan.planner.questions.changes.variations": "Case",

@@ -14,7 +14,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.runtimes.traits import Setting
+from trainplan.costmodel.runtimes import Setting
 from trainplan.costmodel.step import energy_of
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.settings import Combination, with_settings

@@ -19,7 +19,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory import held_params, rank_params
 from trainplan.costmodel.pipeline import ranks_of
 from trainplan.costmodel.program import placed
-from trainplan.costmodel.runtimes.base import RuntimeTraits
+from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic import torch_sent_bytes
