@@ -9,9 +9,8 @@ from rich.text import Text
 from trainplan.cli.blocks import Part, stacked
 from trainplan.cli.pages.parts.breakdown import memory_table, terms_table
 from trainplan.cli.pages.parts.differences import remedies_part
-from trainplan.cli.pages.parts.evidence import evidence_lines
+from trainplan.cli.pages.parts.evidence import evidence_lines, interval_lines
 from trainplan.cli.pages.parts.headline import fit_line, headline, job_line, refusals
-from trainplan.cli.pages.parts.interval import interval_lines
 from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.placement import groups_part
 from trainplan.cli.pages.plan import notes_part

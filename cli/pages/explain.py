@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 
+from rich.console import RenderableType
 from rich.text import Text
 
 from trainplan.cli.blocks import Columns, Part, number, stacked, table
@@ -13,7 +14,6 @@ from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, term
 from trainplan.cli.pages.parts.differences import change_text, gain
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.pages.parts.lanes import lanes_part
-from trainplan.cli.pages.parts.sequence_lengths import lengths_part
 from trainplan.cli.words import (
     NEVER,
     gib,
@@ -32,7 +32,49 @@ from trainplan.planner.questions.imbalance import Imbalance
 from trainplan.planner.questions.largest_model import LargestModel
 from trainplan.planner.questions.relaxed_recompute import RelaxedRule
 from trainplan.planner.questions.robustness import Robustness
+from trainplan.planner.questions.sequence_lengths import DynamicContext, SequenceLengths
 from trainplan.planner.questions.shadow_prices import ShadowPrice
+
+
+def lengths_part(found: SequenceLengths, step: float) -> RenderableType:
+    """Context ranks that lengths need, then what each other way to run them takes."""
+    shares = (number(head, percent) for head in ("sequences", "tokens"))
+    rows = (
+        (str(one.degree), one.longest, one.sequences_fraction, one.tokens_fraction)
+        for one in found.degrees
+    )
+    needed = table("", ("Context ranks needed", number("longest"), *shares), rows)
+    return stacked(needed, " ".join(_sentences(found, step)))
+
+
+def _sentences(found: SequenceLengths, step: float) -> Iterator[str]:
+    yield f"{percent(found.padding_fraction)} of a row is padding."
+    if found.attention_wait > 1:
+        yield (
+            f"Attention takes {found.attention_wait:.2f} times as long as in a mean row: ranks "
+            "wait for the heaviest."
+        )
+    if found.balanced_step_time_s is not None:
+        yield (
+            "Rows alike in attention work (--packing balanced) take "
+            f"{_compared(found.balanced_step_time_s, step)}."
+        )
+    if found.dynamic and found.dynamic.step_time_s is not None:
+        yield _dynamic(found.dynamic, found.dynamic.step_time_s, step)
+
+
+def _dynamic(found: DynamicContext, seconds: float, step: float) -> str:
+    flags = f"--hybrid-context-parallel --max-seqlen-per-dp-cp-rank {found.tokens_per_rank}"
+    said = found.refused or f"Megatron-LM: {flags} --calculate-per-token-loss"
+    return (
+        "Each sequence on the context ranks it needs (dynamic context parallelism) would take "
+        f"{_compared(seconds, step)}; {said}."
+    )
+
+
+def _compared(seconds: float, step: float) -> str:
+    return f"{seconds_like(seconds, step)} for the same tokens, {step / seconds:.2f} times as fast"
+
 
 SHOWN_RIVALS = 6
 UNKNOWN = 1.0

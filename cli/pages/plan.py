@@ -11,7 +11,6 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, Table, headed, number, section, stacked, table
 from trainplan.cli.pages.parts.alternatives import alternatives_table, legend, ties_lines
-from trainplan.cli.pages.parts.apart import apart_part
 from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.pages.parts.evidence import plan_evidence_lines
 from trainplan.cli.pages.parts.headline import headline, job_line, refusals
@@ -22,10 +21,10 @@ from trainplan.cli.pages.parts.objective import (
     ladder_part,
     objective_lines,
     only_even,
+    settings_text,
     sizes_part,
 )
-from trainplan.cli.pages.parts.placement import groups_part, placement_text
-from trainplan.cli.pages.parts.settings import settings_text
+from trainplan.cli.pages.parts.placement import apart_part, groups_part, placement_text
 from trainplan.cli.words import (
     gib,
     layout_line,

@@ -1,14 +1,12 @@
-"""The first lines: the answer in numbers."""
+"""The first lines: the answer in numbers, the job, its tower, its run and the energy of that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from rich.text import Text
 
-from trainplan.cli.pages.parts.run import run_lines
-from trainplan.cli.pages.parts.spent import spent_lines
-from trainplan.cli.pages.parts.tower import tower_lines
 from trainplan.cli.words import (
     DOT,
     gib,
@@ -18,13 +16,131 @@ from trainplan.cli.words import (
     plural,
     seconds,
     seconds_like,
+    tokens,
 )
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SECONDS_PER_HOUR, long_unit
+from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model import num_active_parameters, num_parameters
-from trainplan.costmodel.step import Estimate, Memory, NodeMemory
+from trainplan.costmodel.step import WORLD_KG_CO2_PER_KWH, Estimate, Memory, NodeMemory, run_steps
+from trainplan.costmodel.towers import tower_params
 from trainplan.planner.plan import Spent, changes_training
+
+
+class RunWords(NamedTuple):
+    """Of a run of known length."""
+
+    tokens: str
+    length: str
+    """With its unit, such as days."""
+    interval: str
+    gpu_hours: str
+    money: str
+    """Empty: a group of the cluster has no price."""
+
+
+def run_words(job: Job, estimate: Estimate) -> RunWords | None:
+    """Nothing where the job names no number of tokens."""
+    steps = run_steps(job)
+    if steps is None or job.training.tokens is None:
+        return None
+    total, interval = steps * estimate.step_time_s, estimate.uncertainty
+    size, unit = long_unit(total)
+    low, high = (
+        _count(steps * bound / size)
+        for bound in (interval.step_time_low_s, interval.step_time_high_s)
+    )
+    hours = total / SECONDS_PER_HOUR
+    gpu_hours = hours * job.cluster.num_gpus
+    return RunWords(
+        tokens=f"{tokens(job.training.tokens)} tokens",
+        length=f"{_count(total / size)} {unit}",
+        interval=f"{low} to {high}",
+        gpu_hours=f"{gpu_hours:,.0f}" if gpu_hours >= 10 else f"{gpu_hours:.2g}",
+        money=_money(job.cluster, hours),
+    )
+
+
+def run_lines(job: Job, estimate: Estimate) -> Iterator[str]:
+    """The same in a line."""
+    if words := run_words(job, estimate):
+        yield DOT.join(
+            (
+                f"{words.tokens} in {words.length} ({words.interval})",
+                f"{words.gpu_hours} GPU-hours",
+                words.money or "no price_per_gpu_hour given",
+            )
+        )
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _money(cluster: ClusterSpec, hours: float) -> str:
+    prices = [(group.num_gpus, group.price_per_gpu_hour) for group in cluster.groups]
+    if any(price is None for _, price in prices):
+        return ""
+    return f"{sum(n * (price or 0.0) for n, price in prices) * hours:,.0f} {cluster.currency}"
+
+
+TRAINED = {"none": "trained", "encoder": "encoder frozen", "all": "frozen"}
+
+
+def tower_lines(model: ModelSpec) -> tuple[str, ...]:
+    """What sees or hears, what it is given, and what of it is trained; nothing without a tower."""
+    tower = model.tower
+    if tower is None:
+        return ()
+    given = (
+        f"{plural(tower.samples_per_sequence, 'sample')} a sequence, each of "
+        f"{tower.patches_per_sample:,} patches and {plural(tower.tokens_per_sample, 'token')}"
+    )
+    size = f"with {tower.called} of {parameters(tower_params(tower))} parameters"
+    return (DOT.join((size, given, TRAINED[tower.frozen])),)
+
+
+def spent_lines(job: Job, spent: Spent | None) -> Iterator[str]:
+    """A line where the run, a PUE or the carbon dioxide of a kWh is stated."""
+    cluster = job.cluster
+    asked = job.training.tokens or cluster.pue or cluster.kg_co2_per_kwh is not None
+    if spent is None or not asked:
+        return
+    if spent.kwh_per_step is None:
+        if cluster.pue or cluster.kg_co2_per_kwh is not None:
+            yield "energy not known: no power limit is known of these GPUs, or they are unlike"
+        return
+    of = "GPUs alone" if cluster.pue is None else f"GPUs with PUE {cluster.pue:g}"
+    parts = [f"energy {_both(spent.kwh_per_run, spent.kwh_per_step, _energy)} ({of})"]
+    if spent.kg_co2_per_step is not None:
+        world = cluster.kg_co2_per_kwh == WORLD_KG_CO2_PER_KWH
+        at = f"at {cluster.kg_co2_per_kwh:g} kg a kWh{' (IEA, world 2024)' * world}"
+        parts.append(f"CO2 {_both(spent.kg_co2_per_run, spent.kg_co2_per_step, _mass)}, {at}")
+    yield DOT.join(parts)
+
+
+def _both(run: float | None, step: float, told: Callable[[float], str]) -> str:
+    """Of the run, where its length is known, and of a step."""
+    of_step = f"{told(step)} a step"
+    return of_step if run is None else f"{told(run)}, {of_step}"
+
+
+def _energy(kwh: float) -> str:
+    return _scaled(kwh, ((1e6, "GWh"), (1e3, "MWh"), (1.0, "kWh"), (1e-3, "Wh")))
+
+
+def _mass(kg: float) -> str:
+    return _scaled(kg, ((1e6, "kt"), (1e3, "t"), (1.0, "kg"), (1e-3, "g")))
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]]) -> str:
+    """In the largest unit of which there is one, else in the last."""
+    size, unit = next((one for one in units if value >= one[0]), units[-1])
+    number = value / size
+    return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
 
 
 def headline(

@@ -18,11 +18,9 @@ from trainplan.cli.blocks import (
     number,
     table,
 )
-from trainplan.cli.pages.profile import NOT_ODD, curves_table
-from trainplan.cli.pages.profile_host import power_table, waiting
+from trainplan.cli.pages.profile import NOT_ODD, curves_table, power_table, waiting
 from trainplan.cli.pages.report.profile_curves import bandwidth_charts, collective_charts
-from trainplan.cli.pages.report.profile_links import link_charts
-from trainplan.cli.pages.report.profile_points import is_odd
+from trainplan.cli.pages.report.profile_links import is_odd, link_charts
 from trainplan.cli.pages.report.profile_products import attention_charts, product_charts
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.profiles import Host, Point, Profile, Timing

@@ -7,7 +7,7 @@ from functools import partial
 
 from trainplan.cli.blocks import Block, Chart, Table, number, table
 from trainplan.cli.pages.figures import chart, label, log_axis, scatter, series, short
-from trainplan.cli.pages.report.profile_points import (
+from trainplan.cli.pages.report.profile_links import (
     bytes_axis,
     fitted_line,
     is_odd,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from trainplan.cli.blocks import Block, Columns, Table, number, table
 from trainplan.cli.pages.figures import chart, label, log_axis, scatter, series
-from trainplan.cli.pages.report.profile_points import fitted_line, markers, spaced
+from trainplan.cli.pages.report.profile_links import fitted_line, markers, spaced
 from trainplan.cli.words import seconds
 from trainplan.costmodel.base import GB, TERA
 from trainplan.costmodel.measured import attention_flop, on_curve

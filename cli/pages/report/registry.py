@@ -15,8 +15,7 @@ from trainplan.cli.documents import (
     SweepDocument,
     ValidateDocument,
 )
-from trainplan.cli.pages.report.compare import compare_page
-from trainplan.cli.pages.report.compare_memory import Compared
+from trainplan.cli.pages.report.compare import Compared, compare_page
 from trainplan.cli.pages.report.pareto import Front, pareto_page
 from trainplan.cli.pages.report.plan.page import plan_page
 from trainplan.cli.pages.report.profile import profile_page

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainplan.cli.blocks import Fact, Facts, Paragraph, Section
-from trainplan.cli.pages.parts.apart import apart_text, proof_text, unified_text
 from trainplan.cli.pages.parts.evidence import plan_evidence_lines
-from trainplan.cli.pages.parts.headline import job_line, refusals
+from trainplan.cli.pages.parts.headline import job_line, refusals, run_lines, run_words, spent_lines
 from trainplan.cli.pages.parts.objective import objective_lines
-from trainplan.cli.pages.parts.placement import group_lines, placement_text
-from trainplan.cli.pages.parts.run import run_lines, run_words
-from trainplan.cli.pages.parts.spent import spent_lines
+from trainplan.cli.pages.parts.placement import (
+    apart_text,
+    group_lines,
+    placement_text,
+    proof_text,
+    unified_text,
+)
 from trainplan.cli.pages.plan import certificate_text
 from trainplan.cli.words import gib, percent, seconds, seconds_like
 from trainplan.planner.plan import Plan

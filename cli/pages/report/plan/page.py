@@ -9,16 +9,16 @@ from trainplan.cli.blocks import Code, Folded, Page, Section
 from trainplan.cli.pages.report.plan.alternatives import alternatives_section
 from trainplan.cli.pages.report.plan.answer import certainty, facts, job_section
 from trainplan.cli.pages.report.plan.launch import launch_section
-from trainplan.cli.pages.report.plan.limits import limits_section
 from trainplan.cli.pages.report.plan.links import links_section
 from trainplan.cli.pages.report.plan.memory import memory_section, rank_capacities
 from trainplan.cli.pages.report.plan.reproduce import reproduce_section
 from trainplan.cli.pages.report.plan.step import step_section
-from trainplan.cli.pages.report.plan.target import objective_section
 from trainplan.cli.pages.report.plan.timeline import timeline_section
 from trainplan.cli.pages.report.plan.why import (
     evidence_section,
+    limits_section,
     notes_section,
+    objective_section,
     others_section,
     refused_section,
     settings_section,

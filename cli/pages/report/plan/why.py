@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
-from trainplan.cli.blocks import Block, Columns, Folded, Paragraph, Section, number, table
+from trainplan.cli.blocks import Block, Code, Columns, Folded, Paragraph, Section, number, table
 from trainplan.cli.pages.figures import DOWN, bars, chart, folded
-from trainplan.cli.pages.parts.settings import settings_text
-from trainplan.cli.pages.plan import refused_table
+from trainplan.cli.pages.parts.objective import ladder_table, settings_text, sizes_table
+from trainplan.cli.pages.plan import binding_text, refused_table
 from trainplan.cli.words import gib, plural, seconds, signed
 from trainplan.costmodel.catalog import fitted_constants
 from trainplan.planner.evidence import Evidence
@@ -158,3 +159,24 @@ def notes_section(plan: Plan) -> Iterator[Section]:
     """Assumptions and warnings."""
     if plan.notes:
         yield Section("notes", "Good to know", tuple(Paragraph(note) for note in plan.notes))
+
+
+def limits_section(plan: Plan, name: str) -> Section:
+    """Largest cost and memory; what more of the machine would save takes `plan explain`."""
+    lines = binding_text(plan).split("\n")
+    asks = (
+        "What more memory, bandwidth or FLOPs would save, and which change of the job pays, takes "
+        "searches of their own:"
+    )
+    command = Code("Ask", f"plan explain {shlex.quote(name)}")
+    paragraphs = (Paragraph(text) for text in (*lines, asks))
+    return Section("limits", "What limits it", (*paragraphs, command))
+
+
+def objective_section(plan: Plan) -> Iterator[Section]:
+    """Sizes of the cluster, or lengths with ever more techniques; nothing for the step time."""
+    target = plan.certificate.objective
+    tried = (sizes_table(target),) if len(target.tried) > 1 else ()
+    ladder = (ladder_table(target),) if target.ladder else ()
+    if tried or ladder:
+        yield Section("objective", "The objective", (*tried, *ladder))

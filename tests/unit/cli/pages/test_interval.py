@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.cli.pages.parts.interval import interval_lines
+from trainplan.cli.pages.parts.evidence import interval_lines
 from trainplan.costmodel import catalog
 from trainplan.costmodel.uncertainty.intervals import Interval
 

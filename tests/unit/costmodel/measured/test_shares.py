@@ -5,7 +5,7 @@ from math import inf, log
 import numpy as np
 import pytest
 
-from trainplan.cli.pages.parts.interval import interval_lines
+from trainplan.cli.pages.parts.evidence import interval_lines
 from trainplan.costmodel import catalog
 from trainplan.costmodel.blocks.measured_layers import library_of
 from trainplan.costmodel.calibration.fit import Observation, calibrate

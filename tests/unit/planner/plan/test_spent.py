@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from trainplan.cli.pages.parts.spent import spent_lines
+from trainplan.cli.pages.parts.headline import spent_lines
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.questions.search import SearchOptions, estimate, search, spent_of
 
