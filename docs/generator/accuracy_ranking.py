@@ -19,7 +19,7 @@ from trainplan.costmodel.validate.steps import TimedRow
 from trainplan.planner.evidence.distance import distance
 from trainplan.planner.evidence.envelope import Measurements
 from trainplan.planner.evidence.evidence import is_inside
-from trainplan.planner.evidence.shape import shape_of
+from trainplan.planner.evidence.shape import Setup, shape_of
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,6 @@ def _others(rows: Sequence[TimedRow]) -> Mapping[str, Measurements]:
 
 
 def _tie(row: TimedRow, others: Measurements) -> Tie:
-    shape = shape_of(row.job, row.layout)
+    shape = shape_of(Setup.of(row.job), row.layout)
     near = min(distance(shape, run.shape) for run in others.runs)
     return Tie(row, is_inside(row.job, row.layout, others), near)

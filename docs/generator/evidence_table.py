@@ -11,7 +11,7 @@ from pathlib import Path
 from trainplan.costmodel.catalog import published
 from trainplan.costmodel.documents.constants import PublishedRun
 from trainplan.costmodel.validate.steps import TimedRow
-from trainplan.planner.evidence.shape import shape_of
+from trainplan.planner.evidence.shape import Setup, shape_of
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "costmodel" / "catalog" / published.NAME
@@ -43,7 +43,7 @@ def published_run(row: TimedRow, source: str) -> PublishedRun:
         model=row.run.model.name,
         step_time_s=row.measured_s,
         error_fraction=round(row.error_fraction, 3),
-        shape=shape_of(row.job, layout),
+        shape=shape_of(Setup.of(row.job), layout),
     )
 
 

@@ -28,6 +28,7 @@ from trainplan.cli.documents import schedules, validate
 from trainplan.cli.documents.check import CheckDocument
 from trainplan.cli.documents.schema import documented
 from trainplan.cli.main import plan
+from trainplan.costmodel import step
 from trainplan.costmodel.architecture import layers, model, tower
 from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.documents import calibration
@@ -40,7 +41,6 @@ from trainplan.costmodel.job import job as lengths
 from trainplan.costmodel.layout import layout
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
 from trainplan.costmodel.step import results
-from trainplan.costmodel.step import simulate as explicit
 from trainplan.costmodel.uncertainty import intervals as uncertainty
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
 from trainplan.planner.evidence import envelope, evidence
@@ -129,10 +129,10 @@ def _model_row(name: str) -> Sequence[str]:
 SECTIONS: Sequence[tuple[str, str, type]] = (
     ("candidates[]", "One layout of the table of alternatives.", plans.Candidate),
     ("layout", "One complete parallel layout.", layout.Layout),
-    ("estimate", "All a layout is expected to cost.", explicit.Estimate),
-    ("estimate.terms", "They sum to `step_time_s`.", explicit.Terms),
-    ("estimate.memory", "Peak memory of a step.", explicit.Memory),
-    ("estimate.memory.pipeline_ranks[]", "One pipeline rank.", explicit.RankMemory),
+    ("estimate", "All a layout is expected to cost.", step.Estimate),
+    ("estimate.terms", "They sum to `step_time_s`.", step.Terms),
+    ("estimate.memory", "Peak memory of a step.", step.Memory),
+    ("estimate.memory.pipeline_ranks[]", "One pipeline rank.", step.RankMemory),
     ("estimate.memory.host", "What a node keeps off its GPUs.", results.NodeMemory),
     ("estimate.lanes[]", "A lane of a step with something off the GPU.", results.LaneUse),
     ("layout.offload", "What is kept off the GPU.", layout.OffloadSpec),

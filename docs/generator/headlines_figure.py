@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layouts.rules import Rule
@@ -14,7 +15,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.validate.predict import Prediction, predict
-from trainplan.planner.space import legality_rules, parse_choice
+from trainplan.planner.space import parse_choice, rules_of_job
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import SearchLimits
 from trainplan.planner.work.budget import Unlimited
@@ -147,8 +148,8 @@ def fastest(
     The run was of another runtime, which did not have the rules it is `without`.
     """
     limits = SearchLimits(machine.memory_bytes * (1 - MARGIN), PLACES)
-    legal = [rule for rule in legality_rules(job) if rule not in without]
-    found = Search(job, machine, [*held, *legal], limits).run(Unlimited())
+    legal = [rule for rule in rules_of_job(job) if rule not in without]
+    found = Search(context_of(job, machine), [*held, *legal], limits).run(Unlimited())
     assert found.finalists is not None
     return found.finalists
 

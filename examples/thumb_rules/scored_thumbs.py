@@ -18,7 +18,7 @@ import numpy as np
 from thumb_jobs import facts_of, jobs
 from thumb_rule import Reading, Step, ThumbRule, among, only, where
 
-from trainplan.costmodel.calibration import NOTHING
+from trainplan.costmodel.calibration import NOTHING, context_for
 from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES, Layout
@@ -63,11 +63,11 @@ def fastest(job: Job, step: Step, level: Level, found: Best = None) -> Best:
     """The fastest layout of a step over settings of the runtime, or `found` if none is faster."""
     names = [SCHEDULE_NAMES.index(name) for name in SCHEDULES]
     rules = (*step, among("schedule", *names), among("etp", 1))
-    context = SearchContext(SearchOptions(), NOTHING, Unlimited(), only=rules)
-    every = [one for one in combinations(job, level) if not one.covered]
+    context = SearchContext.of(job, SearchOptions(), NOTHING, Unlimited())
+    every = [one for one in combinations(context, level) if not one.covered]
     for one in sorted(every, key=lambda one: -len(one.settings)):
-        inside = replace(context, only=(*rules, *one.only))
-        result = inside.search(one.job).run(Unlimited(), found[0] if found else ANY)
+        inside = replace(context.with_job(one.job), only=(*rules, *one.only))
+        result = inside.search().run(Unlimited(), found[0] if found else ANY)
         if result.finalists is not None:
             found = result.value, result.finalists.take(np.array([0]))
     return found
@@ -141,7 +141,7 @@ def _s(pair: tuple[float, LayoutTable]) -> float:
 
 def _swept(job: Job, reading: Reading, row: LayoutTable) -> tuple[float, LayoutTable]:
     """The fastest of a layout with all micro batches and ways to recompute."""
-    sizes = Space(job).micro_batches
+    sizes = Space(context_for(job)).micro_batches
     policies = LayoutTable.of(_policies(job, reading))
     each = np.repeat(np.arange(len(policies)), len(sizes))
     names = ("recompute", "recompute_modules", "recompute_method", "recompute_num_layers")
@@ -171,7 +171,7 @@ def _order(job: Job, reading: Reading, table: LayoutTable, step: IntColumn) -> I
 
 def _readings(job: Job, reading: Reading) -> LayoutTable:
     """All splits of the GPUs with what the reading leaves to a reader."""
-    space = Space(job)
+    space = Space(context_for(job))
     sizes = (1,) if reading.swept else space.micro_batches
     choices = product(space.expert_degrees, sizes, reading.zero_stages, _policies(job, reading))
     return LayoutTable.concat(_completed(job, reading, space, chosen) for chosen in choices)

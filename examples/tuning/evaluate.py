@@ -19,6 +19,7 @@ from jobs import QUESTIONS
 from machines import machine
 
 from trainplan.costmodel.calibration.machine import machine_for
+from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job.job import Job, RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
@@ -196,9 +197,10 @@ def searched_best(document: MachineDocument, job: Job) -> float:
     logs = {name: np.log(x) for name, x in document.scalars.items() if name != "fixed_seconds"}
     changes = {**logs, "fixed_seconds": document.scalars["fixed_seconds"]}
     real = varied(machine_for(job), changes)
-    rules = [*SearchOptions().rules_of_grid(job), *legality_rules(job)]
+    on = context_of(job, real)
+    rules = [*SearchOptions().rules_of_grid(on), *legality_rules(on.traits)]
     limits = SearchLimits(real.memory_bytes / document.memory_factor, 1)
-    return Search(job, real, rules, limits).run(Unlimited()).value
+    return Search(on, rules, limits).run(Unlimited()).value
 
 
 def summary(found: list[dict[str, object]]) -> dict[str, object]:

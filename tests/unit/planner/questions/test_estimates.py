@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from trainplan import planner
 from trainplan.cli.main import run
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
-from trainplan.costmodel.step import simulate
 from trainplan.planner.questions import estimates
 
 JOBS = {
@@ -50,6 +50,7 @@ def test_the_same_layout_again_is_known(make_job, monkeypatch):
 
 def test_what_nobody_reads_of_an_estimate_is_not_worked_out(make_job, monkeypatch):
     job, layout = make_job(*JOBS["dense"]), Layout(dp=16, offload=OffloadSpec(optimizer=0.5))
+    simulate = import_module("trainplan.costmodel.step.simulate")
     calls, works = [], simulate.lane_uses
     monkeypatch.setattr(simulate, "lane_uses", lambda *row: calls.append(row) or works(*row))
     found = planner.estimate(job, layout)
