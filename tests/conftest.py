@@ -15,11 +15,11 @@ from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.architecture.tower import LinearSpec, ProjectorSpec, TowerSpec
 from trainplan.costmodel.axes import RULES
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, SCHEDULE_NAMES
 from trainplan.costmodel.layouts.table import FULL, SELECTIVE, LayoutTable, module_bits
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes.registry import traits_of
 
 # Continuous integration draws the same examples every time; at a desk each run draws new ones.

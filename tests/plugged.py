@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 from trainplan.cli.files.profiles import profile_text
-from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.catalog.entries import gpu
 from trainplan.costmodel.plugins import plugins
 from trainplan.profiler.fit.points import fitted
 from trainplan.profiler.importers import IMPORTERS, ImportRequest, import_profile

@@ -40,8 +40,8 @@ with imported_on_answer():
     from trainplan.cli.words import gib
     from trainplan.costmodel.base import PlanError, SpecError
     from trainplan.costmodel.calibration import Measured, Observation, calibrate, kind_of, kinds_of
-    from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.job import Job, Precision, RuntimeOptions, TrainingSpec
+    from trainplan.costmodel.presets import gpu_meant
     from trainplan.costmodel.validate import observation_of
     from trainplan.planner.questions.search import estimate
     from trainplan.profiler.logs import StatedRun, observe

@@ -14,8 +14,8 @@ with imported_on_answer():
     from trainplan.cli.files import read_model
     from trainplan.cli.pages import gpu_listing, listing, model_listing
     from trainplan.cli.terminal import show_json, write
-    from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.hardware import ClusterSpec
+    from trainplan.costmodel.presets import gpu_meant
 
 TEMPLATE = "cluster.yaml"
 MODEL_TEMPLATE = "model.yaml"

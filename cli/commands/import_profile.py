@@ -26,8 +26,8 @@ with imported_on_answer():
     from trainplan.cli.pages import screen
     from trainplan.cli.terminal import show_json
     from trainplan.costmodel.base import SpecError
-    from trainplan.costmodel.catalog.clusters import gpu_meant
     from trainplan.costmodel.job import Precision
+    from trainplan.costmodel.presets import gpu_meant
     from trainplan.profiler.fit import fitted, spec_of
     from trainplan.profiler.importers import ImportRequest, import_profile
 

@@ -9,9 +9,9 @@ from trainplan.cli.commands.plugged import plugged, plugged_command
 from trainplan.cli.pages import Finding
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.catalog import fitted, plugged_gpus, plugged_hosts
-from trainplan.costmodel.catalog.models import plugged_models
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.plugins import LEFT_OUT, Registry, installed
+from trainplan.costmodel.presets import plugged_models
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.launchers import LAUNCHERS

@@ -9,10 +9,10 @@ from pathlib import Path
 from trainplan.cli.files import read_text
 from trainplan.cli.pages import Finding
 from trainplan.costmodel.base import PlanError, SpecError, shortened
-from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout, OffloadSpec
+from trainplan.costmodel.presets import preset, preset_names
 from trainplan.planner.runtimes import EXPORTERS, emitted_flags, unknown_flags
 
 SUBMODULES = "3rdparty/"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainplan.costmodel.catalog import SourcedHost
-from trainplan.costmodel.catalog.clusters import Machine
 from trainplan.costmodel.hardware import FittedConstants, GpuSpec
+from trainplan.costmodel.presets import Machine
 from trainplan.planner.plan import Document, WrittenModel, document_class
 
 GpuEntry = document_class(

@@ -21,17 +21,17 @@ from trainplan.costmodel.base import (
     unknown_name,
 )
 from trainplan.costmodel.catalog import gpu, host
-from trainplan.costmodel.catalog.clusters import read_cluster
-from trainplan.costmodel.catalog.models import (
+from trainplan.costmodel.families import NOT_MODELLED, Reading, read_config
+from trainplan.costmodel.hardware import MOST_GPUS, ClusterSpec
+from trainplan.costmodel.model import num_parameters
+from trainplan.costmodel.presets import (
     note_of,
     preset_config,
     preset_named,
     preset_names,
+    read_cluster,
     repositories,
 )
-from trainplan.costmodel.families import NOT_MODELLED, Reading, read_config
-from trainplan.costmodel.hardware import MOST_GPUS, ClusterSpec
-from trainplan.costmodel.model import num_parameters
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -96,7 +96,7 @@ def _checked(model: ModelSpec, folder: Path) -> Iterator[str]:
 
 
 def load_cluster(text: str) -> ClusterSpec:
-    """What `costmodel.catalog.clusters` reads, or our YAML; says what was not in the text.
+    """What `costmodel.presets.clusters` reads, or our YAML; says what was not in the text.
 
     Raises:
         PlanError: It is neither, the file is wrong or a GPU is unknown.

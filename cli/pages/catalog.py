@@ -10,11 +10,10 @@ from trainplan.cli.blocks import Columns, Part, headed, number, section, table
 from trainplan.cli.words import NEVER, parameters
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.catalog import fitted, gpu, gpu_names, hosts, stand_in
-from trainplan.costmodel.catalog.clusters import Machine, machines
-from trainplan.costmodel.catalog.models import preset_config, preset_names, repositories
 from trainplan.costmodel.families import Reading
 from trainplan.costmodel.hardware import GpuSpec
 from trainplan.costmodel.model import num_active_parameters, num_parameters
+from trainplan.costmodel.presets import Machine, machines, preset_config, preset_names, repositories
 from trainplan.costmodel.spec import Sourced
 from trainplan.planner.plan import model_json
 

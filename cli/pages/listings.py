@@ -33,10 +33,10 @@ from trainplan.costmodel.catalog import (
     plugged_gpus,
     plugged_hosts,
 )
-from trainplan.costmodel.catalog.models import plugged_models, preset, preset_names
 from trainplan.costmodel.copy_streams import METHODS, Method, Place
 from trainplan.costmodel.families import Reading
 from trainplan.costmodel.optimizers import OPTIMIZERS
+from trainplan.costmodel.presets import plugged_models, preset, preset_names
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec import Sourced
 

@@ -14,8 +14,8 @@ from trainplan.cli.terminal import remark
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError, shortened
 from trainplan.costmodel.calibration import Measured
-from trainplan.costmodel.catalog.clusters import gpu_meant, machine_named
 from trainplan.costmodel.hardware import MOST_GPUS_PER_NODE, ClusterSpec, NicSpec, NodeGroup
+from trainplan.costmodel.presets import gpu_meant, machine_named
 from trainplan.profiler.host import visible_gpus
 
 NO_GPU = "no GPU is visible here"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from trainplan.costmodel import catalog
+from trainplan.costmodel.catalog import entries as catalog
 from trainplan.costmodel.hardware import EvidenceKind, FittedConstants
 from trainplan.costmodel.job import Precision
 

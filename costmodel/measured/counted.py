@@ -19,7 +19,7 @@ import numpy as np
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base import GB, MICROSECOND
-from trainplan.costmodel.catalog.evidence import evidence_of
+from trainplan.costmodel.catalog import evidence_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.hardware import CollectiveFit, Fit
 from trainplan.costmodel.job import Precision

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.catalog.evidence import evidence_of
+from trainplan.costmodel.catalog import evidence_of
 from trainplan.costmodel.hardware import NodeGroup
 from trainplan.costmodel.job import Graph, Job, Precision
 from trainplan.costmodel.layout import Layout

@@ -30,7 +30,6 @@ from trainplan.cli.documents.schema import documented
 from trainplan.cli.main import plan
 from trainplan.costmodel import step
 from trainplan.costmodel.architecture import layers, model, tower
-from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.documents import calibration
 from trainplan.costmodel.documents import calibration as trial
 from trainplan.costmodel.hardware import cluster
@@ -40,6 +39,7 @@ from trainplan.costmodel.job import job
 from trainplan.costmodel.job import job as lengths
 from trainplan.costmodel.layout import layout
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
+from trainplan.costmodel.presets.presets import preset, preset_config, preset_names
 from trainplan.costmodel.step import results
 from trainplan.costmodel.uncertainty import intervals as uncertainty
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps

@@ -9,13 +9,13 @@ from headlines_figure import Figure, Headline, Runs, estimates, fastest, place, 
 
 from trainplan.costmodel.base.units import MICROSECOND
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.validate.cases.cases import Case, case_of
 

@@ -12,7 +12,6 @@ from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
 from trainplan.costmodel.base.units import GB
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
@@ -20,6 +19,7 @@ from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.layouts.rules import Rule, rule
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes.megatron.options import exchange_beside_compute
 from trainplan.costmodel.step import Estimate, explicit
 

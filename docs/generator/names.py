@@ -16,9 +16,7 @@ from trainplan.cli.documents.registry import DOCUMENTS
 from trainplan.cli.values.stated import listed
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.axes.axis import Axis
-from trainplan.costmodel.catalog import gpu_names, hosts
-from trainplan.costmodel.catalog.clusters import machines, short_names
-from trainplan.costmodel.catalog.models import preset_names, repositories
+from trainplan.costmodel.catalog.entries import gpu_names, hosts
 from trainplan.costmodel.job.job import (
     DEFAULT_RUNTIME,
     LARGEST_SIZE,
@@ -29,6 +27,8 @@ from trainplan.costmodel.job.job import (
 from trainplan.costmodel.layout.codecs import Flag, Modules, Names, Stages
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.optimizers import OPTIMIZERS
+from trainplan.costmodel.presets.clusters import machines, short_names
+from trainplan.costmodel.presets.presets import preset_names, repositories
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.launchers.registry import LAUNCHERS

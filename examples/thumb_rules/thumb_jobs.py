@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import NicSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.presets.presets import preset
 
 JOBS = Path(__file__).parent / "jobs.toml"
 

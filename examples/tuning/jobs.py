@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import NicSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.presets.presets import preset
 
 
 @dataclass(frozen=True)

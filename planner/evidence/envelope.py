@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Literal
 
-from trainplan.costmodel.catalog.published import published_runs
+from trainplan.costmodel.catalog import published_runs
 from trainplan.costmodel.documents import PublishedRun, Shape
 from trainplan.costmodel.spec import Spec
 from trainplan.planner.evidence.distance import architecture

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.catalog.spreads import LayoutSpreads
+from trainplan.costmodel.catalog import LayoutSpreads
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.measured import SCALARS
 from trainplan.planner.tuning.alike import alikeness

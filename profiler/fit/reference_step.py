@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.calibration import Measured, machine_for
 from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.job import Job, Precision, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.presets import preset
 from trainplan.costmodel.profiles import LayerPoint, Origin, ProductPoint, Profile
 from trainplan.costmodel.step import explicit
 from trainplan.profiler.fit.coverage import KnownQuantity, coverage

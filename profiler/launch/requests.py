@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.job import LOW_PRECISION
+from trainplan.costmodel.presets import preset
 from trainplan.costmodel.profiles import MEASURED_RUNTIME
 from trainplan.profiler.bench import (
     LAYER,

@@ -22,7 +22,7 @@ ASKED = """
 import json
 from dataclasses import replace
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout

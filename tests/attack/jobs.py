@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.conftest import MODELS
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.search import SearchOptions

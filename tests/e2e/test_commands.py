@@ -22,9 +22,9 @@ from trainplan.cli.main import plan as group
 from trainplan.cli.options.help import GROUPS
 from trainplan.cli.terminal.lazily import load, named
 from trainplan.costmodel.axes import AXES
-from trainplan.costmodel.catalog import gpu_names
-from trainplan.costmodel.catalog.models import preset_names
+from trainplan.costmodel.catalog.entries import gpu_names
 from trainplan.costmodel.hardware.cluster import ClusterSpec
+from trainplan.costmodel.presets.presets import preset_names
 from trainplan.profiler.host.cores import usable_cores
 
 KEYS = Path(__file__).parent / "json_keys.json"

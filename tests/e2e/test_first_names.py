@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.command import TINY, plan, with_value
-from trainplan.costmodel.catalog.clusters import machines
-from trainplan.costmodel.catalog.models import preset_names, repositories
+from trainplan.costmodel.presets.clusters import machines
+from trainplan.costmodel.presets.presets import preset_names, repositories
 
 
 def test_a_name_of_hugging_face_is_said_and_answers_as_its_preset():

@@ -6,10 +6,10 @@ import pytest
 
 from tests.golden.decoder_counts import Recorded, recorded
 from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.families.reading import model_from_config
 from trainplan.costmodel.families.registry import NOT_MODELLED, READ_BY_NAME, SAME
 from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.presets.presets import preset_config, preset_names
 
 RECORDED = recorded()
 LEAST_READ = 0.9

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.model.flops import model_flop_per_step
+from trainplan.costmodel.presets.presets import preset
 
 ROOT = Path(__file__).parents[2]
 A100_FLOP_PER_SECOND = 312e12

@@ -3,10 +3,10 @@
 import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import ClusterSpec, DriveSpec, HostSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.questions.search import SearchOptions, search
 from trainplan.planner.space.choices import parse_choice

@@ -9,7 +9,7 @@ and with Liger's own below.
 import pytest
 
 from trainplan.costmodel.calibration.machine import NOTHING
-from trainplan.costmodel.catalog import HostSpec
+from trainplan.costmodel.catalog.entries import HostSpec
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.goals.context import SearchContext

@@ -3,13 +3,13 @@
 import pytest
 
 from trainplan.costmodel.candidates.context import Candidates
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.matrices import of_blocks
 from trainplan.costmodel.optimizers import optimizer_of
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 

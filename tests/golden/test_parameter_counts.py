@@ -5,8 +5,8 @@ from typing import NamedTuple
 import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.model import params
+from trainplan.costmodel.presets.presets import preset, preset_names
 
 HUB = "https://huggingface.co/"
 

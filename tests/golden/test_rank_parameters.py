@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.states import block_params, rank_params
 from trainplan.costmodel.pipeline.ranks import ranks_of
+from trainplan.costmodel.presets.presets import preset
 
 CASES = json.loads(Path(__file__).with_name("megatron_parameters.json").read_text())["cases"]
 GPUS = 32

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 
 SMALL = ModelSpec(
     name="small",

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.oracles.decoder import Decoder, torch
-from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.presets.presets import preset, preset_names
 
 pytestmark = pytest.mark.oracle
 

@@ -7,11 +7,11 @@ from tests.attack.layouts import Changes
 from tests.grids import number
 from trainplan import planner
 from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import OFFLOAD_MODULES, stage_specs
 from trainplan.costmodel.layouts.table import layers_per_stage
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import EXPORTERS
 
 OWN = {"dense": models.DENSE, "gpt3": models.GPT3, "mixtral": models.MIXTRAL}

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from tests.golden.decoder_counts import recorded
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.families.generic_config import DEFAULTS
 from trainplan.costmodel.families.reading import model_from_config
 from trainplan.costmodel.families.registry import READ_BY_NAME
 from trainplan.costmodel.model import params
+from trainplan.costmodel.presets.presets import preset_config, preset_names
 
 PRESETS = {name: dict(preset_config(name)) for name in preset_names()}
 RECORDED = {one.model_type: one.config for one in recorded()}

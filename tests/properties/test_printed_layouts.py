@@ -11,7 +11,6 @@ from trainplan.cli.values.layout_text import parse_layout
 from trainplan.cli.values.printed_layout import printed_fields
 from trainplan.cli.words import layout_line, recompute_text
 from trainplan.costmodel.calibration import context_for
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import (
     OFFLOAD_MODULES,
@@ -24,6 +23,7 @@ from trainplan.costmodel.layout.layout import (
     StageSpec,
 )
 from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.space.grid import RuleFilter, Space, memory_policies, nodes, skeletons

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from tests.torchtitan_jobs import launch
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import EXPORTERS, Asked
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 

@@ -6,11 +6,11 @@ import pytest
 
 from tests.torchtitan_jobs import launch_of
 from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 from trainplan.costmodel.layouts.table import stage_layers
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.questions.search import check
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN

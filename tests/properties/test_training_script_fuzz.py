@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training_scripts import launch, word
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import READERS, Asked
 from trainplan.planner.runtimes.compare import recorded_flags
 from trainplan.planner.shell import Launch

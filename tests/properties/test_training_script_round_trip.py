@@ -7,10 +7,10 @@ import pytest
 from tests.grids import number
 from tests.training_scripts import launch_of
 from trainplan.costmodel.base.errors import PlanError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import ClusterSpec, HostSpec, parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.questions.search import check
 from trainplan.planner.runtimes import EXPORTERS, READERS
 

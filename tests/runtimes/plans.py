@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
+from trainplan.costmodel.presets.presets import preset
 
 SP = {"sequence_parallel": True}
 INTERLEAVED = SP | {"schedule": "interleaved"}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainplan.costmodel.architecture import MlaSpec, ModelSpec, MoeSpec, placed_layers
-from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.documents import MeasuredRun, RunModel
+from trainplan.costmodel.presets import preset, preset_names
 from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.needed import needed
 from trainplan.costmodel.validate.cases.unstated import (

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Generic, TypeVar, get_args
 
 from trainplan.costmodel.base import PlanError, SpecError, did_you_mean
-from trainplan.costmodel.catalog.clusters import gpu_meant
 from trainplan.costmodel.hardware import MOST_GPUS
 from trainplan.costmodel.job import LARGEST_SIZE, Precision
+from trainplan.costmodel.presets import gpu_meant
 from trainplan.planner.questions.changes.variations import (
     Case,
     with_batch,

@@ -12,10 +12,10 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 
 from trainplan.costmodel.architecture import ModelSpec
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import LOW_PRECISION, Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.presets import preset
 from trainplan.planner.runtimes.key_tables import KeyTable, key_table
 from trainplan.planner.runtimes.megatron_bridge.read_keys import LETTERS, SHORT, options_of
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, Recipe, recipes

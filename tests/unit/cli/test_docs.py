@@ -7,9 +7,9 @@ import click
 import pytest
 
 from trainplan.cli.main import plan
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.plan import Plan, plan_json
 from trainplan.planner.questions.search import SearchOptions, search
 

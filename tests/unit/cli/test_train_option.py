@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.cli.values.trained import with_trained
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 
 
 @pytest.fixture(scope="module")

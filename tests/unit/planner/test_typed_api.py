@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import assert_type
 
 from trainplan import planner
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import DEFAULT_RUNTIME, Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 
 JOB = Job(
     model=preset("gpt2"),

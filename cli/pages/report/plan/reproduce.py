@@ -11,10 +11,10 @@ import yaml
 from trainplan.cli.blocks import Block, Code, Paragraph, Section
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import GIB, SpecError
-from trainplan.costmodel.catalog.models import preset_config, preset_names
 from trainplan.costmodel.families import read_config
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Job, TrainingSpec
+from trainplan.costmodel.presets import preset_config, preset_names
 from trainplan.planner.evidence import OPTION
 from trainplan.planner.plan import Plan
 

@@ -7,8 +7,8 @@ from functools import cache
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import PlanError
-from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.job import Job
+from trainplan.costmodel.presets import preset, preset_names
 from trainplan.planner.launch import Argument
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.write import written_model

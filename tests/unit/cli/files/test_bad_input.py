@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.command import TINY, Outcome, plan, refused, with_value
 from trainplan.cli.files.disk import LARGEST_FILE_BYTES
-from trainplan.costmodel.catalog.models import preset_config
+from trainplan.costmodel.presets.presets import preset_config
 
 
 def searched(option: str, value: str) -> Outcome:

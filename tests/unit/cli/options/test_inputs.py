@@ -12,9 +12,9 @@ from trainplan.cli.pages.parts.breakdown import LABELS
 from trainplan.cli.values.layout_text import parse_layout
 from trainplan.cli.words import SHORT_MODULES, recompute_text
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.catalog.models import preset, preset_config
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import RECOMPUTE_MODULES, Layout, OffloadSpec
+from trainplan.costmodel.presets.presets import preset, preset_config
 from trainplan.costmodel.step.results import Terms
 
 CLUSTER = parse_cluster("8x8:h100-sxm")

@@ -10,8 +10,8 @@ from trainplan.cli.pages.parts.differences import (
     signed,
 )
 from trainplan.costmodel.base.units import GIB
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.step.results import Memory, NodeMemory, RankMemory
 
 DENSE = preset("llama3-8b")

@@ -8,8 +8,8 @@ from tests.e2e.command import plan, refused
 from trainplan.cli.values import machine
 from trainplan.cli.values.machine import with_nic, with_price
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.catalog.clusters import cluster_of
 from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.presets.clusters import cluster_of
 from trainplan.profiler.host.visible import Visible
 
 SIZES = ("--model", "gpt2", "--global-batch-size", "64", "--seq-length", "1024", "--layout", "tp=1")

@@ -8,9 +8,9 @@ from tests.e2e.command import SMALLER, plan
 from trainplan.cli.values.layout_text import parse_choices, parse_layout
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.base.errors import PlanError, SpecError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.presets.presets import preset
 
 CLUSTER = parse_cluster("2x8:h100-sxm")
 FULL = {"recompute": "full", "recompute_method": "block", "recompute_num_layers": 3}

@@ -7,9 +7,9 @@ from trainplan.cli.commands.tune import TRIAL_LAUNCHERS
 from trainplan.cli.options import names
 from trainplan.costmodel.axes import AXIS_OF_OPTION
 from trainplan.costmodel.base.errors import did_you_mean, meant, near, shortened
-from trainplan.costmodel.catalog.models import preset_names
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.optimizers import OPTIMIZERS
+from trainplan.costmodel.presets.presets import preset_names
 from trainplan.costmodel.runtimes import RUNTIMES
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from tests.launches import launch_of
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.comm.collectives import collective_rate
 from trainplan.costmodel.hardware.cluster import parse_cluster
@@ -13,6 +12,7 @@ from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.step import explicit, price
 from trainplan.planner.runtimes import Asked

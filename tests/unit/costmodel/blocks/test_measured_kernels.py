@@ -10,7 +10,6 @@ from trainplan.costmodel.blocks.attention.core import SELECTED_MORE, SELECTED_SP
 from trainplan.costmodel.blocks.mixers.carried import CONVOLUTION_RATE, chunk_rate
 from trainplan.costmodel.blocks.mixers.convolutions import mamba_sizes
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.kernels.memory_bound import elementwise_seconds
@@ -18,6 +17,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.mixers.products import linear_attention_products
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.step import explicit
 
 MAMBA = ModelSpec(

@@ -8,7 +8,7 @@ import pytest
 from tests.plugged import importers
 from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES
 from trainplan.costmodel.calibration.machine import Measured
-from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.catalog.entries import gpu
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.profiles.profile import (
     CollectivePoint,

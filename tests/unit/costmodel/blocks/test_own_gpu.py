@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.catalog.entries import gpu
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of

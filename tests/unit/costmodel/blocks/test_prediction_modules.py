@@ -7,7 +7,6 @@ from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.catalog.models import preset, preset_config
 from trainplan.costmodel.families.reading import model_from_config
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
@@ -16,6 +15,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.states import block_params
 from trainplan.costmodel.model.flops import matrix_params_per_token
+from trainplan.costmodel.presets.presets import preset, preset_config
 
 SUPER = preset("nemotron-3-super")
 MOE, ATTENTION = "none+moe", "full_attention+none"

@@ -6,12 +6,12 @@ import pytest
 
 from trainplan.costmodel.blocks.rows import row_blocks
 from trainplan.costmodel.candidates.context import Candidates
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
 from trainplan.costmodel.step import price
 

@@ -4,13 +4,13 @@ import pytest
 
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.presets.presets import preset
 
 
 def exchanged(dispatcher, ep):

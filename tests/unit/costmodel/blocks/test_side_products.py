@@ -3,10 +3,10 @@
 import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.questions.estimates import estimate
 
 LLAMA = preset("llama3-8b")

@@ -11,7 +11,7 @@ from trainplan.costmodel.calibration.machine import (
     profile_digest,
     speed_for,
 )
-from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.catalog.entries import gpu
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.profiles.profile import Origin, ProductPoint, Profile, Timing

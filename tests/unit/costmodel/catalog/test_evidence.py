@@ -29,7 +29,7 @@ def test_a_fit_that_is_assumed_says_so(monkeypatch: pytest.MonkeyPatch):
     guessed = known.model_copy(
         update={"attention": known.attention.model_copy(update={"kind": "assumed"})}
     )
-    monkeypatch.setattr(catalog, "fitted", lambda _: guessed)
+    monkeypatch.setattr(evidence.catalog, "fitted", lambda _: guessed)
     assert evidence_of("h100-sxm", "bf16") == Evidence("measured", "assumed", "measured")
     assert evidence_of("h100-sxm", "bf16").weakest == "assumed"
 
@@ -40,7 +40,7 @@ def test_products_in_four_bits_rest_on_fits_of_their_own(monkeypatch: pytest.Mon
     gemm = dict(known.gemm)
     gemm["nvfp4_training"] = gemm["nvfp4_training"].model_copy(update={"kind": "assumed"})
     guessed = known.model_copy(update={"gemm": gemm})
-    monkeypatch.setattr(catalog, "fitted", lambda _: guessed)
+    monkeypatch.setattr(evidence.catalog, "fitted", lambda _: guessed)
     assert evidence_of("b200", "nvfp4").products == "assumed"
     assert evidence_of("b200", "mxfp8").products == "measured"
 

@@ -6,9 +6,9 @@ import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.catalog.models import preset_config
 from trainplan.costmodel.families.reading import model_from_config, read_config
 from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.presets.presets import preset_config
 
 FIELDS = {
     "model_type": "mine",

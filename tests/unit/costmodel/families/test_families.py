@@ -4,9 +4,9 @@ import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.base.errors import CatalogError
-from trainplan.costmodel.catalog.models import preset, preset_config, preset_names
 from trainplan.costmodel.families.reading import model_from_config
 from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.presets.presets import preset, preset_config, preset_names
 
 LLAMA = {
     "model_type": "llama",

@@ -6,8 +6,8 @@ import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.catalog.models import preset_config
 from trainplan.costmodel.families.reading import model_from_config
+from trainplan.costmodel.presets.presets import preset_config
 
 LLAMA = {
     "model_type": "llama",

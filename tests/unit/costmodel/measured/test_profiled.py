@@ -10,7 +10,6 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.calibration.machine import Measured, machine_for
 from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import TrainingSpec
 from trainplan.costmodel.kernels.memory_bound import optimizer_bytes_per_second
@@ -19,6 +18,7 @@ from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured.host import cpu_adam_params_per_second
 from trainplan.costmodel.measured.profile import measured_machine, plausible, profile_notes
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.profiles.profile import (
     AttentionPoint,
     CollectivePoint,

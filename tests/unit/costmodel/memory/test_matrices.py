@@ -5,11 +5,11 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from trainplan.costmodel.catalog.models import preset_names
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.memory.matrices import attention, experts, of_blocks
 from trainplan.costmodel.memory.states import BlockParams, block_params
+from trainplan.costmodel.presets.presets import preset_names
 
 LAYOUTS = LayoutTable.of(
     [

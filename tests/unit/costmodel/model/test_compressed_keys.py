@@ -2,9 +2,9 @@
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.mixers.attended_tokens import attention_span
 from trainplan.costmodel.mixers.products import indexer_flop
+from trainplan.costmodel.presets.presets import preset
 
 FLASH = preset("deepseek-v4-flash")
 

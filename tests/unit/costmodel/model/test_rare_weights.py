@@ -3,9 +3,9 @@
 import pytest
 
 from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.model.flops import layer_matrix_params_per_token
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
+from trainplan.costmodel.presets.presets import preset
 
 LLAMA = preset("llama3-8b")
 H, HEADS, GROUPS, D, LAYERS, VOCAB = 4096, 32, 8, 128, 32, 128256

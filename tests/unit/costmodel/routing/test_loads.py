@@ -13,12 +13,12 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.blocks import blocks
 from trainplan.costmodel.calibration import machine_for
 from trainplan.costmodel.candidates import context_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.routing import check_routing, load
 from trainplan.costmodel.routing.choices import choice_probabilities, distinct_destinations
 from trainplan.costmodel.step import price

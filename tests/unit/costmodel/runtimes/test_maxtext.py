@@ -3,10 +3,10 @@
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.questions.search import estimate
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}

@@ -11,7 +11,7 @@ from trainplan.costmodel.architecture.layers import (
 )
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes import torchtitan_models
 from trainplan.costmodel.runtimes.megatron import features
 from trainplan.costmodel.runtimes.rare_parts import MIXERS, OWN_SIZES

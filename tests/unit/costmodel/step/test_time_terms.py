@@ -8,13 +8,13 @@ import pytest
 from trainplan.costmodel.architecture.layers import MlaSpec
 from trainplan.costmodel.blocks.parts import clock_factor, pass_seconds
 from trainplan.costmodel.candidates.context import context_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.hardware.cluster import ClusterSpec, NicSpec, NodeGroup, parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.routing.choices import distinct_destinations
 from trainplan.costmodel.step import explicit, price
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.costmodel.validate.test_validate_unstated import case, run_of
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.validate.cases.cases import case_of
 
 NO_SIZES = dict.fromkeys(

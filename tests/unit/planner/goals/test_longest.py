@@ -7,7 +7,7 @@ import pytest
 from tests.budgets import Steps
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration import NOTHING
-from trainplan.costmodel.catalog import HostSpec
+from trainplan.costmodel.catalog.entries import HostSpec
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import TIME_LIMIT
 from trainplan.planner.goals.longest import CLOSE, ladder, longest, steps

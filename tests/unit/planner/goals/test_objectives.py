@@ -11,7 +11,7 @@ from trainplan.cli.pages.parts.objective import amount
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration import NOTHING
 from trainplan.costmodel.candidates import Candidates
-from trainplan.costmodel.catalog import gpu
+from trainplan.costmodel.catalog.entries import gpu
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from trainplan.costmodel.base.errors import PlanError, SpecError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.questions.verify.combinations import combinations
 from trainplan.planner.questions.verify.compare import compared, tolerance
 from trainplan.planner.questions.verify.expected import Expected, expected

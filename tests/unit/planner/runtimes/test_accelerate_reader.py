@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from tests.training_scripts import launch, word
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import READERS, Asked
 from trainplan.planner.runtimes.accelerate.read import ACCELERATE
 from trainplan.planner.shell import Launch

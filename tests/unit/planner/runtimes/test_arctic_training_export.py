@@ -4,10 +4,10 @@ import pytest
 import yaml
 
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.compare import missing_flags, recorded_flags

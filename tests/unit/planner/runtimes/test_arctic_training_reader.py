@@ -3,10 +3,10 @@
 import pytest
 
 from tests.training_scripts import launch, launch_of
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import EXPORTERS, READERS, Asked
 from trainplan.planner.runtimes.arctic_training import READER as ARCTIC_TRAINING
 

@@ -6,10 +6,10 @@ import pytest
 
 from tests import megatron_jobs as models
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.presets.presets import preset, preset_names
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.planner.launchers.registry import LAUNCHERS

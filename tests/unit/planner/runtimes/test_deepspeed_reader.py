@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from tests.training_scripts import launch, word
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import READERS, Asked
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM

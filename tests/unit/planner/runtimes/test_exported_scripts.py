@@ -3,9 +3,9 @@
 import pytest
 
 from tests import megatron_jobs as models
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.runtimes import Asked
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS

@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from tests import megatron_jobs as models
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes.compare import recorded_flags
 from trainplan.planner.runtimes.key_tables import OTHERS, key_table
 from trainplan.planner.runtimes.key_tables.lines import key_lines

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import READERS, Asked
 from trainplan.planner.runtimes.megatron_bridge.read import MEGATRON_BRIDGE
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import recipes

@@ -6,10 +6,10 @@ from tests.megatron_jobs import DEEPSEEK, DENSE, GPT3, MIXTRAL, export, flags, v
 from trainplan.costmodel.architecture.model import ModelSpec, RopeScaling
 from trainplan.costmodel.architecture.moe import MoeSpec, placed_layers
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.catalog.models import preset, preset_names
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset, preset_names
 from trainplan.planner.launch.config import UserVariable
 from trainplan.planner.questions.search import notes
 from trainplan.planner.runtimes import EXPORTERS

@@ -4,10 +4,10 @@ import pytest
 
 from tests import megatron_jobs as models
 from tests.launches import launch, launch_of, word
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import READERS, Asked
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.read.checks import CHECKS

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.catalog import CatalogError
+from trainplan.costmodel.catalog.entries import CatalogError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.registry import RUNTIMES

@@ -6,9 +6,9 @@ import pytest
 
 from trainplan.cli.values.layout_text import parse_layout
 from trainplan.costmodel.base.errors import SpecError, UnsupportedError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.plan import Candidate, plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.search import SearchOptions, check, estimate, search

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.compare import missing_flags, recorded_flags

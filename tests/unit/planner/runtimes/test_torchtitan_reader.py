@@ -5,9 +5,9 @@ import textwrap
 import pytest
 
 from tests.torchtitan_jobs import launch, word
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import OffloadSpec
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import Asked
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 from trainplan.planner.shell import Launch

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from trainplan.costmodel.base.errors import PlanError, UnsupportedError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, OptimizerSpec, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.compare import missing_flags, recorded_flags

@@ -10,10 +10,10 @@ import yaml
 
 from tests.runtimes.plans import PLANS
 from trainplan.costmodel.base.errors import UnsupportedError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.launch.config import ModuleEntry
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS

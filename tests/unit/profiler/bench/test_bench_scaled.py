@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 from trainplan.profiler import torch_on_use
 from trainplan.profiler.bench.gemm import product_tasks
 from trainplan.profiler.bench.inputs.scaled import FAST, FAST_ROWS, SPLIT, refusal, scaled, ways

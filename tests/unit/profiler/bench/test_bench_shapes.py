@@ -4,7 +4,7 @@ from math import log
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 from trainplan.profiler.bench.inputs.shapes import Shape, caps, shapes, spread_shapes, three_passes
 from trainplan.profiler.launch.requests import (
     TINY_LLAMA,

@@ -9,7 +9,7 @@ from rich.console import Console
 from trainplan.cli.blocks.screen import drawn
 from trainplan.cli.pages.profile import profile_page
 from trainplan.cli.pages.report.profile import profile_page as report_page
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.profiles.profile import (
     LayerPoint,
     Origin,

@@ -5,7 +5,7 @@ import random
 import re
 from functools import cache, cached_property
 
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.profiles.profile import Host, Software, StreamPoint, Timing
 from trainplan.profiler.bench.items import ITEMS
 from trainplan.profiler.fit.reference_step import error_shares

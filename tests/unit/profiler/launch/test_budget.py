@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tests.unit.profiler.launch.simulated_node import Node
-from trainplan.costmodel.catalog.models import preset
+from trainplan.costmodel.presets.presets import preset
 from trainplan.profiler.fit.reference_step import error_shares
 from trainplan.profiler.journal.records import TaskName
 from trainplan.profiler.launch.costs import Ahead, Costs, family_of, marginal, most_telling, shares

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.profiler.train import ranks
 from trainplan.profiler.train.messages import Answered, TrainOrder
 from trainplan.profiler.train.rank import NotANumberError, ending_of

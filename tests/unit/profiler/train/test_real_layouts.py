@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.questions.verify.combinations import Combination
 from trainplan.planner.questions.verify.compare import compared
 from trainplan.planner.questions.verify.expected import expected

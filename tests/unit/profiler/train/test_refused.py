@@ -2,10 +2,10 @@
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.profiler.train.request import TrainingRequest
 from trainplan.profiler.train.trainers import refusal
 

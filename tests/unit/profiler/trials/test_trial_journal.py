@@ -3,11 +3,11 @@
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.documents.calibration import Outcome, Trial
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.profiler.journal.seals import sealed
 from trainplan.profiler.trials.journal import TrialJournal
 

@@ -5,10 +5,10 @@ from itertools import combinations
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.questions.estimates import estimate
 from trainplan.planner.questions.launches.changed import Run

@@ -4,7 +4,9 @@ import pytest
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import PlanError, SpecError
-from trainplan.costmodel.catalog.clusters import (
+from trainplan.costmodel.hardware.cluster import NodeGroup, parse_cluster
+from trainplan.costmodel.machine.constants import machine_of
+from trainplan.costmodel.presets.clusters import (
     cluster_of,
     gpu_meant,
     machine_named,
@@ -12,8 +14,6 @@ from trainplan.costmodel.catalog.clusters import (
     read_cluster,
     short_names,
 )
-from trainplan.costmodel.hardware.cluster import NodeGroup, parse_cluster
-from trainplan.costmodel.machine.constants import machine_of
 
 
 def only(text: str) -> NodeGroup:

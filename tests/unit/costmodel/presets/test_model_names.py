@@ -3,14 +3,14 @@
 import pytest
 
 from trainplan.costmodel.base.errors import CatalogError
-from trainplan.costmodel.catalog.models import (
+from trainplan.costmodel.model.params import num_parameters
+from trainplan.costmodel.presets.presets import (
     preset,
     preset_config,
     preset_named,
     preset_names,
     repositories,
 )
-from trainplan.costmodel.model.params import num_parameters
 
 
 @pytest.mark.parametrize(

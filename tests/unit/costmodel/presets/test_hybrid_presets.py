@@ -2,8 +2,8 @@
 
 import pytest
 
-from trainplan.costmodel.catalog.models import preset
 from trainplan.costmodel.model.params import num_active_parameters, num_parameters
+from trainplan.costmodel.presets.presets import preset
 
 PUBLISHED = {
     "nemotron-3-nano-30b-a3b": (31.6e9, 3.6e9),  # arXiv:2512.20848, embeddings counted

@@ -76,7 +76,7 @@ class Written:
 @cache
 def _file() -> _File:
     text = (
-        resources.files("trainplan.costmodel.catalog").joinpath("clusters.toml").read_text("utf-8")
+        resources.files("trainplan.costmodel.presets").joinpath("clusters.toml").read_text("utf-8")
     )
     return _File.model_validate(tomllib.loads(text))
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.catalog.plugged import beside
+from trainplan.costmodel.catalog import beside
 from trainplan.costmodel.families import model_from_config
 from trainplan.costmodel.plugins import Added, Installed, added
 

@@ -17,8 +17,8 @@ from typing import cast
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import unknown_name
-from trainplan.costmodel.catalog.models.plugged import SUFFIX, plugged_presets
 from trainplan.costmodel.families import model_from_config
+from trainplan.costmodel.presets.plugged import SUFFIX, plugged_presets
 
 REPOSITORIES, NOTE = "_repositories", "_note"
 VARIANT = re.compile(r"-(instruct|base|chat|it|pt|hf|fp8|bf16)$")
@@ -108,4 +108,4 @@ def _stored(name: str) -> Mapping[str, object]:
 
 
 def _folder() -> Traversable:
-    return files("trainplan.costmodel.catalog.models")
+    return files("trainplan.costmodel.presets") / "models"
