@@ -8,8 +8,19 @@ from functools import partial
 
 from rich.text import Text
 
-from trainplan.cli.blocks import Drawn, Part, Row, Table, headed, number, stacked, table
-from trainplan.cli.documents import SweepDocument, held_text
+from trainplan.cli.blocks import (
+    Cell,
+    Column,
+    Drawn,
+    Part,
+    Row,
+    Table,
+    headed,
+    number,
+    stacked,
+    table,
+)
+from trainplan.cli.documents import SweepDocument, SweepPoint, held_text
 from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.words import (
     DOT,
@@ -18,8 +29,9 @@ from trainplan.cli.words import (
     percent,
     seconds,
 )
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
-from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Point, Sweep
+from trainplan.planner.questions.sweep import KNEE_EFFICIENCY, Curve, Sweep
 
 FEWEST_DRAWN = 3
 """Two points are no curve."""
@@ -33,42 +45,45 @@ def sweep_page(swept: Sweep, job: Job) -> Iterator[Part]:
     yield Text(SweepDocument.sentence(swept), style="bold green")
     yield job_line(job)
     for one in swept.curves:
-        points = _table(job, swept, one)
+        every = tuple(map(SweepPoint.of, one.points))
+        points = points_table(swept.varied[0].knob, every, job.model, held_text(one.held))
         yield headed(held_text(one.held), points) if one.held else points
         yield from _drawn(swept, one)
     yield legend(swept)
 
 
-def _table(job: Job, swept: Sweep, one: Curve) -> Table:
+def points_table(knob: str, points: Sequence[SweepPoint], model: ModelSpec, held: str) -> Table:
+    """The best layout of each value of a knob."""
     whole = partial(percent, digits=0)
+    first = "tokens/s per GPU over those of the first point"
     columns = (
-        number(swept.varied[0].knob),
+        number(knob),
         number("step", seconds),
         number("tokens/s", "{:,.0f}".format),
         number("MFU", percent),
-        number("eff.", whole),
-        number("added", whole),
-        "best layout",
+        number("efficiency", whole, first, screen="eff."),
+        number("added", whole, "what an added GPU gives over a GPU of the best point before"),
+        Column("best layout", only="screen"),
+        Column("best layout", only="page"),
     )
-    rows = (_row(job, point) for point in one.points)
-    return table("", columns, rows, spare=("added", "eff.", "MFU"))
+    rows = (_row(point, model) for point in points)
+    knees = [place for place, point in enumerate(points) if point.knee]
+    caption = f"Points at {held}" if held else "Points"
+    spare = ("added", "eff.", "MFU")
+    return table(caption, columns, rows, knees[0] if knees else None, spare)
 
 
-def _row(job: Job, point: Point) -> Row:
-    value, best = point.settings[0].value, point.outcome.best
-    if best is None:
-        status = point.outcome.status
-        why = f"{status}: {no_plan_text(status, point.outcome.reason)}"
-        return (value, None, None, None, None, None, why)
-    mark = (" <- knee" if point.knee else "") + (" *" if point.outcome.status == "found" else "")
+def _row(point: SweepPoint, model: ModelSpec) -> Row:
+    value, best = point.settings[0].value, point.estimate
+    head = Cell(value, float(value) if value.replace(".", "", 1).isdecimal() else None)
+    if best is None or point.layout is None:
+        why = f"{point.status}: {no_plan_text(point.status, point.reason)}"
+        return (head, None, None, None, None, None, why, why)
+    mark = (" <- knee" if point.knee else "") + (" *" if point.status == "found" else "")
+    line = layout_line(point.layout, model)
     return (
-        value,
-        best.estimate.step_time_s,
-        point.tokens_per_s or 0,
-        best.estimate.mfu,
-        point.efficiency,
-        point.marginal_efficiency,
-        layout_line(best.layout, job.model).replace(DOT, " ") + mark,
+        *(head, best.step_time_s, point.tokens_per_s or 0, best.mfu),
+        *(point.efficiency, point.marginal_efficiency, line.replace(DOT, " ") + mark, line),
     )
 
 

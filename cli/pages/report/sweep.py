@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from trainplan.cli.blocks import (
     Block,
-    Cell,
-    Column,
-    Columns,
     Fact,
     Facts,
     Page,
     Paragraph,
-    Row,
     Section,
-    number,
-    table,
 )
-from trainplan.cli.documents import SweepPoint
 from trainplan.cli.pages.report.sweep_curves import (
     Swept,
     curve_charts,
     held_text,
-    is_numeric,
     per_gpu,
 )
-from trainplan.cli.words import layout_line, no_plan_text, percent, seconds
+from trainplan.cli.pages.sweep import points_table
 
 
 def sweep_page(swept: Swept) -> Page:
@@ -77,32 +68,6 @@ def _facts(swept: Swept) -> Iterator[Fact]:
 
 
 def _points(swept: Swept) -> Iterator[Block]:
-    whole = partial(percent, digits=0)
-    columns: Columns = [
-        *(Column(one.knob, numeric=is_numeric(swept)) for one in swept.varied[:1]),
-        number("step", seconds),
-        number("tokens/s", "{:,.0f}".format),
-        number("MFU", percent),
-        number("efficiency", whole, "tokens/s per GPU over those of the first point"),
-        number("added", whole, "what an added GPU gives over a GPU of the best point before"),
-        "best layout",
-    ]
     for curve in swept.curves:
-        rows = [_row(swept, point) for point in curve.points]
-        knees = [place for place, point in enumerate(curve.points) if point.knee]
-        caption = f"Points at {held_text(curve.held)}" if curve.held else "Points"
-        yield table(caption, columns, rows, knees[0] if knees else None)
-
-
-def _row(swept: Swept, point: SweepPoint) -> Row:
-    value, best = point.settings[0].value, point.estimate
-    head = Cell(value, float(value) if is_numeric(swept) else None)
-    if best is None or point.layout is None:
-        why = f"{point.status}: {no_plan_text(point.status, point.reason)}"
-        return (head, None, None, None, None, None, why)
-    return (
-        head,
-        *(best.step_time_s, point.tokens_per_s, best.mfu),
-        *(point.efficiency, point.marginal_efficiency),
-        layout_line(point.layout, swept.model),
-    )
+        held = held_text(curve.held)
+        yield points_table(swept.varied[0].knob, curve.points, swept.model, held)
