@@ -11,7 +11,7 @@ from dataclasses import astuple
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.cli.words import gib, percent, plural
 from trainplan.costmodel import catalog
-from trainplan.costmodel.catalog.evidence import evidence_of
+from trainplan.costmodel.catalog import evidence_of
 from trainplan.costmodel.hardware import NodeGroup
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.uncertainty import BY_EVIDENCE, UNMEASURED, UNVALIDATED, Interval
