@@ -14,9 +14,9 @@ from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
 from trainplan.planner.tuning import Finished, Launch, tuned_plan
-from trainplan.profiler.journal import only_run
 from trainplan.profiler.launch import Files
 from trainplan.profiler.trials import FILE, TrialJournal
+from trainplan.profiler.watch import only_run
 
 PLAN, CALIBRATION, PROFILE, LOCK = "plan.json", "calibration.json", "profile.json", ".lock"
 

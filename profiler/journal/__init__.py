@@ -13,9 +13,7 @@ labelled: samples with the timing of a point that follows from them, where there
 LeftOut: what a run ended without, as its budget was spent.
 LineFile: a file of lines that is only ever appended to.
 MOST_STARTS: a task that started this often and never ended is passed over.
-must_match: a journal goes on only with the same request on the same kind of machine.
 noise_fraction: how far a timing may be off.
-only_run: hold the lock file while the body runs.
 PATIENCE: a call so slow that its time is up this many times over is not repeated `FEWEST_REPEATS`
     times.
 Record: one line of a journal, of any sort.
@@ -32,7 +30,6 @@ unsealed: the records of whole lines, without their checksums.
 
 from trainplan.profiler.journal.attempts import DOUBTFUL, noise_fraction
 from trainplan.profiler.journal.file import JournalFile, LineFile
-from trainplan.profiler.journal.lock import only_run
 from trainplan.profiler.journal.records import (
     MOST_STARTS,
     Done,
@@ -45,7 +42,6 @@ from trainplan.profiler.journal.records import (
     Remark,
     Start,
     TaskName,
-    must_match,
 )
 from trainplan.profiler.journal.samples import Book, Samples, labelled, timings
 from trainplan.profiler.journal.seals import sealed, unsealed

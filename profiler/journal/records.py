@@ -49,6 +49,27 @@ class Header(Spec):
     software: Software
     hosts: tuple[Host, ...]
 
+    def must_match(self, found: Header) -> None:
+        """A journal goes on only with the same request on the same kind of machine.
+
+        Raises:
+            SpecError: Something differs.
+        """
+        parts = (
+            ("a request", self.request, found.request),
+            ("software", self.software, found.software),
+        )
+        for what, now, before in parts:
+            if now != before:
+                fields = [name for name, value in now if value != getattr(before, name)]
+                raise SpecError(
+                    f"the journal is of {what} with another {' and '.join(fields)}: {AGAIN}"
+                )
+        if _machines(self) != _machines(found):
+            raise SpecError(
+                f"the journal is of {_described(found)}, this run has {_described(self)}: {AGAIN}"
+            )
+
 
 class Start(Spec):
     """A task begins."""
@@ -240,28 +261,6 @@ def _starts(records: Iterable[Record]) -> Mapping[TaskName, int]:
         elif isinstance(record, Done | Failed):
             del starts[TaskName(record.item, record.key)]
     return {name: count for name, count in starts.items() if count > 0}
-
-
-def must_match(mine: Header, found: Header) -> None:
-    """A journal goes on only with the same request on the same kind of machine.
-
-    Raises:
-        SpecError: Something differs.
-    """
-    parts = (
-        ("a request", mine.request, found.request),
-        ("software", mine.software, found.software),
-    )
-    for what, now, before in parts:
-        if now != before:
-            fields = [name for name, value in now if value != getattr(before, name)]
-            raise SpecError(
-                f"the journal is of {what} with another {' and '.join(fields)}: {AGAIN}"
-            )
-    if _machines(mine) != _machines(found):
-        raise SpecError(
-            f"the journal is of {_described(found)}, this run has {_described(mine)}: {AGAIN}"
-        )
 
 
 def _machines(header: Header) -> list[tuple[str, ...]]:

@@ -22,7 +22,7 @@ from typing import IO
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host import usable_cores
-from trainplan.profiler.journal import Interrupted, JournalContent, JournalFile, TaskName, only_run
+from trainplan.profiler.journal import Interrupted, JournalContent, JournalFile, TaskName
 from trainplan.profiler.launch.folder import run_folder
 from trainplan.profiler.launch.local import Orders, start_ranks
 from trainplan.profiler.launch.nodes import FaultError, Nodes
@@ -41,6 +41,7 @@ from trainplan.profiler.watch import (
     hung,
     kill,
     main_thread,
+    only_run,
     read_beats,
     signal_name,
 )

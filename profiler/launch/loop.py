@@ -23,7 +23,6 @@ from trainplan.profiler.journal import (
     Remark,
     Start,
     TaskName,
-    must_match,
 )
 from trainplan.profiler.launch.outcome import Outcome, attempt, described
 from trainplan.profiler.launch.ranks import Ranks
@@ -267,7 +266,7 @@ def _opened(journal: JournalFile, header: Header) -> str:
         journal.append(header)
         return ""
     try:
-        must_match(header, content.header)
+        header.must_match(content.header)
     except SpecError as error:
         return f"{journal.path.name}: {error}"
     return ""

@@ -11,6 +11,7 @@ KEPT: the sentence that a later run goes on from what is measured.
 kill: end processes that lead groups, with their groups.
 Limits: when a rank that does not go on is given up.
 main_thread: null where the process is gone or the system does not tell.
+only_run: hold the lock file while the body runs.
 Progress: how far a run is.
 read_beats: beats of the ranks of this host, by rank.
 signal_name: `SIGKILL` of 9.
@@ -21,6 +22,7 @@ Watch: looks at the ranks of this host again and again.
 
 from trainplan.profiler.watch.awake import Awake
 from trainplan.profiler.watch.heartbeat import Heartbeat, read_beats
+from trainplan.profiler.watch.lock import only_run
 from trainplan.profiler.watch.processes import die_with_parent, end, kill, main_thread, signal_name
 from trainplan.profiler.watch.stop_signals import StopSignals
 from trainplan.profiler.watch.watch import KEPT, Fault, Limits, Progress, Watch, died, hung

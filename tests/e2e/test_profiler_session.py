@@ -13,7 +13,6 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.profiles.profile import Host
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
-from trainplan.profiler.journal.lock import only_run
 from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of
 from trainplan.profiler.journal.seals import unsealed
 from trainplan.profiler.launch.launch import run
@@ -22,6 +21,7 @@ from trainplan.profiler.launch.scheduler import Budget
 from trainplan.profiler.launch.session import _chosen
 from trainplan.profiler.task import Place, Request
 from trainplan.profiler.train.megatron.micro_batch import is_installed
+from trainplan.profiler.watch.lock import only_run
 
 pytest.importorskip("torch")
 

@@ -19,7 +19,6 @@ from trainplan.profiler.journal.records import (
     Start,
     TaskName,
     line_of,
-    must_match,
     read_journal,
 )
 from trainplan.profiler.journal.samples import Samples
@@ -238,12 +237,12 @@ def test_a_remark_flags_the_timings_of_its_tasks_and_no_others():
 )
 def test_a_journal_of_something_else_is_refused(change, words):
     with pytest.raises(SpecError, match=f"{words}.*--restart"):
-        must_match(HEADER.model_copy(update=change), HEADER)
+        HEADER.model_copy(update=change).must_match(HEADER)
 
 
 def test_another_node_of_the_same_kind_may_go_on():
     elsewhere = HEADER.model_copy(update={"hosts": (Host(name="b", num_gpus=2),), "created": "x"})
-    must_match(elsewhere, HEADER)
+    elsewhere.must_match(HEADER)
 
 
 def test_a_torn_line_is_cut_off_before_the_next_record(tmp_path):

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 from trainplan.profiler.errors import ProfilerError
-from trainplan.profiler.journal import lock as module
-from trainplan.profiler.journal.lock import Owner, only_run, this_process
+from trainplan.profiler.watch import lock as module
+from trainplan.profiler.watch.lock import Owner, only_run, this_process
 
 
 @pytest.fixture
