@@ -47,7 +47,7 @@ ABSENT = {
 }
 """Fields of few families, absent from the others."""
 SIZES = (
-    *("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"),
+    *("num_attention_heads", "num_hidden_layers", "hidden_size", "vocab_size"),
     "max_position_embeddings",
 )
 """Sizes that every file has to give."""
