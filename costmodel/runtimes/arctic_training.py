@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.copy_streams import OffloadPolicy, Place
 from trainplan.costmodel.job import Job
@@ -44,6 +45,11 @@ def trainer_tiles_the_loss(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(np.where(tiles, whole, table.tiled_loss == 1))
 
 
+def unsupported_feature(model: ModelSpec) -> str | None:
+    """A tower is not built. Source: model/hf_factory.py."""
+    return model.tower.called if model.tower else None
+
+
 def offload_policy(stage: int, place: Place) -> OffloadPolicy:
     """The engine's, but checkpoints are copied by the stream that computes, the last one, too.
 
@@ -61,6 +67,6 @@ ARCTIC_TRAINING = replace(
     optimizers=(("adamw", "fused_adam"),),  # optimizer/adam_factory.py
     offloading=replace(DEEPSPEED.offloading, offload_policy=offload_policy),
     adapting=Adapting(),
-    refuses=lambda model: model.tower.called if model.tower else None,  # model/hf_factory.py
+    refuses=unsupported_feature,
     rules=(*DEEPSPEED.rules, trainer_cuts_no_matrices, trainer_tiles_the_loss),
 )

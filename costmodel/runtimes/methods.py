@@ -12,7 +12,16 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.copy_streams import METHODS, OffloadPolicy, Place, deepspeed_offload_policy
+from trainplan.costmodel.copy_streams import (
+    METHODS,
+    OffloadPolicy,
+    Place,
+    Placement,
+    Quantities,
+    Speeds,
+    Work,
+    deepspeed_offload_policy,
+)
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.base import RuntimeTraits
@@ -86,6 +95,14 @@ def _interleaved(stage: int, place: Place) -> OffloadPolicy:
     return deepspeed_offload_policy(stage, pipelined=True)
 
 
+def _fuyou(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
+    return METHODS["fuyou"].work(quantities, speeds, placement)
+
+
+def _harmony(quantities: Quantities, speeds: Speeds, placement: Placement) -> Work:
+    return METHODS["harmony"].work(quantities, speeds, placement)
+
+
 def _zero_offload(stage: int, place: Place) -> OffloadPolicy:
     return METHODS["zero-offload"].policy
 
@@ -120,7 +137,7 @@ FUYOU = _method(
         parameters=("nvme",),
         checkpoints=(0.0, 0.25, 0.5, 0.75, 1.0),
         checkpoints_tier="nvme",
-        work=METHODS["fuyou"].work,
+        work=_fuyou,
     ),
     method_offloads_all,
     method_has_one_micro_batch,
@@ -145,7 +162,7 @@ HARMONY = _method(
         WHOLE,
         parameters=("cpu",),
         by_layer=True,
-        work=METHODS["harmony"].work,
+        work=_harmony,
     ),
     method_offloads_all,
 )

@@ -10,21 +10,25 @@ from trainplan.costmodel.runtimes.registry import RUNTIMES
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("costmodel", "planner", "profiler", "cli")
-OWN = {"runtimes", "launchers", "methods", "shell"}
-"""Folders with a module of each runtime, the registry of them, and the programs that start them."""
+OWN = {"runtimes", "launchers", "methods.py", "shell"}
+"""Folders with a module of each runtime, the registry of them, and the programs that start them;
+the table of published methods, some of which are runtimes, too."""
 WRITTEN = {"names.py"}
 """`cli.options.names`, which `make docs` writes from the registries."""
 RUN_TABLES = {"importers", "formats"}
 """Where files and logs of other programs are read: a published run names its runtime."""
-DEFAULTS = {"job.py": {"megatron-lm"}, "profile.py": {"torch-eager"}}
-"""Modules of `spec` where a field that names a runtime has its default."""
+DEFAULTS = {
+    Path("costmodel/job/job.py"): {"megatron-lm"},
+    Path("costmodel/profiles/profile.py"): {"torch-eager"},
+}
+"""Modules where a field that names a runtime has its default."""
 
 
 def allowed(path: Path) -> set[str]:
-    parts = {*path.relative_to(ROOT).parts}
-    if parts & (OWN | RUN_TABLES | WRITTEN):
+    inside = path.relative_to(ROOT)
+    if {*inside.parts} & (OWN | RUN_TABLES | WRITTEN):
         return {*RUNTIMES}
-    return DEFAULTS.get(path.name, set()) if "spec" in parts else set()
+    return DEFAULTS.get(inside, set())
 
 
 def named(path: Path) -> Iterator[str]:
