@@ -49,9 +49,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trainplan.costmodel.step import Estimate
+    from trainplan.planner.cases.case import Case
+    from trainplan.planner.comparisons.comparison import Comparison, compare
+    from trainplan.planner.comparisons.parameters import parse_varied
+    from trainplan.planner.comparisons.sweeps import Sweep, sweep
+    from trainplan.planner.comparisons.verdict import WhyNot, why_not
     from trainplan.planner.evidence import Evidence, evidence_of
+    from trainplan.planner.explanations.explanation import Explanation, explain
     from trainplan.planner.goals import Pareto, pareto, pareto_json
     from trainplan.planner.launch import LaunchConfig
+    from trainplan.planner.launch_checks.check import LaunchCheck, check_launch
     from trainplan.planner.launchers import LAUNCHERS, LaunchFile
     from trainplan.planner.plan import (
         Candidate,
@@ -65,23 +72,16 @@ if TYPE_CHECKING:
         plan_json,
         written,
     )
-    from trainplan.planner.questions.changes.parameters import parse_varied
-    from trainplan.planner.questions.changes.variations import Case
-    from trainplan.planner.questions.compare import Comparison, compare
-    from trainplan.planner.questions.estimates import Estimates, check, estimate, estimates
-    from trainplan.planner.questions.explain import Explanation, explain
-    from trainplan.planner.questions.launches.check import LaunchCheck, check_launch
-    from trainplan.planner.questions.search import search
-    from trainplan.planner.questions.simulate import Simulation, simulate
-    from trainplan.planner.questions.sweep import Sweep, sweep
-    from trainplan.planner.questions.verify.asked import combinations
-    from trainplan.planner.questions.verify.combinations import Combinations
-    from trainplan.planner.questions.verify.verify import Ran, verify
-    from trainplan.planner.questions.why_not import WhyNot, why_not
+    from trainplan.planner.questions.best_plan import search
+    from trainplan.planner.questions.estimation import Estimates, check, estimate, estimates
+    from trainplan.planner.questions.simulation import Simulation, simulate
     from trainplan.planner.runtimes import EXPORTERS, READERS, Reading
     from trainplan.planner.shell import launches_of_script
     from trainplan.planner.space import parse_choice
     from trainplan.planner.tuning import MachineDocument, SimulatedMachine, TuneOptions, tune
+    from trainplan.planner.verification.by_megatron import Combinations
+    from trainplan.planner.verification.by_runtime import combinations
+    from trainplan.planner.verification.runs import Ran, verify
     from trainplan.planner.work import Budget, Unlimited
 
 HOMES = {
@@ -94,19 +94,19 @@ HOMES = {
         "Candidate Certificate Infeasible Plan SearchOptions "
         "Written chosen_from_json estimate_json plan_json written"
     ),
-    "trainplan.planner.questions.changes.parameters": "parse_varied",
-    "trainplan.planner.questions.changes.variations": "Case",
-    "trainplan.planner.questions.compare": "Comparison compare",
-    "trainplan.planner.questions.estimates": "Estimates check estimate estimates",
-    "trainplan.planner.questions.explain": "Explanation explain",
-    "trainplan.planner.questions.launches.check": "LaunchCheck check_launch",
-    "trainplan.planner.questions.search": "search",
-    "trainplan.planner.questions.simulate": "Simulation simulate",
-    "trainplan.planner.questions.sweep": "Sweep sweep",
-    "trainplan.planner.questions.verify.asked": "combinations",
-    "trainplan.planner.questions.verify.combinations": "Combinations",
-    "trainplan.planner.questions.verify.verify": "Ran verify",
-    "trainplan.planner.questions.why_not": "WhyNot why_not",
+    "trainplan.planner.comparisons.parameters": "parse_varied",
+    "trainplan.planner.cases.case": "Case",
+    "trainplan.planner.comparisons.comparison": "Comparison compare",
+    "trainplan.planner.questions.estimation": "Estimates check estimate estimates",
+    "trainplan.planner.explanations.explanation": "Explanation explain",
+    "trainplan.planner.launch_checks.check": "LaunchCheck check_launch",
+    "trainplan.planner.questions.best_plan": "search",
+    "trainplan.planner.questions.simulation": "Simulation simulate",
+    "trainplan.planner.comparisons.sweeps": "Sweep sweep",
+    "trainplan.planner.verification.by_runtime": "combinations",
+    "trainplan.planner.verification.by_megatron": "Combinations",
+    "trainplan.planner.verification.runs": "Ran verify",
+    "trainplan.planner.comparisons.verdict": "WhyNot why_not",
     "trainplan.planner.runtimes": "EXPORTERS READERS Reading",
     "trainplan.planner.shell": "launches_of_script",
     "trainplan.planner.space": "parse_choice",

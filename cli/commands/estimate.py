@@ -24,11 +24,11 @@ with imported_on_answer():
     from trainplan.cli.words import gib, seconds
     from trainplan.costmodel.base import PlanError
     from trainplan.costmodel.layout import Layout
+    from trainplan.planner.cases.case import Case
+    from trainplan.planner.comparisons.comparison import Side
+    from trainplan.planner.comparisons.remedy import Remedy, remedies
     from trainplan.planner.plan import SearchOptions
-    from trainplan.planner.questions import search as asked
-    from trainplan.planner.questions.changes.variations import Case
-    from trainplan.planner.questions.compare import Side
-    from trainplan.planner.questions.remedies import Remedy, remedies
+    from trainplan.planner.questions import best_plan as asked
 
 REMEDY_SECONDS = 5.0
 """Until then what would make a layout fit is looked for; most take less than one."""

@@ -42,7 +42,7 @@ with imported_on_answer():
     from trainplan.planner.goals import pareto as unbeaten_by_any
     from trainplan.planner.goals import pareto_json
     from trainplan.planner.plan import Infeasible, Name, Plan, SearchOptions, plan_json
-    from trainplan.planner.questions import search as asked
+    from trainplan.planner.questions import best_plan as asked
     from trainplan.planner.settings import Level
 
 NOTHING_FITS, INTERRUPTED = 2, 130

@@ -9,10 +9,10 @@ from trainplan.cli.documents.searches import Remedy
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.comparisons import comparison as compare
+from trainplan.planner.comparisons.comparison import FieldDifference, TermDifference
+from trainplan.planner.comparisons.verdict import Verdict, WhyNot
 from trainplan.planner.plan import Document, OfJob, Priced, of_job, of_priced
-from trainplan.planner.questions import compare
-from trainplan.planner.questions.compare import FieldDifference, TermDifference
-from trainplan.planner.questions.why_not import Verdict, WhyNot
 
 SAME_TIME = 1e-6
 """A smaller share of the step is no loss."""

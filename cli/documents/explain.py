@@ -10,6 +10,11 @@ from typing import Literal, Self
 from trainplan.cli.words import percent
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.explanations import relaxed_recompute
+from trainplan.planner.explanations.explanation import Explanation, Resource
+from trainplan.planner.explanations.largest_model import LargestModel
+from trainplan.planner.explanations.sequence_lengths import SequenceLengths
+from trainplan.planner.explanations.shadow_prices import ShadowPrice
 from trainplan.planner.plan import (
     Document,
     OfJob,
@@ -19,12 +24,7 @@ from trainplan.planner.plan import (
     of_job,
     of_priced,
 )
-from trainplan.planner.questions import relaxed_recompute
-from trainplan.planner.questions.explain import Explanation, Resource
-from trainplan.planner.questions.imbalance import Imbalance
-from trainplan.planner.questions.largest_model import LargestModel
-from trainplan.planner.questions.sequence_lengths import SequenceLengths
-from trainplan.planner.questions.shadow_prices import ShadowPrice
+from trainplan.planner.questions.unequal_experts import Imbalance
 
 LIMITED_BY: Mapping[Resource, str] = {
     "compute": "Compute limits this plan",

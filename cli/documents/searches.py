@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from trainplan.costmodel.layout import Layout
+from trainplan.planner.comparisons import remedy as found
+from trainplan.planner.comparisons.comparison import FieldDifference, Side
 from trainplan.planner.evidence import Evidence, evidence_of
 from trainplan.planner.plan import (
     Document,
@@ -20,8 +22,6 @@ from trainplan.planner.plan import (
     of_job,
     of_priced,
 )
-from trainplan.planner.questions import remedies as found
-from trainplan.planner.questions.compare import FieldDifference, Side
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from typing import Literal, Self
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.comparisons import sweeps
+from trainplan.planner.comparisons.parameters import Varied
+from trainplan.planner.comparisons.sweeps import Setting
 from trainplan.planner.plan import Document, OfJob, of_job
-from trainplan.planner.questions import sweep as sweeps
-from trainplan.planner.questions.changes.parameters import Varied
-from trainplan.planner.questions.outcome import Status
-from trainplan.planner.questions.sweep import Setting
+from trainplan.planner.questions.case_search import Status
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Final, Literal, Self
 
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.plan import Document, WrittenLayout, layout_json
-from trainplan.planner.questions.verify.combinations import Combinations
-from trainplan.planner.questions.verify.compare import Compared
-from trainplan.planner.questions.verify.verify import Ran
+from trainplan.planner.verification.by_megatron import Combinations
+from trainplan.planner.verification.compared import Compared
+from trainplan.planner.verification.runs import Ran
 
 SCHEMA: Final = "trainplan/verify/v1"
 UNKNOWN = SimpleNamespace(

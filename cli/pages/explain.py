@@ -27,13 +27,13 @@ from trainplan.cli.words import (
     seconds_like,
 )
 from trainplan.costmodel.job import Job
-from trainplan.planner.questions.explain import Explanation
-from trainplan.planner.questions.imbalance import Imbalance
-from trainplan.planner.questions.largest_model import LargestModel
-from trainplan.planner.questions.relaxed_recompute import RelaxedRule
-from trainplan.planner.questions.robustness import Robustness
-from trainplan.planner.questions.sequence_lengths import DynamicContext, SequenceLengths
-from trainplan.planner.questions.shadow_prices import ShadowPrice
+from trainplan.planner.explanations.explanation import Explanation
+from trainplan.planner.explanations.largest_model import LargestModel
+from trainplan.planner.explanations.relaxed_recompute import RelaxedRule
+from trainplan.planner.explanations.robustness import Robustness
+from trainplan.planner.explanations.sequence_lengths import DynamicContext, SequenceLengths
+from trainplan.planner.explanations.shadow_prices import ShadowPrice
+from trainplan.planner.questions.unequal_experts import Imbalance
 
 
 def lengths_part(found: SequenceLengths, step: float) -> RenderableType:

@@ -28,7 +28,7 @@ from trainplan.cli.terminal.clock import Clock
 from trainplan.costmodel.calibration.machine import NOTHING, Measured
 from trainplan.costmodel.job.job import Job
 from trainplan.planner.plan import Infeasible, Plan, SearchOptions
-from trainplan.planner.questions import search
+from trainplan.planner.questions import best_plan as search
 from trainplan.planner.work import ALONE, Budget, Workers
 
 BLOCK = re.compile(r"^```console(?: (\d+)(?:-(\d+))?)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -31,9 +31,9 @@ from trainplan.costmodel.presets.clusters import machines, short_names
 from trainplan.costmodel.presets.presets import preset_names, repositories
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
+from trainplan.planner.comparisons.parameters import KNOBS
 from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.plan.target import Name
-from trainplan.planner.questions.changes.parameters import KNOBS
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.key_tables import OTHERS
 from trainplan.planner.settings.combinations import Level

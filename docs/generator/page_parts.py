@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from trainplan.cli.documents.compared import CompareDocument, WhyNotDocument
 from trainplan.cli.documents.explain import ExplainDocument, Rival
 from trainplan.cli.documents.sweep import SweepDocument, SweepPoint
+from trainplan.planner.explanations.shadow_prices import ShadowPrice
 from trainplan.planner.goals.pareto import ParetoDocument
-from trainplan.planner.questions.shadow_prices import ShadowPrice
 
 Lines = Iterator[str]
 

@@ -1,5 +1,1 @@
-"""One file a question: search, estimate, explain, why-not, compare, sweep, simulate, remedies.
-
-These are the verbs behind the commands and of `trainplan.planner`. `changes` has the same job with
-one thing changed.
-"""
+"""Questions of a job or a layout: search, estimate, simulate, and the notes of their answers."""

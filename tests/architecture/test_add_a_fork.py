@@ -26,7 +26,7 @@ from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.questions.search import estimate
+from trainplan.planner.questions.best_plan import estimate
 from trainplan.planner.runtimes import EXPORTERS, Asked, readers
 from trainplan.planner.runtimes.compare import missing_flags
 from trainplan.planner.shell import launch_of_command

@@ -25,7 +25,7 @@ from trainplan.planner.launchers.registry import LAUNCHERS
 from trainplan.planner.plan import Infeasible
 from trainplan.planner.plan.layout_document import layout_from_json, layout_json
 from trainplan.planner.policies.recompute import POLICY_COLUMNS
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import broken_rules

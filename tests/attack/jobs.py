@@ -11,7 +11,7 @@ from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.plan.target import Name
-from trainplan.planner.questions.search import SearchOptions
+from trainplan.planner.questions.best_plan import SearchOptions
 from trainplan.planner.space import parse_choice
 
 OBJECTIVES: tuple[Name, ...] = ("time", "cost", "energy", "gpus", "memory")

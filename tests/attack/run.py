@@ -19,7 +19,7 @@ from tests.budgets import Until
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Name
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
 from trainplan.planner.work import Budget
 
 SEARCH_SECONDS, STOPPED_SECONDS = 60.0, 5.0

@@ -20,8 +20,8 @@ from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.goals.cluster_sizes import scale_of
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Name
-from trainplan.planner.questions.estimates import estimates
-from trainplan.planner.questions.search import SearchOptions
+from trainplan.planner.questions.best_plan import SearchOptions
+from trainplan.planner.questions.estimation import estimates
 from trainplan.planner.tree.result import StepEnergy
 
 

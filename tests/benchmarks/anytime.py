@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from tests.attack.jobs import Case
 from tests.budgets import Until
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
 
 CASES = (
     Case("llama3-8b", "1x8:h100-sxm", 64, 8192),

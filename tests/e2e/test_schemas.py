@@ -14,9 +14,9 @@ from trainplan.cli.documents.registry import DOCUMENTS, document_schema
 from trainplan.cli.documents.schema import documented
 from trainplan.cli.documents.verify import VerifyEnded, VerifyRan, VerifyStarted
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.questions.verify.combinations import combinations
-from trainplan.planner.questions.verify.compare import Compared
-from trainplan.planner.questions.verify.verify import Ran
+from trainplan.planner.verification.by_megatron import combinations
+from trainplan.planner.verification.compared import Compared
+from trainplan.planner.verification.runs import Ran
 
 ROOT = Path(__file__).parents[2]
 SIMUMAX = ROOT / "tests" / "replay" / "simumax_b200.json"

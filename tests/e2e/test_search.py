@@ -12,8 +12,8 @@ from tests.e2e.command import LLAMA, SMALLER, TINY, Outcome, plan, plan_process,
 from trainplan.costmodel.job.job import Job, RuntimeOptions
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.questions import search as answer
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions import best_plan as answer
+from trainplan.planner.questions.best_plan import SearchOptions, search
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +251,7 @@ def test_infeasibility_that_was_proved_in_time_is_the_answer(monkeypatch: pytest
         return ()
 
     monkeypatch.setattr("trainplan.cli.terminal.clock.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("trainplan.planner.questions.search.relaxations", late)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.relaxations", late)
     job = with_value(with_value(LLAMA, "--model", "llama3.1-405b"), "--cluster", "1x8:h100-sxm")
     outcome = plan("search", *job, "--time-limit", "50")
     assert (outcome.code, outcome.err) == (2, "")

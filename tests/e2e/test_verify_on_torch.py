@@ -6,8 +6,8 @@ import pytest
 
 from tests.e2e.command import TINY, plan, with_value
 from trainplan.cli.commands import verify
-from trainplan.planner.questions.verify.by_torch import torch_expected
-from trainplan.planner.questions.verify.combinations import Combination
+from trainplan.planner.verification.by_megatron import Combination
+from trainplan.planner.verification.by_torch import torch_expected
 from trainplan.profiler.train.request import RankReport, Sent
 
 

@@ -8,7 +8,7 @@ from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.plan import Infeasible
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space.choices import parse_choice
 
 PLAIN = ("offload.optimizer=0", "offload.parameters=none", "offload.checkpoints=0")

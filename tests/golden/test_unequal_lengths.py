@@ -11,8 +11,8 @@ from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.costmodel.job import LengthSpec, Lognormal
 from trainplan.costmodel.job.job import TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.questions.estimates import estimate
-from trainplan.planner.questions.sequence_lengths import sequence_lengths
+from trainplan.planner.explanations.sequence_lengths import sequence_lengths
+from trainplan.planner.questions.estimation import estimate
 
 LENGTHS = LengthSpec(lognormal=Lognormal(mean=4096, sigma=1.5))
 

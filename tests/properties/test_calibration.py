@@ -18,7 +18,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
 
 SCALARS = st.builds(
     Scalars,

@@ -16,7 +16,7 @@ from trainplan.costmodel.job.job import LengthSpec, Lognormal, TrainingSpec
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space.choices import parse_choice, rules_of_grid, rules_of_job
 
 pytestmark = pytest.mark.usefixtures("quarters")

@@ -15,7 +15,7 @@ from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs
 from trainplan.planner.goals.pareto import PAIRS, pareto
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.tree.result import StepEnergy
 
 pytestmark = pytest.mark.usefixtures("quarters")

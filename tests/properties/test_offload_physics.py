@@ -14,7 +14,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import explicit
 from trainplan.planner.plan import Infeasible
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space.choices import broken_rules
 
 MACHINES = number(60, by_night=200)

@@ -28,7 +28,7 @@ from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 from trainplan.profiler.fit.points import fitted
 

@@ -17,7 +17,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import runtime
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice, rules_of_job
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 

@@ -8,7 +8,7 @@ from trainplan.costmodel.architecture.trained import Trained
 from trainplan.costmodel.candidates.context import context_of
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 
 pytestmark = pytest.mark.usefixtures("quarters")
 LORA = Trained(method="lora", rank=8, modules=("all",))

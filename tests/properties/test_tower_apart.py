@@ -18,7 +18,7 @@ from trainplan.costmodel.step.tower_apart import (
     tower_on_gpus,
     waiting_samples,
 )
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 
 APART = SearchOptions(tower="apart", search_options="none")
 CASES = [

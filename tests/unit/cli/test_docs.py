@@ -11,7 +11,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.plan import Plan, plan_json
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 
 ROOT = Path(__file__).parents[3]
 PAGES = [

@@ -17,7 +17,7 @@ from trainplan.cli.commands.search import STOPPED
 from trainplan.cli.main import ControlC, run
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.runtimes.registry import RUNTIMES
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
 from trainplan.planner.runtimes import EXPORTERS
 
 ROOT = Path(__file__).parents[3]
@@ -213,7 +213,7 @@ def test_a_folder_that_goes_while_the_search_runs_costs_no_answer(
         folder.rmdir()
         return search(*arguments)
 
-    monkeypatch.setattr("trainplan.planner.questions.search.search", searched)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.search", searched)
     outcome = plan("search", *TINY, "--output", folder / "plan.json")
     assert outcome.code == 2
     assert outcome.out.startswith("tp 1 · pp 1")
@@ -226,7 +226,7 @@ def test_a_full_disk_is_told_before_the_search(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
-    monkeypatch.setattr("trainplan.planner.questions.search.search", None)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.search", None)
     made = tmp_path / "plan.json"
     refused(plan("search", *TINY, "--output", made), f"{made}: cannot be written: No space left")
 
@@ -320,7 +320,7 @@ def test_control_c_before_anything_is_found_says_so(monkeypatch: pytest.MonkeyPa
         signal.raise_signal(signal.SIGINT)
         raise SpecError("the time limit struck before any layout was found")
 
-    monkeypatch.setattr("trainplan.planner.questions.search.search", struck)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.search", struck)
     outcome = plan("search", *LLAMA)
     assert (outcome.code, outcome.out) == (130, "")
     assert outcome.err == "stopped before any layout was found\n"
@@ -336,7 +336,7 @@ def test_control_c_that_compiled_code_turned_into_another_error_is_quiet(
         raise TypeError("addRow(): incompatible function arguments")
 
     control_c, before = ControlC(), signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr("trainplan.planner.questions.search.estimate", interrupted)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.estimate", interrupted)
     signal.signal(signal.SIGINT, control_c)
     try:
         code = run(["estimate", *TINY, "--layout", "tp=1"], control_c)
@@ -372,7 +372,7 @@ def test_a_bug_is_one_line_with_the_way_to_its_traceback(monkeypatch: pytest.Mon
     def broken(*arguments: object, **options: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("trainplan.planner.questions.search.estimate", broken)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.estimate", broken)
     outcome = plan("estimate", *TINY, "--layout", "tp=1")
     assert outcome.code == 1
     assert len(outcome.err.splitlines()) == 1
@@ -384,7 +384,7 @@ def test_a_bug_shows_its_traceback_on_demand(monkeypatch: pytest.MonkeyPatch):
     def broken(*arguments: object, **options: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("trainplan.planner.questions.search.estimate", broken)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.estimate", broken)
     monkeypatch.setenv("PLAN_DEBUG", "1")
     with pytest.raises(KeyError):
         plan("estimate", *TINY, "--layout", "tp=1")

@@ -15,11 +15,11 @@ import pytest
 from tests.budgets import Steps
 from trainplan.cli.processes.processes import Processes
 from trainplan.costmodel.runtimes.registry import RUNTIMES
+from trainplan.planner.cases.case import Case
+from trainplan.planner.comparisons.parameters import parse_varied
+from trainplan.planner.comparisons.sweeps import sweep
 from trainplan.planner.plan import plan_json
-from trainplan.planner.questions.changes.parameters import parse_varied
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.search import SearchOptions, search
-from trainplan.planner.questions.sweep import sweep
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 
 

@@ -8,7 +8,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.evidence.envelope import Measurements
 from trainplan.planner.plan.target import Trusted
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
 
 
 @pytest.fixture(scope="module")

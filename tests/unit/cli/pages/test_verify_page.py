@@ -9,9 +9,9 @@ from rich.console import Console
 from trainplan.cli.documents.verify import VerifyEnded, short_layout
 from trainplan.cli.pages.verify import verify_page
 from trainplan.costmodel.layout.layout import Layout, stage_specs
-from trainplan.planner.questions.verify.combinations import combinations
-from trainplan.planner.questions.verify.compare import Compared
-from trainplan.planner.questions.verify.verify import Ran
+from trainplan.planner.verification.by_megatron import combinations
+from trainplan.planner.verification.compared import Compared
+from trainplan.planner.verification.runs import Ran
 
 FINE = Compared(1e-7, 2e-7, 1e-4, (), (), (), 0.001)
 SENT = Compared(1e-7, 2e-7, 1e-4, (), ("rank 1: send over pp of 9 bytes, 8 are counted",), (), 0.0)

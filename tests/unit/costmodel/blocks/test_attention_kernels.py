@@ -9,7 +9,7 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.registry import traits_of
-from trainplan.planner.questions.estimates import check_model, estimate
+from trainplan.planner.questions.estimation import check_model, estimate
 
 
 @pytest.mark.parametrize(

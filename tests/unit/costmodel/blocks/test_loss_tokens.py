@@ -10,7 +10,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.model.flops import model_flop_per_step
 from trainplan.costmodel.step import price
-from trainplan.planner.questions.search import notes
+from trainplan.planner.questions.best_plan import notes
 from trainplan.planner.runtimes import EXPORTERS
 
 

@@ -7,7 +7,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.questions.estimates import estimate
+from trainplan.planner.questions.estimation import estimate
 
 LLAMA = preset("llama3-8b")
 WIDTH = 1024

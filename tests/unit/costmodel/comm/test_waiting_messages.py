@@ -12,7 +12,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import explicit, price
 from trainplan.costmodel.step.estimate import message_seconds_of, p2p_seconds
 from trainplan.costmodel.step.timelines import busy_with_messages, simulate, virtual_stage_seconds
-from trainplan.planner.questions.simulate import simulate as drawn
+from trainplan.planner.questions.simulation import simulate as drawn
 
 ONE = Layout(tp=4, pp=2, dp=1)
 LAYOUT = Layout(tp=2, pp=4, dp=1)

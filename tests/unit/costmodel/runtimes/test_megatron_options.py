@@ -11,7 +11,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.questions.search import SearchOptions, check, search
+from trainplan.planner.questions.best_plan import SearchOptions, check, search
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
 from trainplan.planner.space.choices import broken_rules

@@ -10,7 +10,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.options import CHOSEN, UNSEARCHED
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.runtimes.traits.settings import NEVER_FASTER
-from trainplan.planner.questions.estimates import check_model, estimates
+from trainplan.planner.questions.estimation import check_model, estimates
 from trainplan.planner.space.choices import broken_rules
 
 VALUES = {

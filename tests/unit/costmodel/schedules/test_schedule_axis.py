@@ -28,7 +28,7 @@ from trainplan.costmodel.step import explicit
 from trainplan.costmodel.timeline.clock import StageSeconds
 from trainplan.costmodel.timeline.cycles import waves
 from trainplan.planner.plan.plan import OtherSchedule
-from trainplan.planner.questions.search import SearchOptions, estimate, search
+from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
 from trainplan.planner.schedules.other_schedules import other_schedules, under
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import broken_rules

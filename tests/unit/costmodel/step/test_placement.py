@@ -19,8 +19,8 @@ from trainplan.costmodel.step.placement import placed_seconds
 from trainplan.costmodel.step.placement_costs import nodes_of, placement_costs
 from trainplan.costmodel.timeline.clock import StageSeconds, run
 from trainplan.planner.questions import placement as placement_module
+from trainplan.planner.questions.best_plan import estimate
 from trainplan.planner.questions.placement import not_placed, place
-from trainplan.planner.questions.search import estimate
 from trainplan.planner.solvers.nodes.order_bound import least_seconds
 from trainplan.planner.solvers.nodes.orders import good_order
 from trainplan.planner.work.budget import Unlimited

@@ -12,16 +12,16 @@ from trainplan.costmodel.calibration.machine import NOTHING, machine_for
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.step import explicit
+from trainplan.planner.cases.case import Case
+from trainplan.planner.comparisons.verdict import why_not
 from trainplan.planner.evidence.envelope import Measurements, measurements
 from trainplan.planner.evidence.evidence import is_inside
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules
 from trainplan.planner.plan import SearchOptions, plan_json
 from trainplan.planner.plan.written import written
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.outcome import kept_layout
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions.case_search import kept_layout
 from trainplan.planner.questions.trust import time_for_answer
-from trainplan.planner.questions.why_not import why_not
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 

@@ -7,8 +7,8 @@ import pytest
 
 from trainplan.costmodel.timeline.lower_bounds import settled
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.questions import search as asked
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions import best_plan as asked
+from trainplan.planner.questions.best_plan import search
 
 
 @pytest.mark.parametrize("steps", [-3, -1, 0, 1, 3])

@@ -13,7 +13,7 @@ from trainplan.planner.goals.limits import TIME_LIMIT
 from trainplan.planner.goals.longest import CLOSE, ladder, longest, steps
 from trainplan.planner.goals.longest import NOTHING as ALONE
 from trainplan.planner.plan import Infeasible
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 

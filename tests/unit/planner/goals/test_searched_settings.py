@@ -11,7 +11,7 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.plan.document import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
 from trainplan.planner.settings.combinations import DEFAULT, combinations
 from trainplan.planner.space import parse_choice
 

@@ -13,7 +13,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.goals.cluster_sizes import part_jobs, scale_of
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 
 PIPELINE = tuple(parse_choice(text, excluded=False) for text in ("pp=2", "vpp=1"))

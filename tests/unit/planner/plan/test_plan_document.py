@@ -15,7 +15,7 @@ from trainplan.planner.plan.layout_document import (
 )
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.written import written
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 
 

@@ -7,7 +7,7 @@ import pytest
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.read_back import plan_from_json
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
 
 
 @pytest.fixture(scope="module")

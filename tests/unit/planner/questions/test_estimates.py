@@ -12,7 +12,7 @@ from trainplan import planner
 from trainplan.cli.main import run
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
-from trainplan.planner.questions import estimates
+from trainplan.planner.questions import estimation as estimates
 
 JOBS = {
     "dense": ("small-dense", "2x8:a100-sxm-80gb", 64),

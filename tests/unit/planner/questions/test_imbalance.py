@@ -10,12 +10,12 @@ from trainplan.costmodel.base.errors import UnsupportedError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.planner.cases.case import Case
+from trainplan.planner.explanations.explanation import explain
 from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
 from trainplan.planner.plan.written import written
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.explain import explain
-from trainplan.planner.questions.imbalance import imbalance, imbalance_notes
-from trainplan.planner.questions.search import estimate, notes, search
+from trainplan.planner.questions.best_plan import estimate, notes, search
+from trainplan.planner.questions.unequal_experts import imbalance, imbalance_notes
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited

@@ -3,8 +3,8 @@
 import pytest
 
 from trainplan.costmodel.job.job import RuntimeOptions
+from trainplan.planner.questions.best_plan import notes
 from trainplan.planner.questions.launch_bound import GRAPHS
-from trainplan.planner.questions.search import notes
 
 
 @pytest.fixture(name="said")

@@ -3,7 +3,7 @@
 import pytest
 
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
 from trainplan.planner.space.choices import parse_choice
 
 SAYS = "activations stay on the GPUs: "

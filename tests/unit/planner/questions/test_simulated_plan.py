@@ -9,7 +9,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.step import explicit
-from trainplan.planner.questions.simulate import simulate
+from trainplan.planner.questions.simulation import simulate
 
 SHAPES = dict.fromkeys(("interleaved", "breadth-first", "zb-v", "v-half", "v-min"), 2)
 

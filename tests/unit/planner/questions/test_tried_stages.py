@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from trainplan.planner.cases.case import Case
+from trainplan.planner.comparisons.parameters import parse_varied
+from trainplan.planner.comparisons.sweeps import sweep
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.questions.changes.parameters import parse_varied
-from trainplan.planner.questions.changes.variations import Case
-from trainplan.planner.questions.outcome import outcome
-from trainplan.planner.questions.search import search
-from trainplan.planner.questions.sweep import sweep
+from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions.case_search import outcome
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
@@ -56,7 +56,7 @@ def test_no_point_is_slower_than_with_the_layout_of_its_neighbour(case, best, mo
         slow, fast = (outcome(one, budget) for one in cases)
         return iter((replace(slow, best=best), fast))
 
-    monkeypatch.setattr("trainplan.planner.questions.sweep.outcomes", searched)
+    monkeypatch.setattr("trainplan.planner.comparisons.sweeps.outcomes", searched)
     slow, fast = sweep(case, [parse_varied("nic=1,2")], Unlimited()).curves[0].points
     assert fast.outcome.best.layout == best.layout
     assert fast.tokens_per_s >= slow.tokens_per_s
@@ -69,7 +69,7 @@ def test_no_point_is_slower_than_with_the_layout_of_the_curve_before(case, best,
     )
     none = replace(slow, status="untried", best=None)
     found = (replace(slow, best=best), none, slow, none)
-    monkeypatch.setattr("trainplan.planner.questions.sweep.outcomes", lambda *_: iter(found))
+    monkeypatch.setattr("trainplan.planner.comparisons.sweeps.outcomes", lambda *_: iter(found))
     varied = [parse_varied("nic=1,2"), parse_varied("memory_gib=80,90")]
     for curve in sweep(case, varied, Unlimited()).curves:
         assert curve.points[0].outcome.best.layout == best.layout
@@ -79,7 +79,7 @@ def test_no_point_is_slower_than_with_the_layout_of_the_plan(case, best, monkeyp
     held = tuple(parse_choice(text, excluded=False) for text in ("tp=8", "stages=even"))
     slow = outcome(Case(case.job, HELD.model_copy(update={"fix": held})), Unlimited())
     late = replace(slow, status="found")
-    monkeypatch.setattr("trainplan.planner.questions.sweep.outcomes", lambda *_: iter((late,)))
+    monkeypatch.setattr("trainplan.planner.comparisons.sweeps.outcomes", lambda *_: iter((late,)))
     swept = sweep(case.near(best.layout), [parse_varied("nic=1")], Unlimited())
     assert swept.curves[0].points[0].outcome.best.layout == best.layout
 

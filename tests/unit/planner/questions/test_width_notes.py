@@ -5,8 +5,8 @@ import pytest
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.questions.estimates import estimate
-from trainplan.planner.questions.width_notes import width_notes
+from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.questions.kernel_widths import width_notes
 
 LAYOUT = Layout(dp=8)
 

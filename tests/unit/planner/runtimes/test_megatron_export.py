@@ -11,7 +11,7 @@ from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset, preset_names
 from trainplan.planner.launch.config import UserVariable
-from trainplan.planner.questions.search import notes
+from trainplan.planner.questions.best_plan import notes
 from trainplan.planner.runtimes import EXPORTERS
 
 

@@ -6,7 +6,7 @@ from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.axes.values import divisors
 from trainplan.costmodel.calibration import context_for
 from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.questions.search import search
+from trainplan.planner.questions.best_plan import search
 from trainplan.planner.space import Space
 from trainplan.planner.space.grid import RuleFilter, nodes
 

@@ -13,7 +13,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner import SearchOptions, search
-from trainplan.planner.questions.search import NOT_COMPARED
+from trainplan.planner.questions.best_plan import NOT_COMPARED
 from trainplan.planner.space import parse_choice
 from trainplan.planner.tree.result import StepTime
 from trainplan.planner.tree.tasks import PricingContext, Simulate

@@ -11,10 +11,10 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.questions.verify.combinations import Combination
-from trainplan.planner.questions.verify.compare import compared
-from trainplan.planner.questions.verify.expected import expected
-from trainplan.planner.questions.verify.shrink import tiny_job
+from trainplan.planner.verification.by_megatron import Combination
+from trainplan.planner.verification.compared import compared
+from trainplan.planner.verification.expected import expected
+from trainplan.planner.verification.shrink import tiny_job
 from trainplan.profiler.train.client import Trainers, slowest_seconds
 from trainplan.profiler.train.messages import TrainingFailedError
 from trainplan.profiler.train.request import TrainingRequest

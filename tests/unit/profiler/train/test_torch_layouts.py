@@ -3,9 +3,9 @@
 import pytest
 
 from tests.torch_requests import TINY, request
-from trainplan.planner.questions.verify.by_torch import torch_expected
-from trainplan.planner.questions.verify.combinations import Combination
-from trainplan.planner.questions.verify.compare import compared
+from trainplan.planner.verification.by_megatron import Combination
+from trainplan.planner.verification.by_torch import torch_expected
+from trainplan.planner.verification.compared import compared
 from trainplan.profiler.train.client import Trainers
 
 pytest.importorskip("torch", "2.13", reason="the trainer needs torch")

@@ -19,7 +19,7 @@ from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.plan import Candidate, Plan
-from trainplan.planner.questions.simulate import simulate
+from trainplan.planner.questions.simulation import simulate
 
 
 @pytest.mark.parametrize(

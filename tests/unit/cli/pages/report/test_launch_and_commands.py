@@ -13,7 +13,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import LengthSpec
 from trainplan.costmodel.job.optimizer import OptimizerSpec
 from trainplan.planner.launchers.registry import LAUNCHERS
-from trainplan.planner.questions.search import SearchOptions, search
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
 

@@ -1,0 +1,203 @@
+"""Why is a layout not the answer: the rule that refuses it, the bytes it lacks, or the seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from trainplan.costmodel.axes import AXES, Held
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.step import RankMemory
+from trainplan.costmodel.uncertainty import is_near_tie, probability_faster
+from trainplan.planner.cases.case import Case
+from trainplan.planner.comparisons.comparison import Side, TermDifference, term_differences
+from trainplan.planner.comparisons.remedy import Remedy, remedies
+from trainplan.planner.plan import Written, made_otherwise
+from trainplan.planner.questions.best_plan import estimate
+from trainplan.planner.space import broken_rules
+from trainplan.planner.work import Budget
+
+Verdict = Literal["refused", "too large", "slower", "near tie", "same", "faster"]
+"""Illegal; over the memory; slower than the model can be wrong; within that; equal; faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenRule:
+    """A rule the layout breaks."""
+
+    name: str
+    says: str
+    """What is wrong and what to do."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """A pipeline rank that needs more than it may use."""
+
+    rank: RankMemory
+    over_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class WhyNot:
+    """The layout against the plan's."""
+
+    verdict: Verdict
+    best: Side
+    """The plan's layout, priced again."""
+    layout: Layout
+    other: Side | None
+    """The layout asked about; null where a rule refuses it."""
+    usable_bytes: float
+    """Device memory that the plan's margin leaves."""
+    broken: tuple[BrokenRule, ...]
+    overflows: tuple[Overflow, ...]
+    """Fullest rank first."""
+    fits_without_margin: bool
+    terms: tuple[TermDifference, ...]
+    """Seconds of the plan and of the layout, largest difference first; they sum to the loss."""
+    lost_s: float | None
+    """Seconds a step takes longer; null where a rule refuses the layout."""
+    probability_faster: float | None
+    """That it is faster than the plan after all; null where it cannot run."""
+    reasons: tuple[str, ...]
+    """If it is as fast or faster: what may have kept it out of the plan."""
+    listed_rank: int | None
+    """Its place in the plan's table of alternatives; null where it is not listed."""
+    remedies: tuple[Remedy, ...]
+    """Of a layout that is refused or too large."""
+
+
+def why_not(case: Case, plan: Written, layout: Layout, budget: Budget) -> WhyNot:
+    """Compare a layout with the one a plan chose; the budget bounds the search for remedies.
+
+    Raises:
+        SpecError: The plan's own layout breaks a rule of its job.
+    """
+    margin = case.options.memory_margin
+    priced = estimate(case.job, plan.layout, case.measured, memory_margin=margin)
+    best = Side(case.job, plan.layout, priced)
+    broken = tuple(_broken(case, layout))
+    if broken:
+        return _refused(case, best, layout, broken, remedies(case, layout, budget))
+    own = estimate(case.job, layout, case.measured, memory_margin=margin)
+    other, fits = Side(case.job, layout, own), own.memory.fits
+    usable = own.memory.capacity_bytes * (1 - margin)
+    verdict = _verdict(best, other)
+    chance = probability_faster(layout, own.step_time_s, plan.layout, priced.step_time_s)
+    reasons = tuple(_reasons(case, plan, best, layout)) if verdict == "faster" else ()
+    return WhyNot(
+        verdict=verdict,
+        best=best,
+        layout=layout,
+        other=other,
+        usable_bytes=usable,
+        broken=(),
+        overflows=tuple(_overflows(other, usable)),
+        fits_without_margin=own.memory.headroom_bytes >= 0,
+        terms=term_differences(priced, own),
+        lost_s=own.step_time_s - priced.step_time_s,
+        probability_faster=chance if fits else None,
+        reasons=reasons,
+        listed_rank=_rank(plan, layout),
+        remedies=() if fits else remedies(case, layout, budget),
+    )
+
+
+def _refused(
+    case: Case,
+    best: Side,
+    layout: Layout,
+    broken: tuple[BrokenRule, ...],
+    remedies: tuple[Remedy, ...],
+) -> WhyNot:
+    """A layout nobody can run has no seconds and no bytes."""
+    return WhyNot(
+        verdict="refused",
+        best=best,
+        layout=layout,
+        other=None,
+        usable_bytes=best.estimate.memory.capacity_bytes * (1 - case.options.memory_margin),
+        broken=broken,
+        overflows=(),
+        fits_without_margin=False,
+        terms=(),
+        lost_s=None,
+        probability_faster=None,
+        reasons=(),
+        listed_rank=None,
+        remedies=remedies,
+    )
+
+
+def _rank(plan: Written, layout: Layout) -> int | None:
+    listed = plan.candidates
+    return listed.index(layout) + 1 if layout in listed else None
+
+
+def _broken(case: Case, layout: Layout) -> Iterator[BrokenRule]:
+    world = case.job.cluster.num_gpus
+    if layout.world_size != world:
+        dp = world // (layout.tp * layout.cp * layout.pp)
+        yield BrokenRule(
+            "uses_all_gpus",
+            f"tp * cp * pp * dp = {layout.world_size}, the cluster has {world} GPUs: "
+            + (f"set dp = {dp}, or leave it out" if dp else "lower tp, cp or pp"),
+            "derived: every GPU is one rank",
+        )
+    for rule in broken_rules(case.job, LayoutTable.of([layout]))[0]:
+        yield BrokenRule(rule.name, rule.says, rule.source)
+
+
+def _verdict(best: Side, other: Side) -> Verdict:
+    if not other.estimate.memory.fits:
+        return "too large"
+    if other.layout == best.layout:
+        return "same"
+    chosen, own = best.estimate.step_time_s, other.estimate.step_time_s
+    if own < chosen:
+        return "faster"
+    return "near tie" if is_near_tie(other.layout, own, best.layout, chosen) else "slower"
+
+
+def _overflows(other: Side, usable: float) -> Iterator[Overflow]:
+    """Ranks over the limit, fullest first."""
+    ranks = sorted(other.estimate.memory.pipeline_ranks, key=lambda rank: -rank.total_bytes)
+    for rank in ranks:
+        if rank.total_bytes > usable:
+            yield Overflow(rank, rank.total_bytes - usable)
+
+
+def _untried(case: Case, layout: Layout) -> Iterator[str]:
+    """Values that the search does not try."""
+    traits = case.context.traits
+    for axis in AXES:
+        value = axis.of(layout)
+        if isinstance(axis.search, Held) and not axis.is_off(layout):
+            yield axis.search.says
+        tried = axis.tried(case.job, traits) or (value,)
+        if isinstance(value, int | float | str) and value not in tried:
+            yield f"the search does not try {axis.name}={value}"
+    if layout.zero_stage == 1 and layout.dp_replicate > 1 and not case.job.may_replicate_shards:
+        yield "the search tries dp_replicate > 1 under ZeRO-1 only with `--fix dp_replicate=free`"
+
+
+def _reasons(case: Case, plan: Written, best: Side, layout: Layout) -> Iterator[str]:
+    """What may have kept a faster layout out of the plan."""
+    if plan.objective != "time":
+        yield f"the plan was made for --objective {plan.objective}, not for the shortest step"
+    table = LayoutTable.of([layout])
+    for rule in plan.options.rules_of_layouts(case.context):
+        if rule.broken(case.job, table)[0]:
+            yield f"the plan was made with {rule.name}"
+    yield from _untried(case, layout)
+    if not plan.optimal:
+        yield f"the plan is not proved fastest: its gap is {plan.gap_fraction:.1%}"
+    if made_otherwise(plan.step_time_s, best.estimate.step_time_s):
+        yield (
+            f"the plan was made with other numbers ({plan.step_time_s:.4g} s a step, now "
+            f"{best.estimate.step_time_s:.4g} s): give the --profile it was made with"
+        )

@@ -1,0 +1,180 @@
+"""Why is a plan as fast as it is, and what would make it faster?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Literal
+
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.step import Estimate, RankMemory
+from trainplan.planner.cases.case import Case
+from trainplan.planner.explanations.largest_model import LargestModel, largest_model
+from trainplan.planner.explanations.relaxed_recompute import RecomputeRule, recompute_rule
+from trainplan.planner.explanations.robustness import Robustness, robustness
+from trainplan.planner.explanations.sequence_lengths import SequenceLengths, sequence_lengths
+from trainplan.planner.explanations.shadow_prices import ShadowPrice, shadow_prices
+from trainplan.planner.plan import Candidate
+from trainplan.planner.questions.best_plan import check, estimate
+from trainplan.planner.questions.case_search import ANSWERED, Status
+from trainplan.planner.questions.kernel_widths import width_notes
+from trainplan.planner.questions.unequal_experts import Imbalance, imbalance
+from trainplan.planner.work import ALONE, Budget, Workers
+
+Resource = Literal["compute", "host", "network", "pipeline", "offload", "overhead"]
+
+RESOURCES: MappingProxyType[Resource, tuple[str, ...]] = MappingProxyType(
+    {
+        "compute": ("gemm", "attention", "elementwise", "recompute", "optimizer"),
+        "host": ("host",),
+        "network": ("tp_comm", "cp_comm", "ep_comm", "fsdp_comm", "dp_comm", "p2p"),
+        "pipeline": ("bubble",),
+        "offload": ("offload",),
+        "overhead": ("overhead",),
+    }
+)
+"""Which terms of `costmodel.step.simulate.Terms` wait for what; each term once."""
+
+MEMORY_CHANGES = ("memory", "memory_tenth")
+CUT_SHORT: frozenset[Status] = frozenset(("found", "untried"))
+"""Searches that do not say what a change buys at most."""
+NOTICED_GAIN = 0.001
+"""A change that buys less than 0.1 % does not bind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Seconds of the step that wait for one resource."""
+
+    resource: Resource
+    seconds: float
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """The fullest pipeline rank."""
+
+    rank: RankMemory
+    usable_bytes: float
+    """What the margin leaves."""
+    headroom_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Where the step goes, what binds, what more would buy, how sure the choice is."""
+
+    job: Job
+    layout: Layout
+    estimate: Estimate
+    memory_margin: float
+    shares: tuple[Share, ...]
+    """Largest first; they sum to the step time."""
+    memory: MemoryLimit
+    recompute_rule: RecomputeRule | None
+    """What the same recomputation on every stage costs; None where that was not searched."""
+    shadow_prices: tuple[ShadowPrice, ...]
+    robustness: Robustness
+    imbalance: Imbalance | None = None
+    """What unequal experts cost; None where they are equal."""
+    lengths: SequenceLengths | None = None
+    """What unequal lengths cost; None where all sequences have one length."""
+    largest_model: LargestModel | None = None
+    """The most layers that train; None where that was not found."""
+    notes: tuple[str, ...] = ()
+    """Widths off the grid of the kernels."""
+
+    @property
+    def best_price(self) -> ShadowPrice | None:
+        """The change of machine that buys most for the same batch; none if none is noticed."""
+        bought = [price for price in self.shadow_prices if price.change in (*MEMORY_CHANGES, "nic")]
+        return max((p for p in bought if _gain(p) > NOTICED_GAIN), key=_gain, default=None)
+
+    @property
+    def memory_price(self) -> ShadowPrice | None:
+        """Of the searched changes of memory, the one that buys most; none if none was searched."""
+        searched = (
+            price
+            for price in self.shadow_prices
+            if price.change in MEMORY_CHANGES and price.status in ANSWERED
+        )
+        return max(searched, key=_gain, default=None)
+
+    @property
+    def memory_binds(self) -> bool | None:
+        """Would more memory make it faster? None where no search says so, or one was cut short."""
+        price = self.memory_price
+        if price is not None and _gain(price) > NOTICED_GAIN:
+            return True
+        asked = [one.status for one in self.shadow_prices if one.change in MEMORY_CHANGES]
+        return None if price is None or not CUT_SHORT.isdisjoint(asked) else False
+
+
+def _gain(price: ShadowPrice) -> float:
+    """What it buys with the layout searched anew."""
+    return price.replanned.throughput_gain_fraction if price.replanned else 0.0
+
+
+def explain(
+    case: Case,
+    layout: Layout,
+    others: tuple[Layout, ...],
+    budget: Budget,
+    workers: Workers = ALONE,
+) -> Explanation:
+    """Explain a layout of a job; `others` are its rivals.
+
+    Settings are those of the job, but for the price of the best of all.
+    The price of the runtime's rule on recomputation and shadow prices are searched until the budget
+    is spent.
+
+    Raises:
+        SpecError: The layout breaks a rule of the job.
+    """
+    check(case.job, layout)
+    held = case.options.model_copy(update={"search_options": "none"})
+    case = replace(case, options=held)
+    margin = case.options.memory_margin
+    rivals = [layout, *(other for other in others if other != layout)]
+    candidates = [
+        Candidate(
+            rank=rank,
+            layout=rival,
+            estimate=estimate(case.job, rival, case.measured, memory_margin=margin),
+        )
+        for rank, rival in enumerate(rivals, start=1)
+    ]
+    chosen = candidates[0].estimate
+    return Explanation(
+        job=case.job,
+        layout=layout,
+        estimate=chosen,
+        memory_margin=margin,
+        shares=shares(chosen),
+        memory=memory_limit(chosen, margin),
+        recompute_rule=recompute_rule(case, layout, chosen.step_time_s, budget),
+        shadow_prices=shadow_prices(case, layout, chosen.step_time_s, budget, workers),
+        robustness=robustness(candidates),
+        imbalance=imbalance(case.job, layout, chosen.step_time_s, case.measured),
+        lengths=sequence_lengths(case.job, layout, case.measured),
+        largest_model=largest_model(case, budget),
+        notes=tuple(width_notes(case.context, layout, chosen)),
+    )
+
+
+def shares(estimate: Estimate) -> tuple[Share, ...]:
+    """Seconds of the step by resource, largest first."""
+    terms, step = asdict(estimate.terms), estimate.step_time_s
+    sums = {name: float(sum(terms[term] for term in RESOURCES[name])) for name in RESOURCES}
+    found = (Share(name, seconds, seconds / step) for name, seconds in sums.items())
+    return tuple(sorted(found, key=lambda share: -share.seconds))
+
+
+def memory_limit(estimate: Estimate, memory_margin: float) -> MemoryLimit:
+    """The fullest rank and what it leaves under the margin."""
+    memory = estimate.memory
+    fullest = max(memory.pipeline_ranks, key=lambda rank: rank.total_bytes)
+    usable = memory.capacity_bytes * (1 - memory_margin)
+    return MemoryLimit(fullest, usable, usable - memory.peak_reserved_bytes)

@@ -1,0 +1,1 @@
+"""Checks someone's launch: what it costs, which settings cost it time, which edits help."""

@@ -1,0 +1,143 @@
+"""A launch that was read, judged: legal, fits, its price, its slips, and the edits that pay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trainplan.costmodel.base import PlanError
+from trainplan.costmodel.calibration import NOTHING, Measured, context_for
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.step import Estimate
+from trainplan.planner.launch_checks.changed import Run, with_options
+from trainplan.planner.launch_checks.edits import Edit, fewest_edits
+from trainplan.planner.launch_checks.lints import Lint, lints
+from trainplan.planner.plan import Plan, SearchOptions
+from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions.estimation import check_model, estimate
+from trainplan.planner.runtimes import Reading, SettingChange
+from trainplan.planner.shell import Place, Problem
+from trainplan.planner.space import broken_rules
+from trainplan.planner.work import ALONE, Budget, Workers
+
+FREE = (
+    "attention",
+    "cuda_graph",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_tp_comm",
+    "overlap_moe_a2a",
+    "moe_dispatcher",
+    "cp_comm_type",
+)
+"""Options of a launch that an edit may change: numbers stay as they are, and either the search
+varies them or what they are without is the fastest."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCheck:
+    """What is known of a launch."""
+
+    reading: Reading
+    """With the problems of the layout added."""
+    estimate: Estimate | None
+    """Null where it cannot be priced: too little was read, or it breaks a rule."""
+    lints: tuple[Lint, ...]
+    optimum: Plan | None
+    """The best layout of the job; null where none was found."""
+    edits: tuple[Edit, ...]
+    """The fewest that bring most of what the optimum does, then the optimum whole."""
+    untried: str
+    """Why no edits were looked for; empty where they were."""
+
+    @property
+    def fits(self) -> bool | None:
+        """In memory; null where it cannot be priced."""
+        return None if self.estimate is None else self.estimate.memory.fits
+
+
+def check_launch(
+    reading: Reading,
+    options: SearchOptions,
+    budget: Budget,
+    measured: Measured = NOTHING,
+    workers: Workers = ALONE,
+) -> LaunchCheck:
+    """Judge a launch; the budget bounds the search for something better."""
+    job, layout = reading.job, reading.layout
+    if job is None:
+        return LaunchCheck(reading, None, (), None, (), "too little of the job could be read")
+    try:
+        check_model(job)
+        broken = () if layout is None else broken_rules(job, LayoutTable.of([layout]))[0]
+    except PlanError as error:
+        problem = Problem("not_priced", "unmodelled", str(error))
+        told = replace(reading, problems=(*reading.problems, problem))
+        return LaunchCheck(told, None, (), None, (), "the job cannot be priced")
+    judged = _judged(reading, broken)
+    free = with_options(job, dict.fromkeys(FREE))
+    priced: Estimate | None = None
+    slips: tuple[Lint, ...] = ()
+    margin = options.memory_margin
+    if layout is not None and not broken and layout.world_size == job.cluster.num_gpus:
+        priced = estimate(job, layout, measured, memory_margin=margin)
+        found_slips = lints(Run(job, layout), priced, measured, memory_margin=margin)
+        slips = tuple(replace(one, settings=_own(reading, one.settings)) for one in found_slips)
+    found, untried = None, ""
+    try:
+        answer = search(free, options, budget, measured, workers)
+        found = answer if isinstance(answer, Plan) else None
+        untried = "" if found else "nothing fits: `plan search` says what would help"
+    except PlanError as error:
+        untried = str(error)
+    edits: tuple[Edit, ...] = ()
+    if found and layout is not None:
+        own = priced.step_time_s if priced and priced.memory.fits else None
+        optimum = Run(_in_words_of(job, found.job, measured), found.best.layout)
+        few = fewest_edits(Run(job, layout), optimum, own, measured, memory_margin=margin)
+        edits = tuple(replace(one, settings=_own(reading, one.settings)) for one in few)
+    return LaunchCheck(judged, priced, slips, found, edits, untried)
+
+
+def _own(reading: Reading, settings: tuple[SettingChange, ...]) -> tuple[SettingChange, ...]:
+    """Changes under the names that the launch has for them."""
+    return tuple(replace(one, name=reading.own_name(one.name)) for one in settings)
+
+
+def _in_words_of(job: Job, other: Job, measured: Measured) -> Job:
+    """The other job, with the options of this one wherever they mean what it means without."""
+    plain = context_for(other, measured).traits
+    stated: dict[str, object] = {}
+    for name in FREE:
+        own = getattr(job.options, name)
+        if own is None or getattr(other.options, name) is not None:
+            continue
+        if context_for(with_options(other, {name: own}), measured).traits == plain:
+            stated[name] = own
+    return with_options(other, stated)
+
+
+def _judged(reading: Reading, broken: Sequence[Rule]) -> Reading:
+    """With every rule that the layout breaks among its problems, each with its line."""
+    rules = {rule.name: rule for rule in broken}
+    placed = [
+        replace(one, place=_place(reading, rules[one.cause].columns))
+        if one.place is None and one.cause in rules
+        else one
+        for one in reading.problems
+    ]
+    named = {problem.cause for problem in placed}
+    added = [
+        Problem(rule.name, "unmodelled", f"not priced: {rule.says}", _place(reading, rule.columns))
+        for rule in broken
+        if rule.name not in named
+    ]
+    return replace(reading, problems=(*placed, *added))
+
+
+def _place(reading: Reading, columns: frozenset[str]) -> Place | None:
+    """Of the first field that a rule reads and that the launch states."""
+    names = {f"layout.{column}" for column in columns}
+    stated = (f.place for f in reading.fields if f.name in names and f.origin == "stated")
+    return next(stated, None)

@@ -1,0 +1,338 @@
+"""The verbs behind the commands: search a job, estimate a layout."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.calibration import (
+    NOTHING,
+    Measured,
+    context_for,
+    measured_notes,
+)
+from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.pipeline import is_heterogeneous
+from trainplan.costmodel.runtimes import RUNTIMES, runtime
+from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.timeline import settled
+from trainplan.planner.cases.case import Case
+from trainplan.planner.cases.feasibility import Relaxations, relaxations
+from trainplan.planner.evidence import evidence_on
+from trainplan.planner.goals import (
+    Reached,
+    SearchContext,
+    answer,
+    check_apart,
+    check_uneven,
+    looks_for_uneven,
+    too_late,
+    tower_apart,
+    wants_uneven,
+)
+from trainplan.planner.plan import (
+    NO_EXPORT,
+    Apart,
+    Certificate,
+    Infeasible,
+    Plan,
+    SearchOptions,
+    Source,
+    Spent,
+    Target,
+    spent_on,
+)
+from trainplan.planner.questions.candidates import candidates_of
+from trainplan.planner.questions.estimation import check, check_model, estimate
+from trainplan.planner.questions.kernel_widths import width_notes
+from trainplan.planner.questions.launch_bound import launch_bound_note
+from trainplan.planner.questions.offload_gain import offload_gain
+from trainplan.planner.questions.offload_notes import check_drives, host_change, offload_notes
+from trainplan.planner.questions.placement import not_placed, placed, unproved
+from trainplan.planner.questions.setting_notes import model_notes, setting_notes
+from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
+from trainplan.planner.questions.unequal_experts import imbalance_notes
+from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.schedules import other_schedules
+from trainplan.planner.settings import combinations, values_of
+from trainplan.planner.space import allowed, values_outside_grid
+from trainplan.planner.work import ALONE, Budget, Unlimited, Workers, part_of
+
+NO_FILES = "no launch files are written for"
+"""A note of plans that cannot be exported starts so."""
+NOT_COMPARED = "no other schedules are compared with this one: the time limit struck"
+__all__ = ["SearchOptions", "check", "estimate", "notes", "search"]
+
+
+def search(
+    job: Job,
+    options: SearchOptions | None = None,
+    budget: Budget | None = None,
+    measured: Measured = NOTHING,
+    workers: Workers = ALONE,
+) -> Plan | Infeasible:
+    """Find the best layout of a job, with alternatives and a certificate.
+
+    Best is what `options.objective` says; where that may leave nodes out, the plan's job has fewer.
+
+    What was measured of the machine replaces the catalog; the proof then holds for that machine.
+
+    Raises:
+        PlanError: The job names something unknown or lacks a number it needs, or the budget was
+            spent before anything was found.
+    """
+    options = options or SearchOptions()
+    job = allowed(job, options.choices)
+    check_model(job)
+    budget, late = budget or Unlimited(), False
+    limit = time_for_answer(options, budget, reserve=job.reserves)
+    on = context_for(job, measured)
+    context = SearchContext(*on.shared, options, measured, limit, workers)
+    check_drives(context)
+    check_uneven(context)
+    apart: Apart | None = None
+    if options.tower == "apart":
+        check_apart(context)
+        reached, apart = tower_apart(context)
+    else:
+        reached = answer(context)
+    # The deadline: the fastest of all these meets it.
+    _check_deadline(reached)
+    if reached.found.finalists is None or reached.target is None:
+        return _infeasible(reached)
+    # The plan: the answer and its alternatives run on the clock, and what is known beside them.
+    own = reached.context
+    job, machine = own.job, own.machine
+    plan = _plan(context, reached, reached.found.finalists, reached.target)
+    if not options.only_answer:
+        plan = placed(plan, machine, budget)
+        late = budget.spent()
+        margin = options.memory_margin
+        slower = () if late else other_schedules(own, plan.best.layout, margin)
+        certificate = _priced(replace(context, budget=budget), plan.certificate)
+        found = {"evidence": evidence_on(own, plan.best.layout), "certificate": certificate}
+        best = plan.best
+        spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
+        plan = plan.model_copy(update={"other_schedules": slower, "spent": spent, **found})
+    layout = plan.best.layout
+    texts = [
+        *_without_files(own, layout),
+        *imbalance_notes(job, layout),
+        *offload_notes(layout, plan.best.estimate, measured.profile),
+        *(() if options.only_answer or apart else offload_gain(own, plan, context)),
+        *width_notes(own, layout, plan.best.estimate),
+        *notes_on(own, measured),
+    ]
+    if reason := unproved(plan.placement):
+        texts.append(reason)
+    if late and layout.pp > 1:
+        texts.append(NOT_COMPARED)
+    if apart:
+        texts = [*(text for text in texts if "`plan export`" not in text), NO_EXPORT]
+    return plan.model_copy(update={"notes": tuple(texts), "apart": apart})
+
+
+def spent_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING) -> Spent:
+    """What a step of a priced layout takes, and the run: energy, carbon dioxide, money."""
+    return spent_on(context_for(job, measured), layout, priced.step_time_s)
+
+
+def _priced(context: SearchContext, certificate: Certificate) -> Certificate:
+    """The certificate with what `--trusted` and `--reserve` cost."""
+    target, both = certificate.objective, context.options.trusted and context.job.reserves
+    first = replace(context, budget=part_of(context.budget, 1 / 2)) if both else context
+    prices = {
+        "trusted": price_of_trust(first, target),
+        "reserve": price_of_reserve(context, target),
+    }
+    return certificate.model_copy(update=prices)
+
+
+def _check_deadline(reached: Reached) -> None:
+    """Is the fastest layout in time? Other objectives take no slower ones for an answer."""
+    target = reached.target
+    if target is None or target.name != "time" or target.step_time_limit_s is None:
+        return
+    if target.value > target.step_time_limit_s:
+        free = reached.context.traits.pipeline.splits_freely
+        even = free and not looks_for_uneven(reached.context)
+        raise too_late(reached.context, target.value, even=even)
+
+
+def _plan(context: SearchContext, reached: Reached, finalists: LayoutTable, target: Target) -> Plan:
+    own, found, options = reached.context, reached.found, context.options
+    listed = finalists.take(np.arange(min(len(finalists), options.top)))
+    candidates = candidates_of(own, options, listed)
+    best = candidates[0]
+    step = best.estimate.step_time_s
+    value = step if target.name == "time" else target.value
+    bound = settled(value, target.lower_bound)
+    target = target.model_copy(update={"value": value, "lower_bound": bound})
+    proved = target.lower_bound >= target.value
+    return Plan(
+        job=own.job,
+        runtime_version=own.traits.version,
+        memory_margin=options.memory_margin,
+        choices=options.held,
+        best=best,
+        candidates=candidates,
+        certificate=Certificate(
+            optimal=proved,
+            time_limit_struck=not proved and context.budget.seconds_left() <= 0,
+            alternatives_complete=found.complete,
+            lower_bound_s=settled(step, reached.lower_bound_s),
+            gap_fraction=target.gap_fraction,
+            relaxed_bound_s=min(found.relaxed_bound_s, reached.lower_bound_s),
+            space=_space(context, reached, best.layout),
+            space_size=found.space.size,
+            bounded=found.bounded,
+            priced=found.priced,
+            evaluated=found.evaluated,
+            objective=target,
+            settings=reached.settings,
+            uneven_stages=reached.uneven,
+        ),
+        refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
+        sources=tuple(
+            Source(quantity=p.quantity, kind=p.kind, source=p.source)
+            for p in own.machine.provenance
+        ),
+    )
+
+
+def _space(
+    context: SearchContext, reached: Reached, best: Layout
+) -> dict[str, list[int | float | str]]:
+    """Values of every axis, and of every setting that was varied."""
+    options = context.options
+    groups = options.objective == "time" and is_heterogeneous(reached.job.cluster)
+    uneven = best.stages or reached.uneven or groups
+    stages = ("even", "uneven") if uneven else ("even",)
+    varied = combinations(context, options.search_options) if reached.settings else ()
+    return {
+        **reached.found.space.axis_values(),
+        "stages": [*(stages[1:] if wants_uneven(options) else stages)],
+        **{name: [*values] for name, values in values_of(varied).items()},
+    }
+
+
+def _infeasible(reached: Reached) -> Infeasible:
+    """What kept every layout from fitting, and what would help.
+
+    Raises:
+        SpecError: The budget was spent before anything was found.
+    """
+    context, found = reached.context, reached.found
+    job, options = context.job, context.options
+    if found.finalists is None and not found.complete:
+        raise SpecError(
+            "the time limit struck before any layout was found: raise --time-limit "
+            "(a whole search takes a few seconds)"
+        )
+    changes: Relaxations = ()
+    if not options.only_answer:
+        changes = relaxations(Case(job, options, context.measured), context.budget)
+    used, least_memory = found.least_memory or (None, None)
+    if host := host_change(context, found.least_host_bytes):
+        changes = ((host,), *(one for one in changes if len(one) == 1))
+    return Infeasible(
+        job=job,
+        refused=dict(sorted(found.refused.items(), key=lambda item: -item[1])),
+        space_size=found.space.size,
+        least_memory_bytes=used,
+        least_memory_layout=least_memory.row(0) if least_memory else None,
+        capacity_bytes=context.usable_bytes,
+        least_host_bytes=found.least_host_bytes,
+        changes=tuple(one[0] for one in changes if len(one) == 1),
+        relaxations=changes,
+        untried=values_outside_grid(found.space, options.choices),
+    )
+
+
+def _without_files(on: Context, layout: Layout) -> tuple[str, ...]:
+    """A plan that cannot be exported says so; `notes` tell of a model that cannot."""
+    job = on.job
+    if job.runtime in EXPORTERS:
+        try:
+            EXPORTERS[job.runtime](job, layout)
+        except UnsupportedError as error:
+            return () if on.traits.refuses(job.model) else (f"`plan export` will refuse: {error}",)
+        return ()
+    return (no_files(job.runtime),)
+
+
+def no_files(name: str) -> str:
+    """Why a runtime without an exporter has no launch files."""
+    method = runtime(name).method
+    what = f", priced as a method that no runtime has ({method})" if method else ""
+    return f"{NO_FILES} {name}{what}: `plan export` knows {' and '.join(EXPORTERS)}"
+
+
+def no_cpu(name: str) -> str:
+    """That a runtime does not train without GPUs, and which ones do."""
+    there = [one.name for one in RUNTIMES.values() if one.trains_on_cpu]
+    return f"{name} trains on no CPU, as {' and '.join(there)} do"
+
+
+def notes(job: Job, measured: Measured = NOTHING) -> tuple[str, ...]:
+    """What a reader of any figure for this job should know: assumed constants, stretched limits.
+
+    Raises:
+        PlanError: The job names something unknown or lacks a number it needs.
+    """
+    return notes_on(context_for(job, measured), measured)
+
+
+def layout_notes(
+    job: Job, layout: Layout, priced: Estimate, measured: Measured = NOTHING
+) -> tuple[str, ...]:
+    """What a reader of the price of a layout should know, and of any figure for its job.
+
+    Raises:
+        PlanError: As `notes`.
+    """
+    on = context_for(job, measured)
+    return (
+        *imbalance_notes(job, layout),
+        *offload_notes(layout, priced, measured.profile),
+        *width_notes(on, layout, priced),
+        *notes_on(on, measured),
+    )
+
+
+def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
+    """As `notes`, of a job that is resolved."""
+    job, machine = on.job, on.machine
+    found = list(measured_notes(job, measured))
+    found += [f"{p.quantity}: {p.source}" for p in machine.provenance if p.kind == "assumed"]
+    tower = job.model.tower
+    if tower and tower.patches_assumed:
+        found.append(
+            f"assumed: a sample has {tower.patches_per_sample:,} patches, "
+            f"{tower.tokens_per_sample:,} tokens, as the model takes any size: "
+            "`--tower samples=N,patches=N` says what yours are"
+        )
+    if is_heterogeneous(job.cluster):
+        found.append(
+            "unlike node groups: stages that name their group (stages=13@0+9@1) are priced at its "
+            "speed and memory, all others at those of the slowest group"
+        )
+    if reason := on.traits.refuses(job.model):
+        found.append(f"{job.runtime} cannot express {reason}: `plan export` will refuse")
+    if reason := not_placed(job.cluster, machine):
+        found.append(reason)
+    if job.model.read_by_fields:
+        found.append(
+            f"model_type {job.model.model_type!r} is of no known family: read by its fields, as a "
+            "Llama is built where they say nothing; check the parameters (`plan catalog models`)"
+        )
+    longest, sequence = job.model.max_position_embeddings, job.training.seq_length
+    if sequence > longest:
+        found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
+    found += [*model_notes(job.model), *setting_notes(on)]
+    return (*found, *launch_bound_note(on))

@@ -1,1 +1,0 @@
-"""A question with one thing changed: options, sizes, neighbours, what would make it feasible."""

@@ -1,0 +1,95 @@
+"""What unequal experts, capacity and padding do to a layout, and what imbalance costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from trainplan.costmodel.calibration import NOTHING, Measured
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.routing import Load, changes_rows, load, local_tokens
+from trainplan.planner.questions.estimation import estimate
+
+NOTICED = 5e-4
+"""Less than 0.05 % of the rows is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imbalance:
+    """The experts of one layer under the routing and the options of a job."""
+
+    routing: str
+    """As `--option routing` takes it."""
+    ranks: int
+    """That experts are spread over."""
+    fullest_rank: float
+    """Rows of the fullest of them, expected, over those of balanced tokens without padding."""
+    dropped_fraction: float
+    """Of the rows that routers chose."""
+    padded_fraction: float
+    """Of the rows that are computed."""
+    seconds: float
+    """Of a step, more than with balanced tokens."""
+    cost_fraction: float
+    """The same over a step with balanced tokens."""
+
+    def json(self) -> dict[str, object]:
+        """As plain JSON values."""
+        return asdict(self)
+
+
+def balanced(job: Job) -> Job:
+    """The same job with equal rows for every expert."""
+    options = job.options.model_copy(update={"routing": None})
+    return job.model_copy(update={"options": options})
+
+
+def imbalance(
+    job: Job, layout: Layout, step_time_s: float, measured: Measured = NOTHING
+) -> Imbalance | None:
+    """What a step of so many seconds takes more than with balanced tokens; null: nothing asked."""
+    found = _load(job, layout)
+    if found is None:
+        return None
+    even = estimate(balanced(job), layout, measured).step_time_s
+    return Imbalance(
+        routing=str(job.options.routing or "balanced"),
+        ranks=layout.ep,
+        fullest_rank=found.fullest,
+        dropped_fraction=found.dropped_fraction,
+        padded_fraction=found.padded_fraction,
+        seconds=step_time_s - even,
+        cost_fraction=step_time_s / even - 1,
+    )
+
+
+def imbalance_notes(job: Job, layout: Layout) -> Iterator[str]:
+    """How full the fullest rank is, and what is dropped, of a layout."""
+    found = _load(job, layout)
+    if found is None:
+        return
+    name = f"routing={job.options.routing or 'balanced'}"
+    yield (
+        f"{name}: in every layer the fullest of {layout.ep} expert ranks is expected to compute "
+        f"{found.fullest:.3f} times the rows of balanced experts; `plan explain` says what that "
+        "costs"
+    )
+    if found.padded_fraction > NOTICED:
+        yield f"{found.padded_fraction:.1%} of the rows that experts compute are padding"
+    factor = job.options.moe_capacity_factor
+    if factor is not None:
+        yield (
+            f"changes the training: moe_capacity_factor={factor:g} drops what is beyond an "
+            f"expert's capacity, under {name} {found.dropped_fraction:.1%} of the rows that "
+            "routers choose"
+        )
+
+
+def _load(job: Job, layout: Layout) -> Load | None:
+    """The load of its experts; null: all compute the rows of balanced tokens."""
+    if not changes_rows(job):
+        return None
+    tokens = float(local_tokens(job, LayoutTable.of([layout]))[0])
+    return load(job, ep=layout.ep, etp=layout.etp, tokens=tokens)

@@ -1,0 +1,60 @@
+"""Goes through the combinations and tells of each as it has run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from trainplan.costmodel.base import PlanError
+from trainplan.planner.verification.by_megatron import Combination
+from trainplan.planner.verification.by_runtime import counted as counted_of
+from trainplan.planner.verification.compared import Compared, Report, compared
+from trainplan.planner.verification.expected import Expected
+
+Run = Callable[[Combination], tuple[Sequence[Report], float]]
+"""Trains in real processes: what each rank saw, and seconds from start to end; raises `PlanError`
+where they do not come to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One combination, and how it went."""
+
+    combination: Combination
+    seconds: float | None = None
+    """From its start to its last report."""
+    found: Compared | None = None
+    failure: str = ""
+    """Why there is nothing to compare."""
+
+    @property
+    def equal(self) -> bool:
+        """Does it compute what one process does, and send and keep what is counted?"""
+        return self.found is not None and self.found.equal
+
+
+def verify(
+    reference: Combination,
+    others: Iterable[Combination],
+    run: Run,
+    counted: Callable[[Combination], Expected] = counted_of,
+) -> Iterator[Ran]:
+    """Run one process, then every combination; yields each of these when it has run.
+
+    Args:
+        reference: What one process trains.
+        others: What is compared with it.
+        run: Trains one of them.
+        counted: What its ranks should hold, send and keep.
+
+    Raises:
+        PlanError: One process does not come to its end.
+    """
+    alone, _ = run(reference)
+    for one in others:
+        try:
+            ranks, seconds = run(one)
+        except PlanError as error:
+            yield Ran(one, failure=str(error))
+            continue
+        yield Ran(one, seconds, compared(one.job, alone, ranks, counted(one)))

@@ -1,0 +1,140 @@
+"""Why a layout is not the answer."""
+
+import json
+
+import pytest
+
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.planner.cases.case import Case
+from trainplan.planner.comparisons.verdict import why_not
+from trainplan.planner.plan import plan_json
+from trainplan.planner.plan.written import written
+from trainplan.planner.questions.best_plan import SearchOptions, check, estimate, search
+from trainplan.planner.space import parse_choice
+from trainplan.planner.work.budget import Unlimited
+
+
+@pytest.fixture(scope="module")
+def job(make_job):
+    return make_job("llama3-8b", "1x8:h100-sxm", 32, 4096)
+
+
+def plan_of(job, options):
+    return written(json.dumps(plan_json(search(job, options))))
+
+
+@pytest.fixture(scope="module")
+def plan(job):
+    return plan_of(job, SearchOptions(top=5))
+
+
+@pytest.fixture(scope="module")
+def ask(job, plan):
+    def asked(layout, against=plan):
+        return why_not(Case(job, against.options), against, layout, Unlimited())
+
+    return asked
+
+
+def test_a_broken_rule_is_named_with_its_source(job, ask):
+    layout = Layout(tp=3, dp=2)
+    found = ask(layout)
+    assert found.verdict == "refused"
+    assert found.other is None
+    assert found.broken[0].name == "uses_all_gpus"
+    assert "6, the cluster has 8 GPUs" in found.broken[0].says
+    layout = Layout(dp=8, micro_batch_size=3)
+    names = [rule.name for rule in ask(layout).broken]
+    assert "micro_batch_divides_batch" in names
+    assert all(rule.source for rule in ask(layout).broken)
+
+
+def test_a_layout_too_large_says_which_rank_is_over_by_how_much(job, ask, plan):
+    layout = Layout(dp=8, zero_stage=0)
+    found = ask(layout)
+    assert found.verdict == "too large"
+    usable = (1 - plan.options.memory_margin) * found.other.estimate.memory.capacity_bytes
+    fullest = max(r.total_bytes for r in found.other.estimate.memory.pipeline_ranks)
+    assert found.overflows[0].over_bytes == pytest.approx(fullest - usable)
+    assert found.probability_faster is None
+
+
+@pytest.mark.parametrize("layout", [Layout(dp=8, zero_stage=0), Layout(dp=8, micro_batch_size=3)])
+def test_every_remedy_is_legal_and_fits(job, ask, layout):
+    remedies = ask(layout).remedies
+    assert remedies
+    for remedy in remedies:
+        check(job, remedy.candidate.layout)
+        assert remedy.candidate.estimate.memory.fits
+        assert remedy.changes
+    steps = [remedy.candidate.estimate.step_time_s for remedy in remedies]
+    assert steps == sorted(steps)
+
+
+def test_the_terms_sum_to_the_loss_and_the_largest_comes_first(job, ask, plan):
+    layout = Layout(tp=8, sequence_parallel=True)
+    found = ask(layout)
+    assert found.verdict in ("slower", "near tie")
+    lost = estimate(job, layout).step_time_s - estimate(job, plan.layout).step_time_s
+    assert found.lost_s == pytest.approx(lost, rel=1e-12)
+    assert sum(t.difference_s for t in found.terms) == pytest.approx(lost, rel=1e-9)
+    sizes = [abs(term.difference_s) for term in found.terms]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_the_plan_s_own_layout_is_the_plan_s_own(ask, plan):
+    found = ask(plan.layout)
+    assert found.verdict == "same"
+    assert found.lost_s == 0
+    assert found.listed_rank == 1
+
+
+def test_a_listed_alternative_knows_its_place(ask, plan):
+    other = plan.candidates[2]
+    assert ask(other).listed_rank == 3
+
+
+def test_a_faster_layout_names_the_choice_that_kept_it_out(job, ask, plan):
+    held = plan_of(job, SearchOptions(top=1, fix=(parse_choice("tp=8", excluded=False),)))
+    assert [choice.text for choice in held.options.fix] == ["tp=8"]
+    found = ask(plan.layout, held)
+    assert found.verdict == "faster"
+    assert found.lost_s < 0
+    assert "the plan was made with --fix tp=8" in found.reasons
+
+
+def test_shards_in_groups_under_zero_1_are_known_to_be_untried(job, ask, plan):
+    held = plan_of(job, SearchOptions(top=1, fix=(parse_choice("tp=8", excluded=False),)))
+    found = ask(plan.layout.model_copy(update={"dp_replicate": 2}), held)
+    assert found.verdict == "faster"
+    assert any("--fix dp_replicate=free" in reason for reason in found.reasons)
+
+
+def test_a_plan_of_other_numbers_says_so(job, ask, plan):
+    document = plan_json(
+        search(job, SearchOptions(top=1, fix=(parse_choice("tp=8", excluded=False),)))
+    )
+    text = json.loads(json.dumps(document))
+    text["best"]["estimate"]["step_time_s"] *= 2
+    reasons = ask(plan.layout, written(json.dumps(text))).reasons
+    assert any("other numbers" in reason for reason in reasons)
+
+
+def test_a_layout_that_only_the_margin_refuses_is_told_apart(job, plan):
+    used = estimate(job, plan.layout).memory
+    margin = 1 - (used.peak_reserved_bytes - 1) / used.capacity_bytes
+    options = plan.options.model_copy(update={"memory_margin": margin})
+    found = why_not(Case(job, options), plan, plan.layout, Unlimited())
+    assert found.verdict == "too large"
+    assert found.fits_without_margin
+    assert found.overflows[0].over_bytes == pytest.approx(1, abs=0.1)
+
+
+def test_a_plan_made_for_less_memory_says_that_speed_was_not_asked(job, ask, plan):
+    memory_minimal = plan_of(job, SearchOptions(top=1, objective="memory", slack=0.5))
+    assert memory_minimal.objective == "memory"
+    assert memory_minimal.options.objective == "time"
+    assert memory_minimal.layout != plan.layout
+    found = ask(plan.layout, memory_minimal)
+    assert found.verdict == "faster"
+    assert any("--objective memory" in reason for reason in found.reasons)
