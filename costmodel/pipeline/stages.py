@@ -18,7 +18,6 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.columns import (
     FloatColumn,
     IntColumn,
-    IntLayerKinds,
     IntRowStages,
     IntStageKinds,
     nondominated,
@@ -28,6 +27,8 @@ from trainplan.costmodel.layout import StageSpec
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_stage
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
+
+IntLayerKinds = IntColumn  # (layer, kind)
 
 ENDS = 3
 """Kinds of block that are no layers: embedding, head, MTP module."""

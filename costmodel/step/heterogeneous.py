@@ -18,7 +18,6 @@ from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,
     IntColumn,
-    IntRankRows,
     RankRows,
     RowBoundaries,
     distinct,
@@ -39,6 +38,8 @@ from trainplan.costmodel.traffic import (
     rank_optimizer_seconds,
     rank_update_seconds,
 )
+
+IntRankRows = IntColumn  # (rank, row)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn, RowRanks, RowStages
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn, RowRanks
 from trainplan.costmodel.program import Op, Program, Waves, waves_of
+
+RowStages = FloatColumn  # (row, stage)
 
 AT_ONCE = 1 << 15
 """Ends of ops up to which messages and durations are laid out for all of them at once.

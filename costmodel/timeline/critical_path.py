@@ -19,15 +19,16 @@ from trainplan.costmodel.columns import (
     FloatMatrix,
     IntColumn,
     IntMatrix,
-    IntPathBoundaries,
-    IntPathStages,
-    RowPaths,
     RowRanks,
 )
 from trainplan.costmodel.program import EQUAL, NOTHING, Op, Waves
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.timeline.clock import StageSeconds, boundary_of, op_ends
 from trainplan.costmodel.timeline.cycles import named_program, waves
+
+IntPathStages = IntColumn  # (path, stage)
+IntPathBoundaries = IntColumn  # (path, boundary)
+RowPaths = FloatColumn  # (row, path)
 
 
 @dataclass(frozen=True, slots=True)
