@@ -39,10 +39,10 @@ from trainplan.costmodel.job import (
     StatePrecision,
     TrainingSpec,
 )
+from trainplan.costmodel.run_costs import WORLD_KG_CO2_PER_KWH
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import first_complaint
-from trainplan.costmodel.step import WORLD_KG_CO2_PER_KWH
 from trainplan.planner.questions.best_plan import no_cpu
 
 PLAN_FILE = "plan.json"

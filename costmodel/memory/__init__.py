@@ -22,8 +22,6 @@ MemoryTable: bytes of each rank class.
 moment_bytes: what lives while one layer of the tower runs backward.
 of_blocks: sum over the tensors of a block, of every kind.
 OffDevice: bytes of one node off its GPUs.
-optimizer_buffers: buffers of a rank that updates so many parameters from a drive, reads and
-    writes beside.
 optimizer_bytes: bytes of optimizer state on the GPU, of parameters and of states by shape.
 optimizer_bytes_per_param: bytes of optimizer state on the GPU: an fp32 master weight and moments,
     two of Adam.
@@ -34,15 +32,10 @@ RankParams: parameters of one rank class, dense and of experts, before ZeRO shar
 RESERVE_FACTOR: reserved by the caching allocator over allocated at the peak.
 shard_ranks: ranks that share one copy of the dense states.
 STAGE_BY_STAGE: schedules by number.
-STATES: buffers of one subgroup of an optimizer on drives.
-SUBGROUP_PARAMS: parameters that are read from a drive and updated at once.
 sums_whole: are sharded gradients summed whole?.
 tower_rank_params: the whole tower on one tensor rank.
 TowerParams: those that are trained, and those that are frozen.
 updated_params: parameters each rank updates after sharding.
-WEIGHT_BUFFER_PARAMS: parameters of one buffer for weights from a drive, by default.
-weight_buffer_params: parameters of one buffer for weights.
-WEIGHT_BUFFERS: buffers for weights from a drive, by default.
 weight_bytes_per_param: bytes of weights one rank keeps for a parameter of its part.
 workspace_bytes: scratch memory of all libraries on the GPU that takes most of it.
 """
@@ -74,14 +67,6 @@ from trainplan.costmodel.memory.states import (
     sums_whole,
     updated_params,
     weight_bytes_per_param,
-)
-from trainplan.costmodel.memory.swap_buffers import (
-    STATES,
-    SUBGROUP_PARAMS,
-    WEIGHT_BUFFER_PARAMS,
-    WEIGHT_BUFFERS,
-    optimizer_buffers,
-    weight_buffer_params,
 )
 from trainplan.costmodel.memory.tower import frozen_bytes, moment_bytes
 from trainplan.costmodel.memory.tower_params import TowerParams, tower_rank_params

@@ -22,12 +22,12 @@ from trainplan.costmodel.memory.states import (
     shard_ranks,
     updated_params,
 )
-from trainplan.costmodel.memory.swap_buffers import (
+from trainplan.costmodel.pipeline import Ranks
+from trainplan.costmodel.swap_buffers import (
     WEIGHT_BUFFERS,
     optimizer_buffer_params,
     weight_buffer_params,
 )
-from trainplan.costmodel.pipeline import Ranks
 
 GRADIENT_BYTES = BYTES_FP32
 """Of a gradient that the processors read, beside the states they update.

@@ -34,7 +34,6 @@ from trainplan.costmodel.layout import TIERS
 from trainplan.costmodel.layouts import moves_states
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory import (
-    SUBGROUP_PARAMS,
     BlockParams,
     expert_shard_ranks,
     rank_params,
@@ -43,6 +42,7 @@ from trainplan.costmodel.memory import (
 )
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.step.results import LaneUse
+from trainplan.costmodel.swap_buffers import SUBGROUP_PARAMS
 from trainplan.costmodel.traffic import CPU_ADAM_PARAMS_PER_SECOND
 
 if TYPE_CHECKING:

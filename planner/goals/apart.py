@@ -13,20 +13,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.costmodel.job import Job
-from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.step import (
+from trainplan.costmodel.disaggregated import (
     TowerStep,
     decoder_alone,
     exposed_by_handing_over,
     joined,
     least_exposed,
-    step_seconds,
     tower_on_gpus,
     waiting_samples,
 )
+from trainplan.costmodel.hardware import ClusterSpec
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.step import step_seconds
 from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import SearchContext

@@ -16,7 +16,7 @@ import numpy as np
 
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.step import longest_step_seconds, price_per_second, run_steps
+from trainplan.costmodel.run_costs import longest_step_seconds, price_per_second, run_steps
 from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.even import EvenAnswer

@@ -14,8 +14,8 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.pipeline import is_heterogeneous
+from trainplan.costmodel.run_costs import energy_of
 from trainplan.costmodel.runtimes import Setting
-from trainplan.costmodel.step import energy_of
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.settings import Combination, with_settings
 from trainplan.planner.space import legality_rules, no_even_stages, ranks_straddle

@@ -20,8 +20,9 @@ from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.run_costs import energy_of
 from trainplan.costmodel.spec import Spec
-from trainplan.costmodel.step import Estimate, energy_of, explicit
+from trainplan.costmodel.step import Estimate, explicit
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.cluster_sizes import longest_step, part_jobs, scale_of
 from trainplan.planner.goals.context import Figure, SearchContext

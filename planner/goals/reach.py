@@ -11,7 +11,7 @@ from trainplan.costmodel.base import SECONDS_PER_DAY, SpecError, long_unit
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.pipeline import is_heterogeneous
-from trainplan.costmodel.step import run_steps
+from trainplan.costmodel.run_costs import run_steps
 from trainplan.planner.goals.cluster_sizes import (
     BestSize,
     cheapest_size,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.step import run_steps
+from trainplan.costmodel.run_costs import run_steps
 
 PLACEHOLDER_STEPS = 1000
 """Optimizer steps where the job names no number of tokens."""

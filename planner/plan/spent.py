@@ -8,8 +8,8 @@ from trainplan.costmodel.base import SECONDS_PER_HOUR, SpecError
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.run_costs import energy_of, kg_co2, price_per_second, run_steps, site_kwh
 from trainplan.costmodel.spec import Spec
-from trainplan.costmodel.step import energy_of, kg_co2, price_per_second, run_steps, site_kwh
 
 
 class Spent(Spec):

@@ -18,14 +18,14 @@ from trainplan.costmodel.hardware import ClusterSpec, LinkSpec, Placement
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.spec import first_complaint
-from trainplan.costmodel.step import (
+from trainplan.costmodel.placement import (
     NodeLinks,
     PlacementCosts,
     nodes_of,
     placed_seconds,
     placement_costs,
 )
+from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.plan import Candidate, Plan
 from trainplan.planner.solvers import (
     CLOSE,

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from trainplan.costmodel.axes import stages_hold_layers
+from trainplan.costmodel.block_costs import EMBEDDING, HEAD, MTP, usual_layers
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import (
     BoolColumn,
@@ -25,14 +26,10 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.layouts.table import FULL, UNIFORM, ObjectColumn
 from trainplan.costmodel.step import (
-    EMBEDDING,
-    HEAD,
-    MTP,
     Priced,
     node_bound_seconds,
     price,
     price_heterogeneous,
-    usual_layers,
     without_overhead,
 )
 from trainplan.planner.policies import (

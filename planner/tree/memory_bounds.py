@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import layer_counts
 from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layout import OFFLOAD_MODULES, PARAMETER_TIERS
@@ -38,7 +39,7 @@ from trainplan.costmodel.memory import (
     shard_ranks,
     workspace_bytes,
 )
-from trainplan.costmodel.step import Priced, as_executed, layer_counts
+from trainplan.costmodel.step import Priced, as_executed
 from trainplan.planner.policies import (
     POLICY_COLUMNS,
     Fractions,

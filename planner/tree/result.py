@@ -15,7 +15,8 @@ import numpy as np
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.step import Energy, Priced
+from trainplan.costmodel.run_costs import Energy
+from trainplan.costmodel.step import Priced
 from trainplan.planner.space import Space
 from trainplan.planner.tree.pool import Pool
 

@@ -11,8 +11,9 @@ from trainplan.costmodel.calibration import NOTHING, Measured, machine_for
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.measured import SCALARS, ScalarName, processes_per_core, varied
-from trainplan.costmodel.step import shared_core_seconds, simulated
+from trainplan.costmodel.step import simulated
 from trainplan.planner.tuning.contenders import Contenders, Group
+from trainplan.planner.tuning.shared_cores import shared_core_seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.costmodel.run_costs.energy import energy_of
 from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.step.energy import energy_of
 from trainplan.planner.goals.cluster_sizes import scale_of
 from trainplan.planner.plan import Plan
 from trainplan.planner.plan.target import Name

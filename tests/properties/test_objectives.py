@@ -8,9 +8,9 @@ from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.machine import machine_of
+from trainplan.costmodel.run_costs.energy import energy_of
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step import price
-from trainplan.costmodel.step.energy import energy_of
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs

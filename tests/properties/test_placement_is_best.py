@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.hardware import LinkSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.step.placement import placed_seconds
-from trainplan.costmodel.step.placement_costs import nodes_of, placement_costs
+from trainplan.costmodel.placement.costs import nodes_of, placement_costs
+from trainplan.costmodel.placement.seconds import placed_seconds
 from trainplan.planner.questions.placement import LEAST_GAIN, place
 from trainplan.planner.solvers.nodes.order_bound import least_seconds
 from trainplan.planner.solvers.nodes.orders import CLOSE, good_order

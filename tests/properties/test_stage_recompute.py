@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.grids import examples
 from tests.properties.every_split import branch, memory_of, random_job, random_layouts, within
+from trainplan.costmodel.block_costs import EMBEDDING, MTP
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.machine import machine_of
@@ -18,7 +19,6 @@ from trainplan.costmodel.memory.rank import RESERVE_FACTOR
 from trainplan.costmodel.program.held_activations import peak_activation_bytes
 from trainplan.costmodel.program.ops import EQUAL
 from trainplan.costmodel.runtimes.registry import traits_of
-from trainplan.costmodel.step.block_costs import EMBEDDING, MTP
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.timeline.cycles import named_program

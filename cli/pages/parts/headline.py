@@ -25,7 +25,8 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import mean_length
 from trainplan.costmodel.model import num_active_parameters, num_parameters
-from trainplan.costmodel.step import WORLD_KG_CO2_PER_KWH, Estimate, Memory, NodeMemory, run_steps
+from trainplan.costmodel.run_costs import WORLD_KG_CO2_PER_KWH, run_steps
+from trainplan.costmodel.step import Estimate, Memory, NodeMemory
 from trainplan.costmodel.towers import tower_params
 from trainplan.planner.plan import Spent, changes_training
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from trainplan.cli.blocks import Cell, Part, Table, headed, number, table
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.base import long_unit
+from trainplan.costmodel.run_costs import JOULES_PER_KWH, run_steps
 from trainplan.costmodel.runtimes import runtime
-from trainplan.costmodel.step import JOULES_PER_KWH, run_steps
 from trainplan.planner.plan import Plan, Target, Tried
 
 SHOWN_SIZES = 6

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from trainplan.costmodel.memory import STATES, SUBGROUP_PARAMS, WEIGHT_BUFFER_PARAMS
+from trainplan.costmodel.swap_buffers import STATES, SUBGROUP_PARAMS, WEIGHT_BUFFER_PARAMS
 from trainplan.planner.runtimes.exporter import recorded
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option, exact
 from trainplan.planner.shell import Place

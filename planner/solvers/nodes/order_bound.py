@@ -16,14 +16,8 @@ import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import Pairs
-from trainplan.costmodel.step import (
-    FloatMatrix,
-    NodeLinks,
-    PlacementCosts,
-    RankCosts,
-    Term,
-    with_overhead,
-)
+from trainplan.costmodel.placement import FloatMatrix, NodeLinks, PlacementCosts, RankCosts, Term
+from trainplan.costmodel.step import with_overhead
 
 
 def least_seconds(costs: PlacementCosts, nodes: NodeLinks) -> float:

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
-from trainplan.costmodel.step import (
+from trainplan.costmodel.placement import (
     NodeLinks,
     Orders,
     PlacementCosts,

@@ -18,13 +18,8 @@ import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.comm import Pairs
-from trainplan.costmodel.step import (
-    FloatMatrix,
-    NodeLinks,
-    PlacementCosts,
-    RankCosts,
-    with_overhead,
-)
+from trainplan.costmodel.placement import FloatMatrix, NodeLinks, PlacementCosts, RankCosts
+from trainplan.costmodel.step import with_overhead
 from trainplan.planner.solvers.nodes.orders import CLOSE, best_of
 
 if TYPE_CHECKING:

@@ -7,6 +7,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import (
+    EMBEDDING,
+    HEAD,
+    BlockCosts,
+    Kinds,
+    layer_counts,
+    usual_layers,
+)
 from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,
@@ -21,15 +29,7 @@ from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.memory import RESERVE_FACTOR, head_bytes, workspace_bytes
 from trainplan.costmodel.program import EQUAL, most_held, placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import (
-    EMBEDDING,
-    HEAD,
-    BlockCosts,
-    Kinds,
-    Priced,
-    layer_counts,
-    usual_layers,
-)
+from trainplan.costmodel.step import Priced
 from trainplan.costmodel.timeline import named_program
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.problem.chunks import in_flight_least

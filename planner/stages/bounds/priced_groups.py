@@ -7,6 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import (
+    EMBEDDING,
+    BlockCosts,
+    Kinds,
+    block_costs,
+    layer_counts,
+    usual_layers,
+)
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import (
     FloatColumn,
@@ -19,19 +27,7 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts.table import FULL, UNIFORM
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import (
-    EMBEDDING,
-    BlockCosts,
-    Kinds,
-    Priced,
-    block_costs,
-    boundary_seconds,
-    layer_counts,
-    on_groups,
-    price,
-    usual_layers,
-    without_overhead,
-)
+from trainplan.costmodel.step import Priced, boundary_seconds, on_groups, price, without_overhead
 from trainplan.planner.policies import Fractions, most_within
 from trainplan.planner.stages.bounds.mean_paths import Pipeline
 from trainplan.planner.stages.columns import GroupKindRows

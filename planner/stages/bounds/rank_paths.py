@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import EMBEDDING, HEAD, MTP, layer_counts
 from trainplan.costmodel.columns import (
     FloatColumn,
     IntColumn,
@@ -20,7 +21,6 @@ from trainplan.costmodel.columns import (
     RankRows,
 )
 from trainplan.costmodel.layouts import FULL, UNIFORM
-from trainplan.costmodel.step import EMBEDDING, HEAD, MTP, layer_counts
 from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.bounds.layer_capacity import Layers
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups

@@ -20,20 +20,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import EMBEDDING, HEAD, MTP, layer_counts, usual_layers
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, RankRows
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.pipeline import ENDS
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import (
-    EMBEDDING,
-    HEAD,
-    MTP,
-    layer_counts,
-    link_bound,
-    usual_layers,
-    with_overhead,
-    without_overhead,
-)
+from trainplan.costmodel.step import link_bound, with_overhead, without_overhead
 from trainplan.costmodel.timeline import StageSeconds
 from trainplan.planner.stages.bounds.layer_capacity import (
     Layers,

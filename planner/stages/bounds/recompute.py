@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import BlockCosts, block_costs, layer_counts
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix, objects
 from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
@@ -17,7 +18,7 @@ from trainplan.costmodel.layouts import LayoutTable, layers_per_stage
 from trainplan.costmodel.memory import RESERVE_FACTOR
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES, held_passes
-from trainplan.costmodel.step import BlockCosts, Priced, block_costs, layer_counts, price
+from trainplan.costmodel.step import Priced, price
 from trainplan.planner.policies import Fractions, most_within, with_fraction
 from trainplan.planner.stages.problem.memory import that_matter
 

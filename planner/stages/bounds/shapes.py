@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntRankChunks, distinct
-from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable
-from trainplan.costmodel.memory import RankParams
-from trainplan.costmodel.step import (
+from trainplan.costmodel.block_costs import (
     EMBEDDING,
     HEAD,
     MTP,
     BlockCosts,
-    Priced,
     layer_counts,
     usual_layers,
-    with_overhead,
 )
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntRankChunks, distinct
+from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable
+from trainplan.costmodel.memory import RankParams
+from trainplan.costmodel.step import Priced, with_overhead
 from trainplan.costmodel.traffic import gather_overlap, reduction_overlap, step_traffic
 from trainplan.planner.stages.bounds.layer_capacity import (
     layer_capacities,

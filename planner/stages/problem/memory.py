@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.block_costs import EMBEDDING, MTP, BlockCosts
 from trainplan.costmodel.columns import (
     FloatColumn,
     FloatMatrix,
@@ -21,7 +22,6 @@ from trainplan.costmodel.columns import (
 from trainplan.costmodel.memory import LAYERS_IN_TRANSIT, RESERVE_FACTOR
 from trainplan.costmodel.program import EQUAL, held_along, held_moments
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import EMBEDDING, MTP, BlockCosts
 from trainplan.costmodel.timeline import named_program
 from trainplan.planner.stages.problem.chunks import fairest_weights
 

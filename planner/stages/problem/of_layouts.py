@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import block_costs, layer_counts
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, objects
 from trainplan.costmodel.job import Job
@@ -13,15 +14,7 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import (
-    Priced,
-    block_costs,
-    boundary_seconds,
-    layer_counts,
-    on_groups,
-    price,
-    price_heterogeneous,
-)
+from trainplan.costmodel.step import Priced, boundary_seconds, on_groups, price, price_heterogeneous
 from trainplan.planner.policies import (
     Fractions,
     most_within,

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, num_kinds
 from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import (
     BoolColumn,
@@ -25,15 +26,7 @@ from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec, stage_specs
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_stage
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import (
-    EMBEDDING,
-    HEAD,
-    MTP,
-    BlockCosts,
-    link_bound,
-    num_kinds,
-    with_overhead,
-)
+from trainplan.costmodel.step import link_bound, with_overhead
 from trainplan.costmodel.timeline import StageSeconds
 from trainplan.costmodel.traffic import reduction_overlap
 from trainplan.planner.policies import Fractions, paths_bound

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn, IntColumn, IntRankChunks, RankRows
 from trainplan.costmodel.memory import RankParams
 from trainplan.costmodel.pipeline import ENDS, adds_to_a_copy, table_sum_seconds
 from trainplan.costmodel.schedules import RankSeconds
-from trainplan.costmodel.step import EMBEDDING, HEAD, MTP, BlockCosts
 from trainplan.costmodel.traffic import step_traffic_seconds
 from trainplan.planner.stages.columns import RankKinds
 

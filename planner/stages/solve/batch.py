@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import EMBEDDING
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntMatrix, objects
 from trainplan.costmodel.layout import StageSpec
 from trainplan.costmodel.pipeline import layers_before
 from trainplan.costmodel.step import (
-    EMBEDDING,
     Priced,
     SimulatedTable,
     price,

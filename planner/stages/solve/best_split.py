@@ -18,9 +18,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import BlockCosts
 from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts import FULL, LayoutTable
-from trainplan.costmodel.step import BlockCosts, without_overhead
+from trainplan.costmodel.step import without_overhead
 from trainplan.planner.stages.bounds.mean_paths import PathPool
 from trainplan.planner.stages.columns import IntSplitStages
 from trainplan.planner.stages.problem.chunks import Windows

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import EMBEDDING, HEAD
 from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn
 from trainplan.costmodel.memory import RankParams
 from trainplan.costmodel.pipeline import adds_to_a_copy, table_sum_seconds
-from trainplan.costmodel.step import EMBEDDING, HEAD
 from trainplan.costmodel.timeline import Paths
 from trainplan.costmodel.traffic import gather_overlap, reduction_overlap, step_traffic
 from trainplan.planner.solvers import LayerAssignment

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import usual_layers
 from trainplan.costmodel.columns import IntColumn, IntMatrix, RankRows
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.step import usual_layers
 from trainplan.planner.stages.columns import IntSplitRanks, IntSplitStages
 from trainplan.planner.stages.problem.problem import StageProblem
 

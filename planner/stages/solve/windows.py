@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from trainplan.costmodel.block_costs import usual_layers
 from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,
@@ -19,7 +20,6 @@ from trainplan.costmodel.columns import (
     RankRows,
 )
 from trainplan.costmodel.pipeline import layers_before
-from trainplan.costmodel.step import usual_layers
 from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.columns import PathStageKinds, StageKinds
 from trainplan.planner.stages.problem.chunks import (

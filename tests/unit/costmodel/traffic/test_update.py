@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from trainplan.costmodel.block_costs import block_costs
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.comm import collective_seconds, group
 from trainplan.costmodel.kernels.memory_bound import optimizer_bytes_per_second
@@ -16,7 +17,6 @@ from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.optimizers import Matrix
 from trainplan.costmodel.runtimes import runtime_with, traits_of
 from trainplan.costmodel.step import price
-from trainplan.costmodel.step.block_costs import block_costs
 from trainplan.costmodel.traffic.update import FACTOR_FLOP_PER_SECOND, tensor_seconds
 
 

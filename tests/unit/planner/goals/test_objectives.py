@@ -16,16 +16,16 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.runtimes import traits_of
-from trainplan.costmodel.step import explicit
-from trainplan.costmodel.step.energy import (
+from trainplan.costmodel.run_costs.energy import (
     MEMORY_SHARE,
     PRODUCTS_SHARE,
     WAITING_SHARE,
     energy_of,
     limit_watts,
 )
-from trainplan.costmodel.step.money import longest_step_seconds, price_per_second, run_steps
+from trainplan.costmodel.run_costs.money import longest_step_seconds, price_per_second, run_steps
+from trainplan.costmodel.runtimes import traits_of
+from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import (
     MOST_SIZES,

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from trainplan.costmodel.memory.swap_buffers import (
+from trainplan.costmodel.presets.presets import preset
+from trainplan.costmodel.swap_buffers import (
     largest_matrix_params,
     optimizer_buffer_params,
     optimizer_buffers,
     weight_buffer_params,
 )
-from trainplan.costmodel.presets.presets import preset
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, num_microbatches
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.costmodel.step.estimate import Priced, price
+from trainplan.costmodel.step import Priced, price
 
 WAITING_SHARE = 0.35
 """Power of a GPU that communicates or waits, over its power limit.

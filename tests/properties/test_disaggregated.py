@@ -7,9 +7,7 @@ import pytest
 
 from tests.conftest import TOWER
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.layout.layout import Layout
-from trainplan.costmodel.machine import machine_of
-from trainplan.costmodel.step.tower_apart import (
+from trainplan.costmodel.disaggregated import (
     TowerStep,
     decoder_alone,
     exposed_by_handing_over,
@@ -18,6 +16,8 @@ from trainplan.costmodel.step.tower_apart import (
     tower_on_gpus,
     waiting_samples,
 )
+from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.machine import machine_of
 from trainplan.planner.questions.best_plan import SearchOptions, search
 
 APART = SearchOptions(tower="apart", search_options="none")

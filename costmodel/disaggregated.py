@@ -39,7 +39,7 @@ from trainplan.costmodel.memory import (
     workspace_bytes,
 )
 from trainplan.costmodel.schedules import SCHEDULES, RankSeconds, earliest_ends
-from trainplan.costmodel.step.estimate import outside_bytes, with_overhead
+from trainplan.costmodel.step import outside_bytes, with_overhead
 from trainplan.costmodel.traffic import (
     exposed_seconds,
     rank_optimizer_seconds,

@@ -6,7 +6,7 @@ import numpy as np
 
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
-from trainplan.costmodel.step.estimate import price, with_overhead
+from trainplan.costmodel.step import price, with_overhead
 
 
 def shared_core_seconds(candidates: Candidates, processes_per_core: float) -> FloatColumn:

@@ -22,8 +22,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.shards import context_ways
-from trainplan.costmodel.step.estimate import Priced, price, with_overhead
-from trainplan.costmodel.step.timelines import Makespans, simulate
+from trainplan.costmodel.step import Makespans, Priced, price, simulate, with_overhead
 
 FloatMatrix = NDArray[np.float64]
 

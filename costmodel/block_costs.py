@@ -24,7 +24,7 @@ from trainplan.costmodel.memory import (
     updated_params,
 )
 from trainplan.costmodel.pipeline import ENDS, Ranks
-from trainplan.costmodel.step.estimate import Priced
+from trainplan.costmodel.step import Priced
 from trainplan.costmodel.traffic import (
     rank_offload_seconds,
     rank_optimizer_seconds,

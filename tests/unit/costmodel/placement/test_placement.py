@@ -12,11 +12,11 @@ from trainplan.costmodel.comm.topology import Places
 from trainplan.costmodel.hardware.cluster import ClusterSpec, LinkSpec, NicSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured.links import measured_links
+from trainplan.costmodel.placement.costs import nodes_of, placement_costs
+from trainplan.costmodel.placement.seconds import placed_seconds
 from trainplan.costmodel.profiles.profile import Host, LinkPoint, Origin, Profile, Timing
 from trainplan.costmodel.schedules import program
 from trainplan.costmodel.step.estimate import without_overhead
-from trainplan.costmodel.step.placement import placed_seconds
-from trainplan.costmodel.step.placement_costs import nodes_of, placement_costs
 from trainplan.costmodel.timeline.clock import StageSeconds, run
 from trainplan.planner.questions import placement as placement_module
 from trainplan.planner.questions.best_plan import estimate

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.comm import Pairs
-from trainplan.costmodel.step.estimate import with_overhead
-from trainplan.costmodel.step.placement_costs import (
+from trainplan.costmodel.placement.costs import (
     FloatMatrix,
     NodeLinks,
     PlacementCosts,
     RankCosts,
     Term,
 )
+from trainplan.costmodel.step import with_overhead
 
 Orders = NDArray[np.int64]
 """Shape (order, place): which node is at each place."""

@@ -1,0 +1,22 @@
+"""What a run takes besides its seconds: energy, carbon dioxide and money.
+
+Energy: joules of the layouts of one job.
+energy_of: energy of the layouts of a job.
+JOULES_PER_KWH: joules of a kilowatt-hour.
+kg_co2: carbon dioxide of electricity, in kg.
+longest_step_seconds: seconds a step may take so that the run ends in time.
+price_per_second: money a second of the whole cluster costs, in `cluster.currency`.
+run_steps: optimizer steps of the whole run.
+site_kwh: kilowatt-hours a site draws for joules of its machines.
+WORLD_KG_CO2_PER_KWH: carbon dioxide of a kilowatt-hour of electricity, mean of the world in 2024,
+    in kg.
+"""
+
+from trainplan.costmodel.run_costs.energy import Energy, energy_of
+from trainplan.costmodel.run_costs.footprint import (
+    JOULES_PER_KWH,
+    WORLD_KG_CO2_PER_KWH,
+    kg_co2,
+    site_kwh,
+)
+from trainplan.costmodel.run_costs.money import longest_step_seconds, price_per_second, run_steps
