@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows, FloatColumn, IntColumn
 from trainplan.costmodel.memory import (
@@ -33,11 +32,6 @@ from trainplan.costmodel.traffic import (
 
 EMBEDDING, HEAD, MTP = -3, -2, -1
 """Kinds of block that are no layers stand behind those that are: 0, 1, ... as `ModelSpec.kinds`."""
-
-
-def num_kinds(model: ModelSpec) -> int:
-    """Kinds of block: of layer, embedding, head, MTP module."""
-    return len(model.kinds) + ENDS
 
 
 Kinds = tuple[int, ...]
@@ -133,7 +127,7 @@ class BlockCosts:
 def block_costs(priced: Priced) -> BlockCosts:
     """Costs of every kind of block for each row of a priced table."""
     table = priced.table
-    units = _one_block_each(num_kinds(priced.job.model), len(table))
+    units = _one_block_each(len(priced.job.model.kinds) + ENDS, len(table))
     blocks, params = priced.gathered, priced.params
     held = rank_params(units, params)
     memory = rank_memory(priced, blocks, ranks=units, params=params, held=held)

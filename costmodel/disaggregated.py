@@ -39,7 +39,7 @@ from trainplan.costmodel.memory import (
     workspace_bytes,
 )
 from trainplan.costmodel.schedules import SCHEDULES, RankSeconds, earliest_ends
-from trainplan.costmodel.step import outside_bytes, with_overhead
+from trainplan.costmodel.step import with_overhead
 from trainplan.costmodel.traffic import (
     exposed_seconds,
     rank_optimizer_seconds,
@@ -89,12 +89,13 @@ def tower_on_gpus(
     passes = np.ceil(samples / rows.table.dp / own).astype(np.int64)
     held = np.minimum(passes, 1 + -(-waiting // (rows.table.dp * own)))
     state = _state_bytes(rows, params) + moment_bytes(rows, blocks)
+    outside = rows.traits.footprint.outside(machine.outside_bytes)
     best: TowerStep | None = None
     for keeps in KEPT:
         forward, backward, kept = _kept(rows, made, blocks.key, keeps)
         seconds = _step_seconds(rows, params, forward, backward, passes=passes)
         allocated = state + held * kept + workspace_bytes(job, rows.traits)
-        used = allocated * RESERVE_FACTOR + outside_bytes(rows)
+        used = allocated * RESERVE_FACTOR + outside
         seconds = np.where(used <= memory_bytes, seconds, np.inf)
         row = int(np.argmin(seconds))
         if np.isfinite(seconds[row]) and (best is None or seconds[row] < best.step_s):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
+
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import Identical
 from trainplan.costmodel.columns import BoolColumn, IntColumn
@@ -48,6 +50,19 @@ class Candidates(Context):
     def take(self, rows: IntColumn | BoolColumn) -> Candidates:
         """The rows picked by an index or a mask."""
         return self.with_table(self.table.take(rows))
+
+    @property
+    def as_executed(self) -> Candidates:
+        """The layouts as the runtime runs them.
+
+        Source: `Sharding.whole_under_pipeline`; torch.distributed.pipelining `stage.py`,
+        set_reshard_after_backward and set_requires_gradient_sync off until the last micro batch.
+        """
+        table = self.table
+        if not self.traits.sharding.whole_under_pipeline:
+            return self
+        whole = (table.pp > 1) & (table.zero_stage >= 2)
+        return self.with_table(table.replaced(zero_stage=np.where(whole, 1, table.zero_stage)))
 
 
 @lru_cache(maxsize=64)

@@ -4,7 +4,6 @@
 makes of them.
 
 crowded_seconds: seconds all slow links add, the slowest most.
-FloatMatrix: a matrix of numbers over nodes or ranks.
 NodeLinks: what was measured of nodes, relative to the best of them.
 nodes_of: slowdowns of measured links.
 Orders: shape (order, place).
@@ -16,7 +15,6 @@ Term: seconds some pairs of places add together.
 """
 
 from trainplan.costmodel.placement.costs import (
-    FloatMatrix,
     NodeLinks,
     PlacementCosts,
     RankCosts,

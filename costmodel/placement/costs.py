@@ -22,7 +22,7 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.shards import context_ways
-from trainplan.costmodel.step import Makespans, Priced, price, simulate, with_overhead
+from trainplan.costmodel.step import Priced, price, simulate, with_overhead
 
 FloatMatrix = NDArray[np.float64]
 
@@ -145,7 +145,7 @@ def placement_costs(job: Job, machine: Machine, layout: Layout, nodes: NodeLinks
         knots=knots,
         ranks=ranks,
         paths=paths,
-        hop_seconds=_hop_seconds(priced, step, paths),
+        hop_seconds=_hop_seconds(priced, step.with_messages - step.instant, paths),
         pipeline_seconds=step.with_messages,
         update_seconds=float(priced[0].update[0]),
         microbatches=int(priced[0].microbatches[0]),
@@ -266,7 +266,7 @@ def _growing(values: Sequence[FloatColumn]) -> FloatMatrix:
     return np.asarray(np.maximum.accumulate(rows - rows[0], axis=0))
 
 
-def _hop_seconds(priced: Sequence[Priced], step: Makespans, paths: Paths) -> FloatColumn:
+def _hop_seconds(priced: Sequence[Priced], messages: float, paths: Paths) -> FloatColumn:
     """What a slower link adds to a step on one hop that crosses nodes, at every knot.
 
     What messages add with equal links is shared evenly by the hops and grows with the message.
@@ -277,5 +277,5 @@ def _hop_seconds(priced: Sequence[Priced], step: Makespans, paths: Paths) -> Flo
     crossing = int((paths[:, :, 0] != paths[:, :, 1]).sum(axis=1).max(initial=0))
     if not crossing or not message[0]:
         return np.zeros(len(message))
-    often = (step.with_messages - step.instant) / message[0] / crossing
+    often = messages / message[0] / crossing
     return np.asarray(np.maximum.accumulate(often * (message - message[0])))

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntMatrix
 from trainplan.costmodel.comm import Pairs
 from trainplan.costmodel.placement.costs import (
-    FloatMatrix,
     NodeLinks,
     PlacementCosts,
     RankCosts,
@@ -23,7 +21,7 @@ from trainplan.costmodel.placement.costs import (
 )
 from trainplan.costmodel.step import with_overhead
 
-Orders = NDArray[np.int64]
+Orders = IntMatrix
 """Shape (order, place): which node is at each place."""
 
 CROWDED = 6

@@ -107,13 +107,16 @@ class Priced(Candidates):
         """
         return self.optimizer + self.offload
 
+    def with_lanes_run(self) -> Priced:
+        """The same with the longest path through the lanes beside the GPU for its floor.
 
-def outside_bytes(candidates: Candidates) -> float:
-    """What a process takes outside the allocator: as measured, unless the runtime takes its own."""
-    measured, footprint = candidates.machine.outside_bytes, candidates.traits.footprint
-    if measured is None or not footprint.takes_usual_outside:
-        return footprint.outside_bytes
-    return measured
+        The bound of a row stays what it is.
+        """
+        moving = moving_rows(self)
+        if not moving.any():
+            return self
+        seconds = lanes_seconds(self, LONGEST_PATH)
+        return replace(self, offload=np.where(moving, seconds, self.offload))
 
 
 def price(candidates: Candidates, *, merged: bool = True) -> Priced:
@@ -121,7 +124,7 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
 
     `merged=False` keeps every pipeline rank apart instead of classes of equal ranks.
     """
-    candidates = as_executed(candidates)
+    candidates = candidates.as_executed
     job, machine, table = candidates.job, candidates.machine, candidates.table
     gathered = row_blocks(candidates)
     ranks = ranks_of(job, table) if merged else _every_rank(candidates)
@@ -139,7 +142,8 @@ def price(candidates: Candidates, *, merged: bool = True) -> Priced:
     update = rank_optimizer_seconds(machine, table, held, updated)
     optimizer = (update + rank_update_seconds(candidates, machine, ranks)).max(axis=0)
     memory = rank_memory(candidates, gathered, ranks=ranks, params=params, held=held)
-    memory = replace(memory, outside_bytes=outside_bytes(candidates))
+    outside = candidates.traits.footprint.outside(machine.outside_bytes)
+    memory = replace(memory, outside_bytes=outside)
     offload = offload_seconds(machine, table, updated)
     priced = Priced(
         *candidates.shared,
@@ -175,18 +179,6 @@ def lanes_bound_seconds(priced: Priced) -> FloatColumn:
     return np.maximum(0.0, lanes_seconds(priced, FLOOR) - priced.dp_comm)
 
 
-def with_lanes_run(priced: Priced) -> Priced:
-    """The same with the longest path through the lanes beside the GPU for its floor.
-
-    The bound of a row stays what it is.
-    """
-    moving = moving_rows(priced)
-    if not moving.any():
-        return priced
-    seconds = lanes_seconds(priced, LONGEST_PATH)
-    return replace(priced, offload=np.where(moving, seconds, priced.offload))
-
-
 @remembered
 def _params(candidates: Candidates) -> BlockParams:
     """Parameters of every kind of block on one rank."""
@@ -197,19 +189,6 @@ def _params(candidates: Candidates) -> BlockParams:
 def _every_rank(candidates: Candidates) -> Ranks:
     """Coefficients of every rank, none merged."""
     return ranks_of(candidates.job, candidates.table, merged=False)
-
-
-def as_executed(candidates: Candidates) -> Candidates:
-    """The layouts as the runtime runs them.
-
-    Source: `Sharding.whole_under_pipeline`; torch.distributed.pipelining `stage.py`,
-    set_reshard_after_backward and set_requires_gradient_sync off until the last micro batch.
-    """
-    table = candidates.table
-    if not candidates.traits.sharding.whole_under_pipeline:
-        return candidates
-    whole = (table.pp > 1) & (table.zero_stage >= 2)
-    return candidates.with_table(table.replaced(zero_stage=np.where(whole, 1, table.zero_stage)))
 
 
 def row_seconds(

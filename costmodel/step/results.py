@@ -7,7 +7,9 @@ from dataclasses import astuple, dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from trainplan.costmodel.memory import RESERVE_FACTOR
+import numpy as np
+
+from trainplan.costmodel.memory import RESERVE_FACTOR, MemoryTable
 from trainplan.costmodel.uncertainty import Interval
 
 
@@ -71,6 +73,24 @@ class RankMemory:
     """Context, communicators and what the allocator reserves beyond the peak."""
     cached_bytes: float = 0.0
     """What the allocator keeps beside that, and gives back before a run fails; in no sum here."""
+
+    @classmethod
+    def of_row(cls, table: MemoryTable, row: int, pp: int) -> tuple[RankMemory, ...]:
+        """Every pipeline rank of a row whose ranks are kept apart."""
+        allocated, reserved = table.allocated[:, row], table.reserved[:, row]
+        return tuple(
+            cls(
+                rank=r,
+                weights_bytes=float(table.weights[r, row]),
+                gradients_bytes=float(table.gradients[r, row]),
+                optimizer_bytes=float(table.optimizer[r, row]),
+                activations_bytes=float(table.activations[r, row]),
+                transients_bytes=float((table.transients + table.in_transit)[r, row]),
+                overheads_bytes=float(reserved[r] - allocated[r] + table.outside_bytes),
+                cached_bytes=float(np.broadcast_to(table.cached, table.allocated.shape)[r, row]),
+            )
+            for r in range(pp)
+        )
 
     def mixed(self, share: float, others: RankMemory | None) -> RankMemory:
         """So much of it, beside the shares of others of the same rank."""

@@ -14,10 +14,9 @@ from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory import MemoryTable
 from trainplan.costmodel.model import model_flop_per_step
 from trainplan.costmodel.pipeline import in_groups
-from trainplan.costmodel.step.estimate import Priced, price, with_lanes_run, with_overhead
+from trainplan.costmodel.step.estimate import Priced, price, with_overhead
 from trainplan.costmodel.step.heterogeneous import (
     HeterogeneousStep,
     heterogeneous_seconds,
@@ -59,7 +58,7 @@ def simulated(candidates: Candidates, memory_margin: float) -> Simulated:
     grouped = in_groups(candidates.table)
     if grouped.any():
         return _with_groups(candidates, memory_margin)
-    priced = with_lanes_run(price(candidates, merged=False))
+    priced = price(candidates, merged=False).with_lanes_run()
     makespans, used = simulate(priced), priced.memory.used
     explained = makespans.with_messages + makespans.dp_comm + priced.update
     fits = priced.memory.fits(candidates.machine.memory_bytes * (1 - memory_margin))
@@ -259,23 +258,5 @@ def _memory(priced: Priced, row: int, margin: float, step: float) -> Memory:
         capacity_bytes=machine.memory_bytes,
         fits=bool(table.fits(machine.memory_bytes * (1 - margin))[row]),
         host=_node_memory(priced, row, step),
-        pipeline_ranks=rank_memories(table, row, int(priced.table.pp[row])),
-    )
-
-
-def rank_memories(table: MemoryTable, row: int, pp: int) -> tuple[RankMemory, ...]:
-    """Peak bytes of every pipeline rank of a row whose ranks are kept apart."""
-    allocated, reserved = table.allocated[:, row], table.reserved[:, row]
-    return tuple(
-        RankMemory(
-            rank=r,
-            weights_bytes=float(table.weights[r, row]),
-            gradients_bytes=float(table.gradients[r, row]),
-            optimizer_bytes=float(table.optimizer[r, row]),
-            activations_bytes=float(table.activations[r, row]),
-            transients_bytes=float((table.transients + table.in_transit)[r, row]),
-            overheads_bytes=float(reserved[r] - allocated[r] + table.outside_bytes),
-            cached_bytes=float(np.broadcast_to(table.cached, table.allocated.shape)[r, row]),
-        )
-        for r in range(pp)
+        pipeline_ranks=RankMemory.of_row(table, row, int(priced.table.pp[row])),
     )

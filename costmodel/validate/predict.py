@@ -24,7 +24,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.measured import measured_machine
-from trainplan.costmodel.step import Estimate, RankMemory, explicit, price, rank_memories
+from trainplan.costmodel.step import Estimate, RankMemory, explicit, price
 from trainplan.costmodel.validate.cases.by_stage import StagePart, differs_by_stage, stage_parts
 from trainplan.costmodel.validate.cases.cases import Case, Skipped, case_of
 from trainplan.costmodel.validate.cases.legality import impossible
@@ -179,7 +179,7 @@ def _stage_ranks(parts: Sequence[StagePart], pricing: _Pricing) -> tuple[RankMem
         table = LayoutTable.of([one.layout for one in own])
         memory = price(context.with_table(table), merged=False).memory
         for row, part in enumerate(own):
-            rank = rank_memories(memory, row, case.layout.pp)[part.stage]
+            rank = RankMemory.of_row(memory, row, case.layout.pp)[part.stage]
             sums[part.stage] = rank.mixed(part.weight, sums.get(part.stage))
     return tuple(sums[stage] for stage in sorted(sums))
 

@@ -23,7 +23,6 @@ from trainplan.costmodel.step import (
     price,
     row_work,
     virtual_stage_seconds,
-    with_lanes_run,
 )
 from trainplan.costmodel.timeline import StageSeconds, relative_seconds, units_of
 from trainplan.planner.questions.best_plan import check
@@ -91,7 +90,7 @@ def simulate(job: Job, layout: Layout, measured: Measured = NOTHING) -> Simulati
             "stages in unlike node groups have messages of unlike length, which the timeline does "
             "not draw: simulate the layout without its groups, or read the terms of `plan estimate`"
         )
-    priced = with_lanes_run(price(candidates, merged=False))
+    priced = price(candidates, merged=False).with_lanes_run()
     work = row_work(priced, 0)
     shape = require_size(Shape(layout.pp, layout.vpp, int(priced.microbatches[0])))
     seconds = virtual_stage_seconds(priced, np.array([0]))

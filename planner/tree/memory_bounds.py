@@ -39,7 +39,7 @@ from trainplan.costmodel.memory import (
     shard_ranks,
     workspace_bytes,
 )
-from trainplan.costmodel.step import Priced, as_executed
+from trainplan.costmodel.step import Priced
 from trainplan.planner.policies import (
     POLICY_COLUMNS,
     Fractions,
@@ -165,7 +165,7 @@ def _mean(rows: Candidates, params: BlockParams) -> RankParams:
 
 def _states_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
     """Weights, gradients and optimizer on the GPU, under the ZeRO stage and offload of a table."""
-    candidates = as_executed(candidates)
+    candidates = candidates.as_executed
     shards = shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
     weights, own = held_weight_bytes(candidates, held), held.with_gradients
     weights = np.where(candidates.table.offload_parameters > 0, 0.0, weights)

@@ -76,10 +76,10 @@ class Footprint:
     offloaded_layers: int = 0
     """Layers of a rank whose activations wait in host memory."""
 
-    @property
-    def takes_usual_outside(self) -> bool:
-        """Is what it takes outside the allocator what others do?"""
-        return self.outside_bytes == OUTSIDE_BYTES
+    def outside(self, measured: float | None) -> float:
+        """What a process takes outside the allocator: as measured, or as its runtime."""
+        usual = self.outside_bytes == OUTSIDE_BYTES
+        return measured if usual and measured is not None else self.outside_bytes
 
     def with_options(self, options: RuntimeOptions) -> Footprint:
         """That of a run that may state types of moments and of weights, and what it offloads."""

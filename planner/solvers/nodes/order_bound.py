@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix
 from trainplan.costmodel.comm import Pairs
-from trainplan.costmodel.placement import FloatMatrix, NodeLinks, PlacementCosts, RankCosts, Term
+from trainplan.costmodel.placement import NodeLinks, PlacementCosts, RankCosts, Term
 from trainplan.costmodel.step import with_overhead
 
 

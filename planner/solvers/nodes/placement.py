@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn
 from trainplan.costmodel.comm import Pairs
-from trainplan.costmodel.placement import FloatMatrix, NodeLinks, PlacementCosts, RankCosts
+from trainplan.costmodel.placement import NodeLinks, PlacementCosts, RankCosts
 from trainplan.costmodel.step import with_overhead
 from trainplan.planner.solvers.nodes.orders import CLOSE, best_of
 

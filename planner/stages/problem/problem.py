@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from trainplan.costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts, num_kinds
+from trainplan.costmodel.block_costs import EMBEDDING, HEAD, MTP, BlockCosts
 from trainplan.costmodel.candidates import Candidates, Context
 from trainplan.costmodel.columns import (
     BoolColumn,
@@ -24,6 +24,7 @@ from trainplan.costmodel.columns import (
 )
 from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec, stage_specs
 from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable, layers_per_stage
+from trainplan.costmodel.pipeline import ENDS
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import link_bound, with_overhead
@@ -156,7 +157,7 @@ class StageProblem(Context):
     @cached_property
     def ends(self) -> IntStageKinds:
         """Embedding, head and MTP modules of each stage."""
-        held = np.zeros((self.num_stages, num_kinds(self.job.model)), dtype=np.int64)
+        held = np.zeros((self.num_stages, len(self.job.model.kinds) + ENDS), dtype=np.int64)
         held[0, EMBEDDING] = held[-1, HEAD] = 1
         held[-1, MTP] = self.job.model.num_nextn_predict_layers
         return held
