@@ -112,7 +112,6 @@ def _factor(config: HfConfig, section: HfConfig, kind: str) -> float:
 
 def latent_attention(config: HfConfig) -> MlaSpec:
     """The ranks and head parts of multi-head latent attention."""
-    config.ignore("qk_head_dim", "rope_interleave")
     return MlaSpec(
         q_lora_rank=config.with_defaults({"q_lora_rank": None}).optional_integer("q_lora_rank"),
         kv_lora_rank=config.integer("kv_lora_rank"),

@@ -39,6 +39,7 @@ def experts(config: HfConfig, family: Family) -> MoeSpec | None:
         return None
     config = config.with_defaults(OPTIONAL)
     fixed = family.experts or {}
+    width = _width(config, family)
     per_token = alias_of(config, "num_experts_per_tok", family.names.get("num_experts_per_tok"))
     name = alias_of(config, "scoring_func", family.names.get("scoring_func"))
     scores = str(fixed.get("router_score_function") or config.text(name))
@@ -47,14 +48,16 @@ def experts(config: HfConfig, family: Family) -> MoeSpec | None:
         raise UnsupportedError(
             f"{config.where}: router scores {scores!r} are not modelled; known: {known}"
         )
+    groups = config.optional_integer(alias_of(config, "n_group"))
     balanced = config.optional_text("topk_method") == BALANCED_WITHOUT_LOSS
     return MoeSpec.model_validate(
         {
             "num_experts": config.integer(count),
             "num_experts_per_tok": config.integer(per_token),
-            "moe_intermediate_size": _width(config, family),
+            "moe_intermediate_size": width,
             "router_bias": balanced,
             "router_score_function": SCORES[scores],
+            "n_group": groups,
         }
         | {name: read(config, family) for name, read in READ.items() if name not in fixed}
         | dict(fixed)
@@ -76,8 +79,9 @@ def _shared(config: HfConfig, family: Family) -> int:
     """Width of all shared experts together: its own field, or so many of the routed width."""
     name = "shared_expert_intermediate_size"
     own = config.optional_count(alias_of(config, name, family.names.get(name)))
-    count = alias_of(config, "n_shared_experts", family.names.get("n_shared_experts"))
-    return own or config.optional_count(count) * _width(config, family)
+    name = alias_of(config, "n_shared_experts", family.names.get("n_shared_experts"))
+    count = config.optional_count(name)
+    return own or count * _width(config, family)
 
 
 def _normed(config: HfConfig, family: Family) -> bool:
@@ -89,7 +93,6 @@ def _normed(config: HfConfig, family: Family) -> bool:
 READ: Final[Mapping[str, Callable[[HfConfig, Family], object]]] = {
     "shared_expert_intermediate_size": _shared,
     "norm_topk_prob": _normed,
-    "n_group": lambda config, _: config.optional_integer(alias_of(config, "n_group")),
     "topk_group": lambda config, _: config.optional_integer("topk_group"),
     "routed_scaling_factor": lambda config, _: config.optional_number(
         alias_of(config, "routed_scaling_factor")

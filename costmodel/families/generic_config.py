@@ -30,6 +30,12 @@ OPTIONAL = {
     "head_dim": None,
 }
 """What a file of no known family may leave out. Source: `LlamaConfig`."""
+COUNTS: Final[Mapping[str, object]] = {
+    "num_nextn_predict_layers": 0,
+    "n_shared_experts": 0,
+    "shared_expert_intermediate_size": 0,
+}
+"""What is assumed not to be there where neither the file nor a row of defaults has a number."""
 DEFAULTS: Final[Mapping[str, object]] = {
     "hidden_act": "silu",
     "tie_word_embeddings": False,
@@ -47,7 +53,7 @@ ABSENT = {
 }
 """Fields of few families, absent from the others."""
 SIZES = (
-    *("num_attention_heads", "num_hidden_layers", "hidden_size", "vocab_size"),
+    *("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"),
     "max_position_embeddings",
 )
 """Sizes that every file has to give."""
@@ -69,7 +75,8 @@ def read(config: HfConfig, family: Family) -> ModelSpec:
     """
     config = _of_all(config.with_defaults({**DEFAULTS, **ABSENT}), family)
     moe = _experts(config, family)
-    fixed = {**family.model, **(family.more(config) if family.more else {}), **_latent(config)}
+    fixed = {**family.model, **(family.more(config) if family.more else {})}
+    fixed |= {} if "mla" in fixed else _latent(config)
     parts: dict[str, object] = {
         "name": config.name,
         "model_type": config.model_type,
@@ -122,6 +129,7 @@ def _latent(config: HfConfig) -> Fields:
     """Latent attention where the file gives its rank."""
     if "kv_lora_rank" not in config.values:
         return {}
+    config.ignore("qk_head_dim", "rope_interleave")
     mla = latent_attention(config)
     config.ignore("head_dim", "num_key_value_heads")
     width = mla.qk_nope_head_dim + mla.qk_rope_head_dim
@@ -206,9 +214,10 @@ def _positions(config: HfConfig, family: Family, fixed: Fields) -> Fields:
 
 def _constants(config: HfConfig, family: Family, fixed: Fields) -> Fields:
     """Activation, and numbers that are no size."""
+    elsewhere = "activation" in fixed.keys() - family.model.keys()
     name, eps = _alias(config, family, "hidden_act"), _alias(config, family, "rms_norm_eps")
     return {
-        "activation": activation(config, name),
+        "activation": fixed["activation"] if elsewhere else activation(config, name),
         "norm_eps": fixed.get("norm_eps") or config.number(eps),
         "attn_logit_softcapping": config.optional_number("attn_logit_softcapping"),
         "final_logit_softcapping": config.optional_number("final_logit_softcapping"),
@@ -262,7 +271,7 @@ def by_fields(config: HfConfig) -> ModelSpec:
             )
     _check_activation(config)
     _check_unstated(config)
-    model = read(config.with_defaults(OPTIONAL), GENERIC)
+    model = read(config.with_defaults({**OPTIONAL, **COUNTS}), GENERIC)
     unknown = not_understood(config)
     if unknown:
         named = ", ".join(f"'{name}' = {shown(config.values[name])}" for name in unknown[:3])

@@ -16,7 +16,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.families.aliases import alias_of, usual_name
 from trainplan.costmodel.families.family import Family
-from trainplan.costmodel.families.generic_config import OPTIONAL, by_fields, read
+from trainplan.costmodel.families.generic_config import COUNTS, OPTIONAL, by_fields, read
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.tables.deepseek import DEEPSEEK
 from trainplan.costmodel.families.tables.dense import DENSE
@@ -90,7 +90,8 @@ def decoder(config: HfConfig) -> ModelSpec:
         alias = alias_of(file, usual_name(field), family.names.get(field))
         if alias not in file.values and alias not in file.defaults:
             raise file.lacks(field)
-    defaults = {**class_defaults().get(name, OPTIONAL), **family.defaults}
+    row = class_defaults().get(name)
+    defaults = {**(OPTIONAL if row is None else {**COUNTS, **row}), **family.defaults}
     model = read(file.with_defaults(defaults), family)
     return model.model_copy(update={"model_type": config.model_type})
 

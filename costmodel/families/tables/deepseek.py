@@ -12,6 +12,7 @@ from typing import Final
 
 from trainplan.costmodel.architecture import FeedForward, IndexerSpec, LowRankSpec, Mixer
 from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.families.attention import latent_attention
 from trainplan.costmodel.families.experts import BALANCED_WITHOUT_LOSS
 from trainplan.costmodel.families.family import (
     NO_MLP_BIAS,
@@ -39,6 +40,12 @@ def _leading_dense(config: HfConfig) -> Sequence[bool]:
             "lower it"
         )
     return [i < first for i in range(count)]
+
+
+def _latent(config: HfConfig) -> Fields:
+    """Latent attention; the head is that of a query, its rotated and plain part together."""
+    mla = latent_attention(config)
+    return {"mla": mla, "head_dim": mla.qk_nope_head_dim + mla.qk_rope_head_dim}
 
 
 HEAVY: Final = "heavily_compressed_attention"
@@ -202,6 +209,7 @@ DEEPSEEK_V4: Final = Family(
 DEEPSEEK_V2: Final = Family(
     "modeling_deepseek_v2.py; arXiv:2405.04434, section 2",
     mixers=all_full,
+    more=_latent,
     dense=_leading_dense,
     flags=NO_MLP_BIAS,
     off=("mlp_bias",),

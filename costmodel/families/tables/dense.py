@@ -121,6 +121,12 @@ def upper_layers(config: HfConfig) -> tuple[bool, ...]:
     return tuple(i >= first for i in range(count_of_layers(config)))
 
 
+def stated_window(config: HfConfig) -> Fields:
+    """`max_window_layers` is checked where the file lists its layers, too."""
+    config.count("max_window_layers")
+    return {}
+
+
 DENSE: Final[Mapping[str, Family]] = {
     "apertus": Family(
         "arXiv:2509.14233, section 2",
@@ -222,6 +228,7 @@ DENSE: Final[Mapping[str, Family]] = {
         experts=None,
         flags=NO_BIASES,
         slides=upper_layers,
+        more=stated_window,
         defaults=WINDOW_OF_QWEN,
         needs=GROUPED,
     ),
@@ -231,6 +238,7 @@ DENSE: Final[Mapping[str, Family]] = {
         experts=None,
         flags=NO_MLP_BIAS,
         slides=upper_layers,
+        more=stated_window,
         defaults=WINDOW_OF_QWEN,
         needs=("head_dim", *GROUPED),
     ),
@@ -238,7 +246,7 @@ DENSE: Final[Mapping[str, Family]] = {
         "modeling_seed_oss.py",
         flags={"attention_bias": QKV, "attention_out_bias": {"attention_output_bias": True}},
     ),
-    "smollm3": Family("modeling_smollm3.py", more=unrotated),
+    "smollm3": Family("modeling_smollm3.py", more=unrotated, ignores=("sliding_window",)),
     "youtu": Family("modeling_youtu.py"),
 }
 """`model_type` -> what its code fixes."""

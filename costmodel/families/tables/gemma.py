@@ -29,6 +29,14 @@ from trainplan.costmodel.families.layers import (
 from trainplan.costmodel.families.reader import HfConfig
 
 GEMMA: Final[Fields] = {"scale_embeddings": True}
+
+
+def _stated_pattern(config: HfConfig) -> Fields:
+    """The pattern is checked where the file lists its layers, too."""
+    config.integer("sliding_window_pattern", "_sliding_window_pattern")
+    return {}
+
+
 GEMMA_2: Final = Family(
     "modeling_gemma2.py; arXiv:2408.00118, section 2",
     model={**GEMMA, "norm_position": "both"},
@@ -50,6 +58,7 @@ GEMMA_3: Final = replace(
     source="modeling_gemma3.py; arXiv:2503.19786, section 2",
     model={**GEMMA_2.model, **HEAD},
     slides=None,
+    more=_stated_pattern,
     defaults={
         **GEMMA_2.defaults,
         **{"vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4},

@@ -166,7 +166,6 @@ GPTS: Final[Mapping[str, Family]] = {
         names={
             "intermediate_size": "dim_ff",
             "head_dim": "dim_head",
-            "rms_norm_eps": "eps",
             "max_position_embeddings": "position_bias_max_distance",
         },
         flags={"tie_word_embeddings": {}},

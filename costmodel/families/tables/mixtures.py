@@ -23,6 +23,7 @@ from trainplan.costmodel.families.family import (
     Family,
     Fields,
 )
+from trainplan.costmodel.families.generic_config import COUNTS
 from trainplan.costmodel.families.layers import (
     count_of_layers,
     every_other,
@@ -32,7 +33,7 @@ from trainplan.costmodel.families.layers import (
     unrotated,
 )
 from trainplan.costmodel.families.reader import HfConfig
-from trainplan.costmodel.families.tables.dense import WINDOW_OF_QWEN
+from trainplan.costmodel.families.tables.dense import WINDOW_OF_QWEN, stated_window
 
 SIGMOID: Final[Fields] = {"router_score_function": "sigmoid"}
 """Sigmoid scores and a bias that balances the experts (arXiv:2412.19437, section 2.1.2)."""
@@ -168,7 +169,7 @@ QWEN_MOE: Final[Fields] = {
 }
 BAILING: Final = Family(
     "inclusionAI/Ling, models/modeling_bailing_moe.py and modeling_bailing_moe_v2.py",
-    defaults={"num_key_value_heads": None, "head_dim": None},
+    defaults={"num_key_value_heads": None, "head_dim": None, **COUNTS},
     flags={"use_qkv_bias": QKV, "use_qk_norm": HEAD},
     more_experts=lambda config: {
         "router_bias": config.with_defaults({"moe_router_enable_expert_bias": False}).boolean(
@@ -276,6 +277,7 @@ MIXTURES: Final[Mapping[str, Family]] = {
         dense=_qwen_dense,
         flags={**NO_BIASES, "qkv_bias": QKV},
         slides=_alternate_lower_layers,
+        more=stated_window,
         defaults={**QWEN_MOE, "qkv_bias": True},
         needs=(
             *("num_experts", "moe_intermediate_size", "shared_expert_intermediate_size"),
@@ -306,6 +308,7 @@ MIXTURES: Final[Mapping[str, Family]] = {
             "max_position_embeddings": "max_position_embedding",
             "norm_topk_prob": "norm_expert_weight",
         },
+        defaults=COUNTS,
         needs=("head_dim", "num_key_value_heads"),
         dense=_step3_dense,
         more=_step3,
