@@ -28,14 +28,9 @@ from trainplan.costmodel.memory import (
     RESERVE_FACTOR,
     RankParams,
     TowerParams,
-    frozen_bytes,
-    gradient_bytes_per_param,
-    moment_bytes,
-    optimizer_bytes_per_param,
-    shard_ranks,
+    tower_bytes,
     tower_rank_params,
     updated_params,
-    weight_bytes_per_param,
     workspace_bytes,
 )
 from trainplan.costmodel.schedules import SCHEDULES, RankSeconds, earliest_ends
@@ -88,7 +83,7 @@ def tower_on_gpus(
     own, samples = rows.table.micro_batch_size, rows.job.training.global_batch_size
     passes = np.ceil(samples / rows.table.dp / own).astype(np.int64)
     held = np.minimum(passes, 1 + -(-waiting // (rows.table.dp * own)))
-    state = _state_bytes(rows, params) + moment_bytes(rows, blocks)
+    state = tower_bytes(rows, blocks, params)
     outside = rows.traits.footprint.outside(machine.outside_bytes)
     best: TowerStep | None = None
     for keeps in KEPT:
@@ -169,16 +164,6 @@ def _kept(
     patches = rows.table.micro_batch_size.astype(np.float64) * tower.patches_per_sample
     # a pass that runs again holds what it keeps until its backward pass has used it
     return forward, backward + forward, rows.job.training.storage_bytes * patches * read
-
-
-def _state_bytes(rows: Candidates, params: TowerParams) -> FloatColumn:
-    """Weights, gradients and optimizer, and frozen weights. Source: as `rank_memory`."""
-    shards = shard_ranks(rows.table)
-    each = sum(
-        one(rows, shards)
-        for one in (weight_bytes_per_param, gradient_bytes_per_param, optimizer_bytes_per_param)
-    )
-    return np.asarray(params.trained * each + frozen_bytes(rows, params))
 
 
 def _step_seconds(

@@ -8,7 +8,12 @@ from trainplan.costmodel.blocks import RowBlocks
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.layouts import FULL
-from trainplan.costmodel.memory.states import shard_ranks
+from trainplan.costmodel.memory.states import (
+    gradient_bytes_per_param,
+    optimizer_bytes_per_param,
+    shard_ranks,
+    weight_bytes_per_param,
+)
 from trainplan.costmodel.memory.tower_params import TowerParams
 from trainplan.costmodel.memory.transients import layer_backward_bytes
 from trainplan.costmodel.shards import tower_layers, tower_rows
@@ -54,3 +59,18 @@ def moment_bytes(candidates: Candidates, blocks: RowBlocks) -> FloatColumn:
         tokens = rows.table.micro_batch_size.astype(np.float64) * kind.length
         most = np.maximum(most, backward * layer_backward_bytes(rows, tokens))
     return np.asarray(most + again * made.layer_bytes[blocks.key])
+
+
+def tower_bytes(rows: Candidates, blocks: RowBlocks, params: TowerParams) -> FloatColumn:
+    """All that a rank with the tower alone holds but activations between passes.
+
+    Weights, gradients and optimizer, frozen weights, and what one layer needs while it runs.
+    Source: as `rank_memory`.
+    """
+    shards = shard_ranks(rows.table)
+    each = sum(
+        one(rows, shards)
+        for one in (weight_bytes_per_param, gradient_bytes_per_param, optimizer_bytes_per_param)
+    )
+    state = params.trained * each + frozen_bytes(rows, params)
+    return np.asarray(state + moment_bytes(rows, blocks))

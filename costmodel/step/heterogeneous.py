@@ -25,7 +25,7 @@ from trainplan.costmodel.columns import (
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
-from trainplan.costmodel.memory import MemoryTable, OffDevice, rank_params, updated_params
+from trainplan.costmodel.memory import MemoryTable, rank_params, updated_params
 from trainplan.costmodel.pipeline import group_jobs, pipeline_lower_bound, rank_groups, stage_groups
 from trainplan.costmodel.schedules import RankSeconds, earliest_ends
 from trainplan.costmodel.step.estimate import Priced, price, with_overhead
@@ -222,7 +222,7 @@ def _memory(parts: Sequence[Priced], group: IntColumn) -> MemoryTable:
     return MemoryTable(
         **columns,
         outside_bytes=max(p.memory.outside_bytes for p in parts),
-        off_device=reduce(OffDevice.fullest, (p.memory.off_device for p in parts)),
+        off_device=reduce(lambda a, b: a.fullest(b), (p.memory.off_device for p in parts)),
         follows=parts[0].memory.follows,
     )
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from trainplan.costmodel.block_costs import layer_counts
-from trainplan.costmodel.candidates import Candidates, Context
+from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layout import OFFLOAD_MODULES, PARAMETER_TIERS
 from trainplan.costmodel.layouts import (
@@ -26,17 +25,10 @@ from trainplan.costmodel.layouts import (
 )
 from trainplan.costmodel.memory import (
     RESERVE_FACTOR,
-    STAGE_BY_STAGE,
-    BlockParams,
-    RankParams,
-    block_state_bytes,
-    expert_shard_ranks,
-    gradient_bytes_per_param,
-    held_params,
-    held_weight_bytes,
     layer_backward_bytes,
-    optimizer_bytes,
-    shard_ranks,
+    least_memory_stages,
+    mean_rank_params,
+    mean_state_bytes,
     workspace_bytes,
 )
 from trainplan.costmodel.step import Priced
@@ -89,7 +81,7 @@ def states_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> Flo
     that may be offloaded. 0 where all are forbidden, which is for the rules to say.
     """
     on, traits = space.context, space.traits
-    held = _mean(on.with_table(table), held_params(on.job, table))
+    held = mean_rank_params(on.with_table(table))
     most = fractions_of(traits, ())[-1].most
     most_moved = max(PARAMETER_TIERS.index(one) for one in traits.offloading.parameters)
     known = FIRST_KNOWN.union(DEGREES, ["zero_stage"])
@@ -104,21 +96,11 @@ def states_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> Flo
         rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
         broken = [rule.broken(on.job, rows) for rule in rules if rule.columns <= known]
         each.append(
-            np.where(np.any(broken, axis=0), np.inf, _states_bytes(on.with_table(rows), held))
+            np.where(np.any(broken, axis=0), np.inf, mean_state_bytes(on.with_table(rows), held))
         )
     least = np.min(each, axis=0)
     used = least * RESERVE_FACTOR + _outside_bytes(on)
     return np.where(np.isfinite(least), used, 0.0)
-
-
-def least_memory_stages(on: Context) -> dict[str, int]:
-    """Columns of the virtual stages whose gradients are fewest at once, by name.
-
-    Source: `costmodel.memory.states.stages_one_by_one`.
-    """
-    if not on.traits.sharding.whole_under_pipeline:
-        return {}
-    return {"vpp": on.job.model.num_hidden_layers, "schedule": int(STAGE_BY_STAGE.argmax())}
 
 
 def skeleton_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> FloatColumn:
@@ -132,7 +114,7 @@ def skeleton_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> F
     rows = on.with_table(table)
     tokens = table.micro_batch_size * job.training.seq_length / table.cp
     moment = layer_backward_bytes(rows, tokens) + workspace_bytes(job, on.traits)
-    least = _states_bytes(rows, _mean(rows, held_params(job, table))) + moment
+    least = mean_state_bytes(rows, mean_rank_params(rows)) + moment
     return np.asarray(least * RESERVE_FACTOR + _outside_bytes(on))
 
 
@@ -149,30 +131,6 @@ def _outside_bytes(on: Context) -> float:
     """Of the runtime or as measured, whichever is less."""
     usual, measured = on.traits.footprint.outside_bytes, on.machine.outside_bytes
     return usual if measured is None else min(usual, measured)
-
-
-def _mean(rows: Candidates, params: BlockParams) -> RankParams:
-    """What a pipeline rank has of its blocks, mean over the ranks; as rank classes hold it."""
-    modules = rows.job.model.num_nextn_predict_layers
-    shared = params.embedding + params.tower.trained + params.head + modules * params.mtp
-    expert = modules * params.mtp_experts
-    for kind, count in layer_counts(rows.job.model.kind_of_layer):
-        shared = shared + count * params.layers[kind]
-        expert = expert + count * params.experts[kind]
-    trained = _mean(rows, params.trained) if params.trained else None
-    return RankParams(shared / rows.table.pp, expert / rows.table.pp, trained=trained)
-
-
-def _states_bytes(candidates: Candidates, held: RankParams) -> FloatColumn:
-    """Weights, gradients and optimizer on the GPU, under the ZeRO stage and offload of a table."""
-    candidates = candidates.as_executed
-    shards = shard_ranks(candidates.table), expert_shard_ranks(candidates.table)
-    weights, own = held_weight_bytes(candidates, held), held.with_gradients
-    weights = np.where(candidates.table.offload_parameters > 0, 0.0, weights)
-    gradients = own.weighted(*(gradient_bytes_per_param(candidates, ranks) for ranks in shards))
-    blocks = block_state_bytes(candidates)
-    shaped = None if blocks is None else _mean(candidates, blocks)
-    return weights + gradients + optimizer_bytes(candidates, own, shaped)
 
 
 POLICY_CLASSES = ((SELECTIVE, 0), (FULL, UNIFORM), (FULL, BLOCK))
