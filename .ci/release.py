@@ -31,15 +31,15 @@ def main() -> int:
         "--output", type=Path, default=Path("dist"), help="a folder that is not yet"
     )
     parser.add_argument("--tag", default="", help="the tag that is released, such as v1.2.0")
-    asked = parser.parse_args()
+    request = parser.parse_args()
     root = Path(__file__).parents[1]
     try:
-        version = ready(root, asked.tag)
-        release(root, version, asked.output)
+        version = ready(root, request.tag)
+        release(root, version, request.output)
     except NotReadyError as error:
         sys.stderr.write(f"release: {error}\n")
         return 2
-    sys.stdout.write((asked.output / SUMS).read_text())
+    sys.stdout.write((request.output / SUMS).read_text())
     return 0
 
 
@@ -109,9 +109,9 @@ def bill_of_materials(root: Path, made: Path, version: str, fresh: Path) -> None
     venv.create(fresh)
     python, script = (str(fresh / "bin" / name) for name in ("python", "plan"))
     run(root, sys.executable, "-m", "pip", "--python", python, "install", "--quiet", str(wheel))
-    said = output(root, script, "--version")
-    if said != f"plan, version {version}":
-        raise NotReadyError(f"the wheel says {said!r} of itself: it should be version {version}")
+    written = output(root, script, "--version")
+    if written != f"plan, version {version}":
+        raise NotReadyError(f"the wheel says {written!r} of itself: it should be version {version}")
     file = str(made / f"trainplan-{version}.cdx.json")
     of = ("--pyproject", "pyproject.toml", "--mc-type", "application", python)
     options = ("--output-reproducible", "--validate", "--output-file", file)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.fractions import QUARTER, steps_of
-from tests.grids import Asked, sampled
+from tests.grids import Request, sampled
 from trainplan.costmodel.architecture.layers import MlaSpec
 from trainplan.costmodel.architecture.model import ModelSpec
 from trainplan.costmodel.architecture.moe import MoeSpec
@@ -35,7 +35,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Before tests are imported: their decorators ask."""
-    Asked.full = config.getoption("--full")
+    Request.full = config.getoption("--full")
 
 
 @pytest.hookimpl(wrapper=True)

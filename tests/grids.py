@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 
-class Asked:
+class Request:
     """What the options of this run ask for."""
 
     full = False
@@ -18,7 +18,7 @@ class Asked:
 
 def number(by_day: int, by_night: int) -> int:
     """How many draws a heavy test makes: more where `--full` is asked for."""
-    return by_night if Asked.full else by_day
+    return by_night if Request.full else by_day
 
 
 def examples(by_day: int, by_night: int) -> settings:

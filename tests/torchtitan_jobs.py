@@ -1,6 +1,6 @@
 """Launches of torchtitan, as the exporter writes them and as the reader is handed them."""
 
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
 
@@ -28,4 +28,4 @@ def launch_of(config, cluster):
     (group,) = cluster.groups
     files = {file.name: file.text for file in config.files}
     made = launch(*words, nodes=group.num_nodes, gpus=group.gpus_per_node)
-    return made, Asked(text_of=files.get)
+    return made, Request(text_of=files.get)

@@ -1,7 +1,7 @@
 """Launches of training scripts under DeepSpeed and Accelerate, as exporters write them."""
 
 from trainplan.planner.launch.config import ConfigFile
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
 
@@ -41,11 +41,11 @@ def launch_of(config, job, *, by_file=False):
         variables = {variable.name: variable.value for variable in config.environment}
         made = launch(*words, **counts, environment=variables)
     files = {file.name: file.text for file in config.files}
-    asked = Asked(
+    wanted = Request(
         cluster=job.cluster,
         model=job.model,
         seq_length=job.training.seq_length,
         global_batch_size=job.training.global_batch_size,
         text_of=files.get,
     )
-    return made, asked
+    return made, wanted

@@ -41,7 +41,7 @@ with imported_on_answer():
     from trainplan.costmodel.base import PlanError, SpecError
     from trainplan.costmodel.calibration import Measured, Observation, calibrate, kind_of, kinds_of
     from trainplan.costmodel.job import Job, Precision, RuntimeOptions, TrainingSpec
-    from trainplan.costmodel.presets import gpu_meant
+    from trainplan.costmodel.presets import gpu_intended
     from trainplan.costmodel.validate import observation_of
     from trainplan.planner.questions.best_plan import estimate
     from trainplan.profiler.logs import StatedRun, observe
@@ -215,7 +215,7 @@ def _measured(profiles: Sequence[Path]) -> Measured:
 
 def _from_files(files: Sequence[Path], chosen: RunSelection) -> tuple[Observation, ...]:
     if chosen.gpu is not None:
-        chosen = replace(chosen, gpu=gpu_meant(chosen.gpu))
+        chosen = replace(chosen, gpu=gpu_intended(chosen.gpu))
     records = [record for path in files for record in read_runs(path)]
     found: list[Observation] = []
     left_out: list[str] = []
@@ -299,9 +299,9 @@ def _observed(path: Path, job: Job, text: str) -> Observation:
     layout = parse_layout(text, job.cluster)
     memory = estimate(job, layout).memory
     training = job.training
-    asked = StatedRun(training.global_batch_size, training.seq_length, job.cluster.num_gpus)
+    request = StatedRun(training.global_batch_size, training.seq_length, job.cluster.num_gpus)
     try:
-        seen = observe(read_log(path), asked)
+        seen = observe(read_log(path), request)
     except PlanError as error:
         message = str(error)
         prefix = "" if message.startswith(str(path)) else f"{path}: "

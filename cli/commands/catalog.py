@@ -15,7 +15,7 @@ with imported_on_answer():
     from trainplan.cli.pages import gpu_listing, listing, model_listing
     from trainplan.cli.terminal import show_json, write
     from trainplan.costmodel.hardware import ClusterSpec
-    from trainplan.costmodel.presets import gpu_meant
+    from trainplan.costmodel.presets import gpu_intended
 
 TEMPLATE = "cluster.yaml"
 MODEL_TEMPLATE = "model.yaml"
@@ -31,7 +31,7 @@ def command() -> None:
 @JSON
 def gpus(name: str | None, *, as_json: bool) -> None:
     """List GPUs, or every number of one GPU with its source."""
-    answer(*gpu_listing(name and gpu_meant(name)), as_json=as_json)
+    answer(*gpu_listing(name and gpu_intended(name)), as_json=as_json)
 
 
 @page("models", "plan catalog models my-model/config.json", group=command)

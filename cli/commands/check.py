@@ -36,10 +36,10 @@ with imported_on_answer():
     from trainplan.cli.processes import Processes
     from trainplan.cli.terminal import Clock, remark
     from trainplan.cli.values import (
-        beside,
+        alongside,
         parse_settings,
         read_launches,
-        text_beside,
+        text_next_to,
         with_trained,
     )
     from trainplan.costmodel.architecture import ModelSpec
@@ -49,7 +49,7 @@ with imported_on_answer():
     from trainplan.planner.launch_checks.check import LaunchCheck, check_launch
     from trainplan.planner.plan import SearchOptions
     from trainplan.planner.questions.best_plan import notes
-    from trainplan.planner.runtimes import EXPORTERS, Asked, Reader, corrected_script, readers
+    from trainplan.planner.runtimes import EXPORTERS, Reader, Request, corrected_script, readers
     from trainplan.planner.shell import Launch
 
 SHOWN = 5
@@ -130,20 +130,20 @@ def command(
     if write:
         refuse_existing(write, force=force)
     machines, measured = _machines(cluster, profiles)
-    asked = Asked(
+    request = Request(
         cluster=machines,
         model=_model(model, train),
         seq_length=seq_length,
         global_batch_size=global_batch_size,
-        text_of=partial(text_beside, beside(launch)),
+        text_of=partial(text_next_to, alongside(launch)),
     )
     own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)
-    reading = reader.read(own, asked)
+    reading = reader.read(own, request)
     options = SearchOptions(memory_margin=memory_margin)
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)
-    told = notes(reading.job, measured) if found.estimate and reading.job else ()
-    answer(CheckDocument.of(found, told).json(), screen(found, told), as_json=as_json)
+    stated = notes(reading.job, measured) if found.estimate and reading.job else ()
+    answer(CheckDocument.of(found, stated).json(), screen(found, stated), as_json=as_json)
     if write:
         write_text(write, _corrected(own, found, launch), force=force)
         remark(f"wrote {write}")

@@ -135,8 +135,8 @@ def _write_trials(
         for rank in ranks
     ]
     start = f"sbatch {shlex.quote(str(output_dir / array.name))}"
-    said = f"Wrote {output_dir / array.name}, and a folder for each of {len(ranks)} layouts."
-    show(said, *pages[0][1:-1], section("Next", start))
+    printed = f"Wrote {output_dir / array.name}, and a folder for each of {len(ranks)} layouts."
+    show(printed, *pages[0][1:-1], section("Next", start))
 
 
 def _written(
@@ -177,11 +177,13 @@ def _of_one_rank(
     return _page(folder, [script], config, "")
 
 
-def _show_keys(told: KeyLines) -> None:
+def _show_keys(stated: KeyLines) -> None:
     """Lines to paste, whole, then what to know of them."""
-    echo("\n".join((f"# {told.target} @{told.commit[:8]}", *told.lines)))
-    lacking = (section(f"{told.target} has no key for", *told.lacking),) if told.lacking else ()
-    show("", *lacking, notes_part(told.notes))
+    echo("\n".join((f"# {stated.target} @{stated.commit[:8]}", *stated.lines)))
+    lacking = (
+        (section(f"{stated.target} has no key for", *stated.lacking),) if stated.lacking else ()
+    )
+    show("", *lacking, notes_part(stated.notes))
 
 
 def _config(runtime: str | None, job: Job, layout: Layout) -> LaunchConfig:

@@ -27,12 +27,12 @@ with imported_on_answer():
     from trainplan.cli.terminal import show_json
     from trainplan.costmodel.base import SpecError
     from trainplan.costmodel.job import Precision
-    from trainplan.costmodel.presets import gpu_meant
+    from trainplan.costmodel.presets import gpu_intended
     from trainplan.profiler.fit import fitted, spec_of
     from trainplan.profiler.importers import ImportRequest, import_profile
 
 
-def asked_for(
+def requested(
     *,
     gpu: str,
     gpus_per_node: int | None,
@@ -47,7 +47,7 @@ def asked_for(
         PlanError: The GPU or the model is unknown, or the model's file is wrong.
     """
     return ImportRequest(
-        gpu=gpu_meant(gpu),
+        gpu=gpu_intended(gpu),
         model=load_model(model) if model else None,
         seq_length=seq_length,
         precision=precision,
@@ -61,7 +61,7 @@ FURTHER = (
     if "simumax" in names.PROFILE_FORMATS
     else "; aceso, galvatron, metis, sailor and simumax: `pip install ./examples/importers`"
 )
-ASKED = (
+REQUEST = (
     click.option(
         "--gpu",
         required=True,
@@ -94,14 +94,14 @@ ASKED = (
     "format_name", metavar="FORMAT", type=OneOf("format", names.PROFILE_FORMATS, FURTHER)
 )
 @click.argument("files", nargs=-1, required=True, type=PATH)
-@gathered("asked", "asked_for", ASKED)
+@gathered("request", "requested", REQUEST)
 @click.option("--output", type=PATH, required=True, help="The profile.")
 @FORCE
 @JSON
 def command(
     format_name: str,
     files: tuple[Path, ...],
-    asked: ImportRequest,
+    request: ImportRequest,
     output: Path,
     *,
     force: bool,
@@ -116,7 +116,7 @@ def command(
     refuse_existing(output, force=force)
     if any(output.resolve() == one.resolve() for one in files):
         raise click.UsageError(f"{output} is read and would be replaced: choose another --output")
-    bare = import_profile(format_name, _texts(files), asked)
+    bare = import_profile(format_name, _texts(files), request)
     profile = fitted(bare, spec_of(bare))
     write_text(output, profile_text(profile), force=force)
     if as_json:

@@ -42,7 +42,7 @@ with imported_on_answer():
     from trainplan.planner.goals import pareto as unbeaten_by_any
     from trainplan.planner.goals import pareto_json
     from trainplan.planner.plan import Infeasible, Name, Plan, SearchOptions, plan_json
-    from trainplan.planner.questions import best_plan as asked
+    from trainplan.planner.questions import best_plan as request
     from trainplan.planner.settings import Level
 
 NOTHING_FITS, INTERRUPTED = 2, 130
@@ -219,7 +219,7 @@ def command(
     job = question.job
     own = _priced(question, baseline, options.memory_margin) if baseline else None
     with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
-        result = asked.search(job, options, clock, question.measured, processes)
+        result = request.search(job, options, clock, question.measured, processes)
     if isinstance(result, Infeasible):
         if destination.report:
             remark("no report is written: there is no layout to draw")
@@ -235,14 +235,14 @@ def command(
 def _show(plan: Plan, own: Baseline | None, destination: Destination, *, verbose: bool) -> None:
     """Print the plan, then write it: an answer is not lost where it cannot be written."""
     document = plan_json(plan)
-    beside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
+    alongside = own and baseline_text(plan.job, own.layout, own.estimate, plan.best.estimate)
     page = list(screen(plan, verbose=verbose))
-    parts = [*page[:1], *([beside] if beside else []), *page[1:]]
+    parts = [*page[:1], *([alongside] if alongside else []), *page[1:]]
     more = () if verbose else (MORE,)
     next_command = next_part(_next(plan, destination))
     answer(document, [*parts, next_command, *more], as_json=destination.as_json)
-    if destination.as_json and beside:
-        remark(beside)
+    if destination.as_json and alongside:
+        remark(alongside)
     destination.write(json_text(document))
 
 
@@ -296,7 +296,7 @@ def _priced(question: Question, text: str, margin: float) -> Baseline:
     job, measured = question.job, question.measured
     with errors_of("--baseline"):
         layout = parse_layout(text, job.cluster)
-        estimate = asked.estimate(job, layout, measured, memory_margin=margin)
+        estimate = request.estimate(job, layout, measured, memory_margin=margin)
     return Baseline(layout, estimate)
 
 
@@ -316,7 +316,7 @@ def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
 
 def _next(plan: Plan, destination: Destination) -> str:
     """The export, or why the runtime cannot have it."""
-    without = (note for note in plan.notes if note.startswith(asked.NO_FILES))
+    without = (note for note in plan.notes if note.startswith(request.NO_FILES))
     for note in (*refusals(plan.job, plan.notes), *without):
         return note
     path = str(destination.output or "plan.json")
@@ -348,8 +348,8 @@ def pair_of(text: str) -> tuple[Name, Name]:
     names = [part.strip() for part in text.split(",")]
     if len(names) != 2 or names[0] == names[1] or not all(name in known for name in names):
         wrong = next((name for name in names if name not in known), "")
-        meant = did_you_mean("objective", wrong, known) if wrong else ""
+        intended = did_you_mean("objective", wrong, known) if wrong else ""
         raise SpecError(
-            f"--pareto {text[:40]!r}: {meant} give two of {', '.join(known)}, such as cost,time"
+            f"--pareto {text[:40]!r}: {intended} give two of {', '.join(known)}, such as cost,time"
         )
     return known[names[0]], known[names[1]]

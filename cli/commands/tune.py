@@ -32,11 +32,11 @@ with imported_on_answer():
     from trainplan.cli.terminal import json_line, json_text, remark, write
     from trainplan.cli.trials import PROFILE as PROFILE_FILE
     from trainplan.cli.trials import (
-        Asked,
         Exported,
         InProcesses,
         Kept,
         Limits,
+        Request,
         TrialLauncher,
         TuningFolder,
         Way,
@@ -80,7 +80,7 @@ class Begin:
     order: tuple[str, ...] = ()
 
 
-ASKED = (
+REQUEST = (
     click.option(
         "--model",
         metavar="MODEL",
@@ -190,7 +190,7 @@ KEPT = (
     "plan tune plan.json --launcher slurm --trials 8 --budget 2h",
 )
 @click.argument("plan", type=PATH, required=False)
-@gathered("asked", "trainplan.cli.trials.question:Asked", ASKED)
+@gathered("request", "trainplan.cli.trials.question:Request", REQUEST)
 @gathered("way", "trainplan.cli.trials.question:Way", WAY)
 @gathered("limits", "trainplan.cli.trials.question:Limits", LIMITS)
 @gathered("kept", "trainplan.cli.trials.question:Kept", KEPT)
@@ -198,7 +198,7 @@ KEPT = (
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")
 def command(
     plan: Path | None,
-    asked: Asked,
+    request: Request,
     way: Way,
     limits: Limits,
     kept: Kept,
@@ -213,18 +213,20 @@ def command(
     probability no other layout is faster by more than 1 %, or when the budget is spent.
     """
     report.check()
-    _check(plan, asked, way, kept)
-    path = kept.output_dir or free_folder(f"tune-{_name(plan, asked)}")
+    _check(plan, request, way, kept)
+    path = kept.output_dir or free_folder(f"tune-{_name(plan, request)}")
     if kept.dry_run:
         begin = (
-            _of_plan(plan, asked) if plan else _of_search(asked, way, path / PROFILE_FILE, dry=True)
+            _of_plan(plan, request)
+            if plan
+            else _of_search(request, way, path / PROFILE_FILE, dry=True)
         )
         with _launcher(begin, way, limits, path) as launcher:
             _show_commands(begin, launcher, limits)
         return
     with TuningFolder(path, resume=kept.resume) as folder:
         try:
-            begin = _of_plan(plan, asked) if plan else _of_search(asked, way, folder.profile)
+            begin = _of_plan(plan, request) if plan else _of_search(request, way, folder.profile)
             with _launcher(begin, way, limits, path) as launcher:
                 if isinstance(launcher, Exported):
                     _check_export(launcher, begin)
@@ -271,16 +273,18 @@ def _run(
     raise AssertionError("the last event is the result")
 
 
-def _check(plan: Path | None, asked: Asked, way: Way, kept: Kept) -> None:
+def _check(plan: Path | None, request: Request, way: Way, kept: Kept) -> None:
     """Do the options go together?
 
     Raises:
         click.UsageError: They do not.
     """
-    stated = asked != Asked(None, None, None, None, None, None, RuntimeOptions(), asked.profiles)
+    stated = request != Request(
+        None, None, None, None, None, None, RuntimeOptions(), request.profiles
+    )
     if plan and stated:
         raise click.UsageError("PLAN says what is trained: leave --model to --option out")
-    if not plan and asked.model is None:
+    if not plan and request.model is None:
         raise click.UsageError("give PLAN, a file of `plan search --output`, or --model")
     ways = [
         name
@@ -301,11 +305,11 @@ def _check(plan: Path | None, asked: Asked, way: Way, kept: Kept) -> None:
         raise click.UsageError("--resume needs the --output-dir of the run that goes on")
 
 
-def _name(plan: Path | None, asked: Asked) -> str:
-    return plan.stem if plan else read_model(asked.model or "").model.name
+def _name(plan: Path | None, request: Request) -> str:
+    return plan.stem if plan else read_model(request.model or "").model.name
 
 
-def _of_plan(path: Path, asked: Asked) -> Begin:
+def _of_plan(path: Path, request: Request) -> Begin:
     text, document = read_json(path)
     with errors_of(path):
         if document.values.get("apart"):
@@ -314,14 +318,14 @@ def _of_plan(path: Path, asked: Asked) -> Begin:
     if found.objective != "time":
         remark(f"{path} is of --objective {found.objective}: it is tuned for the shortest step")
     start = Start(found.job, (found.layout, *found.candidates))
-    measured = load_measured(asked.profiles)
+    measured = load_measured(request.profiles)
     order = node_order(text, found.job.cluster)
     return Begin(found.job, text, start, found.options, measured, order)
 
 
-def _of_search(asked: Asked, way: Way, profile: Path, *, dry: bool = False) -> Begin:
+def _of_search(request: Request, way: Way, profile: Path, *, dry: bool = False) -> Begin:
     """Search first, on this machine where no other is named."""
-    stated = tuned_question(asked, way, profile, dry=dry)
+    stated = tuned_question(request, way, profile, dry=dry)
     options = SearchOptions(top=LISTED, search_options="none" if way.nproc else "safe")
     found = search(stated.job, options, measured=stated.measured)
     if isinstance(found, Infeasible):

@@ -137,14 +137,14 @@ def _helps(
         return f"--profile: no step time of {measured.gpu} to say whether it helps"
     before, after = map(fmean, pairs)
     runs = plural(len(pairs[0]), "run")
-    said = f"mean error of {runs} of {measured.gpu}, catalog -> with --profile: "
-    said += f"{percent(before)} -> {percent(after)}"
+    written = f"mean error of {runs} of {measured.gpu}, catalog -> with --profile: "
+    written += f"{percent(before)} -> {percent(after)}"
     if after > before * (1 + SAME):
         return (
-            f"{said}: it makes them worse. Leave it out, or fit these runs on top of it: "
+            f"{written}: it makes them worse. Leave it out, or fit these runs on top of it: "
             "`plan calibrate --profile`"
         )
-    return f"{said}: " + ("it helps" if after < before * (1 - SAME) else "it changes little")
+    return f"{written}: " + ("it helps" if after < before * (1 - SAME) else "it changes little")
 
 
 def _corrected(measured: Measured, predictions: Sequence[Prediction]) -> str:

@@ -63,19 +63,19 @@ def command(plan: Path, nproc: str, steps: int, timeout: float, *, as_json: bool
     found = load_written(plan)
     trainer = trainer_of(found.job)
     need(trainer)
-    asked = combinations(found.job, found.layout, int(nproc), refusing(trainer))
+    request = combinations(found.job, found.layout, int(nproc), refusing(trainer))
     if as_json:
-        write(json_line(VerifyStarted.of(asked, int(nproc), trainer).json()))
+        write(json_line(VerifyStarted.of(request, int(nproc), trainer).json()))
     ran = []
     with Trainers(trainer) as trainers:
-        others = asked.others if as_json else watched(asked.others, "verifying")
-        for one in verify(asked.reference, others, CountedRuns(trainers, steps, timeout)):
+        others = request.others if as_json else watched(request.others, "verifying")
+        for one in verify(request.reference, others, CountedRuns(trainers, steps, timeout)):
             ran.append(one)
             if as_json:
                 write(json_line(VerifyRan.of(one, event="ran").json()))
     if as_json:
-        write(json_line(VerifyEnded.of(ran, asked.not_run).json()))
+        write(json_line(VerifyEnded.of(ran, request.not_run).json()))
     else:
-        show(*verify_page(ran, asked.not_run))
+        show(*verify_page(ran, request.not_run))
     if not equal(ran):
         click.get_current_context().exit(UNEQUAL)

@@ -42,8 +42,8 @@ def command(
     """
     measured = load_measured(profiles)
     found = load_written(plan)
-    asked = parse_layout(layout, found.job.cluster)
+    request = parse_layout(layout, found.job.cluster)
     with errors_of(plan), Clock(time_limit) as clock:
-        reasons = why_not(Case(found.job, found.options, measured), found, asked, clock)
+        reasons = why_not(Case(found.job, found.options, measured), found, request, clock)
     remark_change(plan, found.step_time_s, reasons.best.estimate.step_time_s)
     answer(WhyNotDocument.of(reasons).json(), screen(reasons), as_json=as_json)

@@ -78,15 +78,15 @@ class VerifyStarted(Document):
     """What of the plan is not run, and why."""
 
     @classmethod
-    def of(cls, asked: Combinations, nproc: int, trainer: str) -> Self:
+    def of(cls, request: Combinations, nproc: int, trainer: str) -> Self:
         """Of what will run."""
         return cls(
             event="started",
             schema=SCHEMA,
             trainer=trainer,
             nproc=nproc,
-            combinations=tuple(short_layout(one.layout) for one in asked.others),
-            not_run=asked.not_run,
+            combinations=tuple(short_layout(one.layout) for one in request.others),
+            not_run=request.not_run,
         )
 
 

@@ -44,12 +44,12 @@ REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 def load_model(text: str) -> ModelSpec:
     """As `read_model`, the model alone; says which preset another name stands for."""
     model = read_model(text).model
-    if meant := _said_of(text, model):
-        remark(meant)
+    if intended := _text_of(text, model):
+        remark(intended)
     return model
 
 
-def _said_of(text: str, model: ModelSpec) -> str:
+def _text_of(text: str, model: ModelSpec) -> str:
     """What a name of Hugging Face was taken for; empty where it is the preset's own, or a file."""
     if text == model.name or model.name not in preset_names() or model.name != preset_named(text):
         return ""

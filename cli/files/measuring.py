@@ -26,8 +26,8 @@ def measured_here(
     if content is None:
         return None
     place = Place(device_of(gpus), 0, where.nproc_per_node, 0, where.nproc_per_node)
-    said = (*left_out_notes(content, sys.argv[1:]), *notes(request, place))
-    return profile_of(content, _origin(content, bar.seconds), said)
+    written = (*left_out_notes(content, sys.argv[1:]), *notes(request, place))
+    return profile_of(content, _origin(content, bar.seconds), written)
 
 
 def left_out_notes(content: JournalContent, words: Sequence[str]) -> Iterator[str]:

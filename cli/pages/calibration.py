@@ -68,8 +68,8 @@ def _next(calibration: Calibration, path: Path | None) -> str:
         )
     if path is None:
         return "add --output calibration.json"
-    beside = " beside the profile's" if calibration.profile_digest else ""
-    return f"add --profile {shlex.quote(str(path))}{beside} to `plan search` and `plan estimate`"
+    alongside = " beside the profile's" if calibration.profile_digest else ""
+    return f"add --profile {shlex.quote(str(path))}{alongside} to `plan search` and `plan estimate`"
 
 
 def _headline(calibration: Calibration) -> Text:

@@ -41,7 +41,7 @@ ORIGINS = {
 USUAL = "as usual"
 """A field without a value: what the price takes for the runtime anyhow."""
 NOTHING: tuple[object, ...] = (None, [], False, OffloadSpec().model_dump(mode="json"))
-TOLD = ("layout.sequence_parallel", "options.overlap_grad_reduce", "options.overlap_param_gather")
+STATED = ("layout.sequence_parallel", "options.overlap_grad_reduce", "options.overlap_param_gather")
 """Fields that are told where they are off by default: launches often miss them."""
 MOST_WORDS = 6
 """Options of an edit that a table shows."""
@@ -157,7 +157,7 @@ def _fields_part(fields: Sequence[Field]) -> Iterator[Part]:
             f"{f.name.partition('.')[2]} {_value(f)}"
             for f in fields
             if f.origin == origin
-            and (f.value not in NOTHING or (f.value is False and f.name in TOLD))
+            and (f.value not in NOTHING or (f.value is False and f.name in STATED))
         ]
         if named:
             yield headed(head, Text(", ".join(named)))

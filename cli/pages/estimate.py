@@ -35,8 +35,8 @@ def estimate_page(
     yield headline(job, layout, estimate, spent=spent, cannot=cannot)
     fit = [fit_line(estimate.memory)] if estimate.memory.fits else []
     known = evidence_lines(evidence_of(job, layout))
-    told = (*known, *interval_lines(job, estimate.uncertainty))
-    yield stacked(job_line(job), *fit, *map(Text, told))
+    stated = (*known, *interval_lines(job, estimate.uncertainty))
+    yield stacked(job_line(job), *fit, *map(Text, stated))
     yield from groups_part(job, layout)
     yield terms_table(estimate)
     yield stacked("Memory of each pipeline rank, GiB", memory_table(estimate.memory))

@@ -65,10 +65,10 @@ def _sentences(found: SequenceLengths, step: float) -> Iterator[str]:
 
 def _dynamic(found: DynamicContext, seconds: float, step: float) -> str:
     flags = f"--hybrid-context-parallel --max-seqlen-per-dp-cp-rank {found.tokens_per_rank}"
-    said = found.refused or f"Megatron-LM: {flags} --calculate-per-token-loss"
+    written = found.refused or f"Megatron-LM: {flags} --calculate-per-token-loss"
     return (
         "Each sequence on the context ranks it needs (dynamic context parallelism) would take "
-        f"{_compared(seconds, step)}; {said}."
+        f"{_compared(seconds, step)}; {written}."
     )
 
 

@@ -59,9 +59,9 @@ def optimizer_entry(name: str) -> Mapping[str, object]:
 def shown_bytes_per_param(one: Optimizer) -> float:
     """Bytes of state a parameter of the matrix that is shown."""
     rows, columns = (np.asarray(float(side)) for side in SHOWN)
-    asked = OptimizerSpec(name=one.name, rank=RANK if "rank" in one.takes else None)
+    request = OptimizerSpec(name=one.name, rank=RANK if "rank" in one.takes else None)
     width = BYTES_FP32 / 2 if one.bare else BYTES_FP32
-    return float(one.state_bytes(Matrix(rows, columns), asked, width) / (rows * columns))
+    return float(one.state_bytes(Matrix(rows, columns), request, width) / (rows * columns))
 
 
 def _usage(one: Optimizer) -> str:

@@ -24,7 +24,7 @@ from trainplan.cli.pages.parts.objective import (
     settings_text,
     sizes_part,
 )
-from trainplan.cli.pages.parts.placement import apart_part, groups_part, placement_text
+from trainplan.cli.pages.parts.placement import disaggregated_part, groups_part, placement_text
 from trainplan.cli.words import (
     gib,
     layout_line,
@@ -57,13 +57,13 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     """The answer first, then why, then the alternatives; `verbose` has what few ask for."""
     best = plan.best
     cannot = refusals(plan.job, plan.notes)
-    told = tuple(objective_lines(plan))
+    stated = tuple(objective_lines(plan))
     first = plan.certificate.objective.name in ASKS_A_NUMBER
-    before, after = (told, ()) if first else ((), told)
-    beside = {"before": before, "cannot": cannot}
-    yield headline(plan.job, best.layout, best.estimate, *after, spent=plan.spent, **beside)
+    before, after = (stated, ()) if first else ((), stated)
+    alongside = {"before": before, "cannot": cannot}
+    yield headline(plan.job, best.layout, best.estimate, *after, spent=plan.spent, **alongside)
     if plan.apart:
-        yield from apart_part(plan.apart)
+        yield from disaggregated_part(plan.apart)
     settings = settings_text(plan) if verbose else ""
     lines = (*([settings] if settings else ()), *plan_evidence_lines(plan, verbose=verbose))
     stages = best.layout.stages

@@ -38,10 +38,10 @@ def powers(profile: Profile) -> Iterator[Power]:
         if isinstance(point, PowerPoint):
             groups.setdefault((point.state, point.gpus), []).append(point)
     for (state, gpus), mine in groups.items():
-        said = f"{state}, all {gpus} GPUs at once" if gpus > 1 else state
+        written = f"{state}, all {gpus} GPUs at once" if gpus > 1 else state
         heat = max((p.celsius for p in mine if p.celsius is not None), default=None)
         energy, clock = (p.joules_per_call for p in mine), (p.sm_mhz for p in mine)
-        yield said, fmean(p.watts for p in mine), _mean([*energy]), _mean([*clock]), heat
+        yield written, fmean(p.watts for p in mine), _mean([*energy]), _mean([*clock]), heat
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -55,10 +55,10 @@ def waiting(profile: Profile) -> Iterator[tuple[str, Timing]]:
         if not isinstance(point, LayerPoint):
             continue
         sort, tokens = "moe" if point.moe else "dense", point.micro_batch_size * point.seq_length
-        said = f"{point.model.name} ({point.runtime}, {sort}, tp {point.tp}, {tokens} tokens)"
+        written = f"{point.model.name} ({point.runtime}, {sort}, tp {point.tp}, {tokens} tokens)"
         for name, time in point:
             if isinstance(time, Timing) and time.in_a_row > time.seconds:
-                yield f"{name.replace('_', ' ')} of {said}", time
+                yield f"{name.replace('_', ' ')} of {written}", time
 
 
 def power_table(profile: Profile) -> Table:
@@ -129,8 +129,8 @@ def headline(profile: Profile) -> Text:
     timings = tuple(_timings(profile))
     odd = Counter(flag for time in timings for flag in time.flags if flag not in NOT_ODD)
     if odd:
-        said = ", ".join(f"{number} {flag}" for flag, number in odd.most_common())
-        text.append(f"\ntimings to doubt, of {len(timings)}: {said}", style="not bold yellow")
+        written = ", ".join(f"{number} {flag}" for flag, number in odd.most_common())
+        text.append(f"\ntimings to doubt, of {len(timings)}: {written}", style="not bold yellow")
     return text
 
 

@@ -31,10 +31,10 @@ SCREENS: Mapping[str, str] = MappingProxyType(
 """Class of an answer -> the module and the function of its page: others are not imported."""
 
 
-def screen(found: object, *beside: object, **how: object) -> Iterable[Part]:
+def screen(found: object, *alongside: object, **how: object) -> Iterable[Part]:
     """The page of an answer; what goes beside it and how is as the function of its page has it."""
     module, _, name = SCREENS[type(found).__name__].partition(":")
     page: Iterable[Part] = getattr(import_module(f"{__package__}.{module}"), name)(
-        found, *beside, **how
+        found, *alongside, **how
     )
     return page

@@ -72,11 +72,11 @@ def headline_text(scores: Scores) -> str:
     """The first line."""
     found = scores.headline
     if found is None:
-        return f"step time: no run could be compared (0 of {scores.num_asked} priced)"
+        return f"step time: no run could be compared (0 of {scores.num_requested} priced)"
     return (
         f"step time: {percent(found.error_fraction)} median error over "
         f"{plural(found.num_sources, 'source')} "
-        f"({found.num_priced:,} of {found.num_asked:,} runs priced)"
+        f"({found.num_priced:,} of {found.num_requested:,} runs priced)"
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 from trainplan.cli.processes import Process, ProcessResult
-from trainplan.cli.serve.work import Answer, Asked, Progress, work
+from trainplan.cli.serve.work import Answer, Call, Progress, work
 from trainplan.cli.terminal import bug_line
 from trainplan.planner.plan import SCHEMA as PLAN_SCHEMA
 
@@ -28,7 +28,7 @@ OVERRUN = "no answer within {limit:g} s: ask for less, or raise time_limit"
 VANISHED = "the process of this call ended without an answer, as where memory ran out: ask for less"
 TOO_MANY = "too many calls at once: wait for their answers, or start the server with more --calls"
 
-Told = Callable[[Progress], Awaitable[None]]
+Stated = Callable[[Progress], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Calls:
     def __init__(self, at_once: int) -> None:
         self._turns = anyio.Semaphore(at_once)
 
-    async def run(self, asked: Asked, limit_s: float, told: Told, grace_s: float = 0.0) -> Answer:
+    async def run(self, call: Call, limit_s: float, given: Stated, grace_s: float = 0.0) -> Answer:
         """The answer of a call; cancelled, its process is ended at once.
 
         `grace_s`: seconds beyond the limit in which a command that knows it ends by itself.
@@ -62,12 +62,12 @@ class Calls:
                 tempfile.TemporaryDirectory(prefix="plan-serve-") as name,
                 anyio.move_on_after(limit_s + grace_s),
             ):
-                there = replace(asked, folder=Path(name).resolve())
-                return await self._followed(there, told)
+                there = replace(call, folder=Path(name).resolve())
+                return await self._followed(there, given)
         return Answer(error=OVERRUN.format(limit=limit_s))
 
-    async def _followed(self, asked: Asked, told: Told) -> Answer:
-        process = Process(partial(work, asked), alone=False)
+    async def _followed(self, call: Call, given: Stated) -> Answer:
+        process = Process(partial(work, call), alone=False)
         try:
             known, noted = Progress(), anyio.current_time()
             while True:
@@ -78,7 +78,7 @@ class Calls:
                     known = heard
                 if anyio.current_time() - noted >= NOTED_EVERY_S:
                     noted = anyio.current_time()
-                    await told(known)
+                    await given(known)
                 await anyio.sleep(HEARD_EVERY_S)
         finally:
             process.end()

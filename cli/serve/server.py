@@ -24,7 +24,7 @@ from trainplan.cli.serve.fields import Request
 from trainplan.cli.serve.lines import Id, Lines
 from trainplan.cli.serve.shown import shown
 from trainplan.cli.serve.tools import TOOLS, Entry
-from trainplan.cli.serve.work import Answer, Asked, Progress
+from trainplan.cli.serve.work import Answer, Call, Progress
 from trainplan.cli.terminal import bug_line, progress_text
 from trainplan.costmodel.base import PlanError, SpecError, unknown_name
 from trainplan.costmodel.spec import first_complaint
@@ -91,19 +91,19 @@ class Planner:
         known = self._kept.find(key)
         if known is None:
             limit_s = self._limit_of(request)
-            asked = self._asked(tool, request, limit_s)
+            call = self._requested(tool, request, limit_s)
             grace_s = GRACE_S if tool.limited else 0.0
-            answer = await self._calls.run(asked, limit_s, _Notes(context), grace_s)
+            answer = await self._calls.run(call, limit_s, _Notes(context), grace_s)
             if answer.error:
                 return _refusal(answer.error)
             known = answer, self._kept.keep(key, answer)
         return self._shown(*known, request)
 
-    def _asked(self, tool: Entry, request: Request, limit_s: float) -> Asked:
+    def _requested(self, tool: Entry, request: Request, limit_s: float) -> Call:
         extra = [f"--time-limit={limit_s:g}"] if tool.limited else []
         if tool.shared and self._workers:
             extra.append(f"--workers={self._workers}")
-        return Asked(
+        return Call(
             tool.command, request, tuple(extra), dict(self._kept.plans), Path(), self._readable
         )
 

@@ -28,12 +28,12 @@ PLAN = "trainplan.cli.main:plan"
 """The command line, by name: where processes are not forked, nothing of this one is there."""
 SHOWN_PARTS, SHOWN_LINES = 2, 30
 """Of the page that people read."""
-TOLD_EVERY_S = 0.2
+NOTE_EVERY_S = 0.2
 """Seconds between two notes of progress."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Call:
     """A call: what is asked of which command, with what it may read and use."""
 
     command: str
@@ -75,7 +75,7 @@ class _Heard:
     line: Connection
     document: str = ""
     lines: str = ""
-    told: float = field(default_factory=time.monotonic)
+    stated: float = field(default_factory=time.monotonic)
 
     def answered(self, document: Mapping[str, object], page: Iterable[RenderableType]) -> None:
         """Keep the document and the first parts of the page."""
@@ -87,36 +87,36 @@ class _Heard:
     def progressed(self, done: float, bound_s: float, best_s: float) -> None:
         """Tell the server, now and then."""
         now = time.monotonic()
-        if now - self.told >= TOLD_EVERY_S:
-            self.told = now
+        if now - self.stated >= NOTE_EVERY_S:
+            self.stated = now
             self.line.send(Progress(done, bound_s, best_s))
 
 
-def work(asked: Asked, line: Connection) -> None:
+def work(call: Call, line: Connection) -> None:
     """Answer a call over the line."""
     follow_search()
-    line.send(tried(partial(answer, asked, line)))
+    line.send(tried(partial(answer, call, line)))
 
 
-def answer(asked: Asked, line: Connection) -> Answer:
+def answer(call: Call, line: Connection) -> Answer:
     """Run the command of a call; nothing it prints gets anywhere, and it reads no other file."""
     heard, remarks = _Heard(line), StringIO()
-    READABLE.set((asked.folder, *asked.readable))
+    READABLE.set((call.folder, *call.readable))
     LISTENER.set(heard)
     with redirect_stdout(StringIO()), redirect_stderr(remarks):
-        error = _run(asked)
-    plain = partial(_without, asked.folder)
-    told = tuple(map(plain, remarks.getvalue().splitlines()))
+        error = _run(call)
+    plain = partial(_without, call.folder)
+    stated = tuple(map(plain, remarks.getvalue().splitlines()))
     if heard.document:
-        return Answer(plain(heard.document), plain(heard.lines), told)
-    return Answer(error=plain(error) or "; ".join(told) or "there is no answer")
+        return Answer(plain(heard.document), plain(heard.lines), stated)
+    return Answer(error=plain(error) or "; ".join(stated) or "there is no answer")
 
 
-def _run(asked: Asked) -> str:
+def _run(call: Call) -> str:
     """What is wrong, in one line; empty: nothing."""
     try:
-        words = command_line(asked.command, asked.request, asked.plans, asked.folder)
-        _invoke(_with(words, asked.extra))
+        words = command_line(call.command, call.request, call.plans, call.folder)
+        _invoke(_with(words, call.extra))
     except click.exceptions.Exit:
         return ""
     except (click.ClickException, PlanError) as error:

@@ -43,5 +43,5 @@ def _usage(error: click.ClickException) -> str:
 
 def _no_option(name: str, command: click.Command) -> str:
     known = [one for each in command.params for one in each.opts if one.startswith("--")]
-    meant = did_you_mean("command option", name, known)
-    return f"no option {shortened(name)!r}" + (f": {meant}" if meant else "")
+    intended = did_you_mean("command option", name, known)
+    return f"no option {shortened(name)!r}" + (f": {intended}" if intended else "")

@@ -1,6 +1,6 @@
 """Trials of `plan tune`: what is tuned, how they are launched, and the folder that keeps them.
 
-Asked: what is trained where no plan says it.
+Request: what is trained where no plan says it.
 check_gpus_here: are the GPUs of the job on this machine? Raises.
 check_processes_stand_for: do processes of this machine run what the job is for? Raises.
 Exported: exported files, a folder for each trial, and a way to start them.
@@ -28,4 +28,4 @@ from trainplan.cli.trials.launches import (
     on_paper,
     trainer_of,
 )
-from trainplan.cli.trials.question import Asked, Kept, Limits, Way, tuned_question
+from trainplan.cli.trials.question import Kept, Limits, Request, Way, tuned_question

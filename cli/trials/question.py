@@ -29,7 +29,7 @@ AS_TRAINED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """What is trained where no plan says it."""
 
     model: str | None
@@ -72,13 +72,13 @@ class Kept:
     dry_run: bool
 
 
-def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Question:
+def tuned_question(request: Request, way: Way, profile: Path, *, dry: bool) -> Question:
     """The job of `--model` to `--profile`; in processes, what is not said has a default."""
     if way.nproc:
-        asked = _trained_here(asked, way.nproc, profile, dry=dry)
-    model, cluster, batch = asked.model, asked.cluster, asked.global_batch_size
+        request = _trained_here(request, way.nproc, profile, dry=dry)
+    model, cluster, batch = request.model, request.cluster, request.global_batch_size
     nowhere = nothing_here() if cluster is None else ""
-    if model is None or nowhere or batch is None or asked.seq_length is None:
+    if model is None or nowhere or batch is None or request.seq_length is None:
         why = f" ({nowhere})" if nowhere else ""
         raise click.UsageError(
             f"--model needs --cluster{why}, --global-batch-size and --seq-length; or --nproc, "
@@ -88,21 +88,21 @@ def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Quest
         model=model,
         cluster=cluster,
         global_batch_size=batch,
-        seq_length=asked.seq_length,
+        seq_length=request.seq_length,
         lengths=None,
         packing=None,
-        precision=asked.precision or "bf16",
+        precision=request.precision or "bf16",
         optimizer="adamw",
         state_precision="o0",
         tokens=None,
         train=None,
         loss_tokens=1.0,
-        runtime=asked.runtime or DEFAULT_RUNTIME,
+        runtime=request.runtime or DEFAULT_RUNTIME,
         runtime_version=None,
-        runtime_options=asked.runtime_options,
+        runtime_options=request.runtime_options,
         reserve_bytes=0,
         reserve_host_bytes=0,
-        profiles=asked.profiles,
+        profiles=request.profiles,
     )
     gpus = stated.job.cluster.num_gpus
     if way.nproc and gpus != way.nproc:
@@ -110,28 +110,28 @@ def tuned_question(asked: Asked, way: Way, profile: Path, *, dry: bool) -> Quest
     return stated
 
 
-def _trained_here(asked: Asked, nproc: int, profile: Path, *, dry: bool) -> Asked:
+def _trained_here(request: Request, nproc: int, profile: Path, *, dry: bool) -> Request:
     """With defaults of this machine, which is measured where no cluster is named."""
-    model = read_model(asked.model or "").model
-    length = asked.seq_length or model.max_position_embeddings
-    precision = asked.precision or ("bf16" if num_gpus() else "fp32")
-    by_torch = traits_named(asked.runtime or DEFAULT_RUNTIME).shards_with_fsdp2
+    model = read_model(request.model or "").model
+    length = request.seq_length or model.max_position_embeddings
+    precision = request.precision or ("bf16" if num_gpus() else "fp32")
+    by_torch = traits_named(request.runtime or DEFAULT_RUNTIME).shards_with_fsdp2
     trained = {} if by_torch else AS_TRAINED
-    for name, value in asked.runtime_options.stated().items():
+    for name, value in request.runtime_options.stated().items():
         if trained.get(name, value) != value:
             raise SpecError(
                 f"--option {name}={value}: with --nproc it is {trained[name]}: leave the option out"
             )
-    if asked.cluster is None and not profile.exists():
+    if request.cluster is None and not profile.exists():
         _measure(model, nproc, length, precision, profile, dry=dry)
     return replace(
-        asked,
-        cluster=asked.cluster or str(profile),
-        global_batch_size=asked.global_batch_size or MICRO_BATCHES * nproc,
+        request,
+        cluster=request.cluster or str(profile),
+        global_batch_size=request.global_batch_size or MICRO_BATCHES * nproc,
         seq_length=length,
         precision=precision,
         runtime_options=RuntimeOptions.model_validate(
-            {**trained, **asked.runtime_options.stated()}
+            {**trained, **request.runtime_options.stated()}
         ),
     )
 

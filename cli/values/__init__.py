@@ -1,7 +1,7 @@
 """What the values of options mean: job, machine, layouts, plans, schedules, where answers go.
 
 ALL: the kind that stands for all schedules.
-beside: the folder that files named in a launch are looked for in.
+alongside: the folder that files named in a launch are looked for in.
 Destination: where a plan or a calibration goes.
 Durations: what is stated of the passes' durations.
 load_written: job, layout and options of a file of a plan.
@@ -22,7 +22,7 @@ remark_objective: say so if the plan was not made for speed.
 ReportFile: where the answer goes as a page with charts.
 Sizes: what is stated of the pipeline's shape.
 spelled_out: `mbs=1` as `micro_batch_size=1`, `recompute=norm` as `recompute_modules=layernorm`.
-text_beside: text of a file that a launch names.
+text_next_to: text of a file that a launch names.
 Way: where the schedule comes from.
 with_trained: the model with what `--train` says is trained.
 """
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
-    from trainplan.cli.values.launches import beside, parse_settings, read_launches, text_beside
+    from trainplan.cli.values.launches import alongside, parse_settings, read_launches, text_next_to
     from trainplan.cli.values.layout_text import parse_choices, parse_layout, spelled_out
     from trainplan.cli.values.machine import nothing_here
     from trainplan.cli.values.reports import ReportFile
@@ -51,7 +51,7 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "launches": "beside parse_settings read_launches text_beside",
+            "launches": "alongside parse_settings read_launches text_next_to",
             "layout_text": "parse_choices parse_layout spelled_out",
             "machine": "nothing_here",
             "reports": "ReportFile",

@@ -32,12 +32,12 @@ def read_launches(words: Sequence[str], settings: Mapping[str, str]) -> tuple[La
     return launches_of_script(text, str(path), settings)
 
 
-def beside(words: Sequence[str]) -> Path:
+def alongside(words: Sequence[str]) -> Path:
     """The folder that files named in a launch are looked for in."""
     return Path(words[0]).parent if len(words) == 1 else Path()
 
 
-def text_beside(folder: Path, name: str) -> str | None:
+def text_next_to(folder: Path, name: str) -> str | None:
     """Text of a file that a launch names; none where it cannot be read."""
     for path in (folder / name, Path(name)):
         try:

@@ -107,13 +107,13 @@ def parse_choices(
 
 def _parsed(text: str) -> dict[str, object]:
     values: dict[str, object] = {}
-    told: set[str] = set()
+    stated: set[str] = set()
     for name, value in _fields(text):
         if name not in AXIS_OF_OPTION:
             raise unknown_name("layout field", name, NAMES, f"known: {', '.join(NAMES)}")
-        if name in told:
+        if name in stated:
             raise SpecError(f"layout {shortened(text)!r}: {name} is given twice")
-        told.add(name)
+        stated.add(name)
         axis = AXIS_OF_OPTION[name]
         place(values, axis.name, axis.codec.read(name, value))
     return values
@@ -132,10 +132,10 @@ def _fields(text: str) -> Iterator[tuple[str, str]]:
         if equals:
             yield from value_fields(name, value)
             continue
-        said = printed_fields(part)
-        if not said:
+        lines = printed_fields(part)
+        if not lines:
             raise SpecError(f"layout part {shortened(part)!r}: {WAYS}")
-        yield from said
+        yield from lines
 
 
 def _derive_recompute(values: dict[str, object]) -> None:

@@ -15,7 +15,7 @@ from trainplan.costmodel import catalog
 from trainplan.costmodel.base import SpecError, shortened
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.hardware import MOST_GPUS_PER_NODE, ClusterSpec, NicSpec, NodeGroup
-from trainplan.costmodel.presets import gpu_meant, machine_named
+from trainplan.costmodel.presets import gpu_intended, machine_named
 from trainplan.profiler.host import visible_gpus
 
 NO_GPU = "no GPU is visible here"
@@ -83,7 +83,7 @@ def cluster_text(
         raise click.UsageError(
             f"--gpu {shortened(gpu)}: that is a machine: write --cluster {nodes or 1}x{machine}"
         )
-    name = gpu_meant(gpu)
+    name = gpu_intended(gpu)
     if nodes is None:
         return f"{gpus}x{name}"
     how = "with --nodes, --gpus are those of each node"

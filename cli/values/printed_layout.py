@@ -70,8 +70,8 @@ def printed_fields(text: str) -> Fields | None:
         return _row(_heads(head), rows[0])
     if head[0].isdigit():
         return _row_alone(head)
-    told = [line for line in lines if " a step" not in line]
-    return _phrases("\n".join(told))
+    stated = [line for line in lines if " a step" not in line]
+    return _phrases("\n".join(stated))
 
 
 def is_row(text: str) -> bool:
@@ -106,12 +106,12 @@ def _phrases(text: str) -> Fields | None:
 def _phrase(words: Sequence[str]) -> Taken:
     """The longest phrase that the words begin with; of no words where they begin with none."""
     for count in range(min(LONGEST, len(words)), 0, -1):
-        if found := _said(" ".join(words[:count])):
+        if found := _written(" ".join(words[:count])):
             return found, count
     return [], 0
 
 
-def _said(phrase: str) -> Fields | None:
+def _written(phrase: str) -> Fields | None:
     """`tp 4`, `SP`, `ZeRO-1 over 4 of 8`, `recompute full block/29`, `zb-v`, ..."""
     if phrase in WHOLE:
         return [WHOLE[phrase]]
@@ -214,9 +214,9 @@ def _cells(heads: Sequence[str], words: Sequence[str]) -> Fields | None:
     for head in heads:
         read = CELLS.get(head, _plain_cell)
         for count in range(min(LONGEST, len(words)), 0, -1):
-            said = read(head, " ".join(words[:count]))
-            if said is not None:
-                fields += said
+            written = read(head, " ".join(words[:count]))
+            if written is not None:
+                fields += written
                 words = words[count:]
                 break
         else:

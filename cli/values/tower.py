@@ -67,10 +67,10 @@ def place_of(fix: tuple[str, ...]) -> tuple[Place, tuple[str, ...]]:
     Raises:
         SpecError: Neither unified nor apart, or both.
     """
-    asked = [text.removeprefix(HELD) for text in fix if text.startswith(HELD)]
-    if len(asked) > 1:
+    request = [text.removeprefix(HELD) for text in fix if text.startswith(HELD)]
+    if len(request) > 1:
         raise SpecError("--fix tower is given twice: give it once")
-    if asked and asked[0] not in PLACES:
-        raise SpecError(f"--fix {HELD}{asked[0][:40]}: choose unified or apart")
+    if request and request[0] not in PLACES:
+        raise SpecError(f"--fix {HELD}{request[0][:40]}: choose unified or apart")
     rest = tuple(text for text in fix if not text.startswith(HELD))
-    return PLACES[asked[0]] if asked else "unified", rest
+    return PLACES[request[0]] if request else "unified", rest

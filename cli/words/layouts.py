@@ -75,10 +75,10 @@ def layout_line(layout: Layout, model: ModelSpec) -> str:
 def stages_sentence(stages: Sequence[StageSpec]) -> str:
     """What `stages 0+1*74+2*2` means, in words."""
     runs = [(stage, len(list(run))) for stage, run in groupby(stages)]
-    told = (
+    stated = (
         f"{count} x {_of_stage(stage)}" if count > 1 else _of_stage(stage) for stage, count in runs
     )
-    return f"Layers of the {len(stages)} virtual stages, in pipeline order: {', '.join(told)}."
+    return f"Layers of the {len(stages)} virtual stages, in pipeline order: {', '.join(stated)}."
 
 
 def _of_stage(stage: StageSpec) -> str:

@@ -96,8 +96,8 @@ def adapted(kind: ModelSpec) -> tuple[Projection, ...]:
     trained = kind.trained
     if trained is None or not trained.adapts:
         return ()
-    asked = {name for text in trained.modules for name in GROUPS.get(text, (text,))}
-    return tuple(name for name in projections(kind) if name in asked)
+    request = {name for text in trained.modules for name in GROUPS.get(text, (text,))}
+    return tuple(name for name in projections(kind) if name in request)
 
 
 def _trained_whole(model: ModelSpec) -> str | None:

@@ -31,7 +31,7 @@ LONGEST = 60
 
 
 @cache
-def meant() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+def intended() -> Mapping[str, Mapping[str, tuple[str, ...]]]:
     """By the kind of name: what other projects call it, letters and digits alone, and what it is.
 
     The data are `meant.toml` beside this file.
@@ -52,7 +52,7 @@ def near(kind: str, name: str, known: Iterable[str], most: int = 3) -> tuple[str
     A name of another project for the same thing counts before letters in common.
     """
     typed, names = name[: 2 * LONGEST].lower(), sorted(known)
-    known_as = meant().get(kind, {}).get(plain(typed))
+    known_as = intended().get(kind, {}).get(plain(typed))
     if known_as:
         return known_as
     likeness = {one: _likeness(typed, one.lower()) for one in names}

@@ -20,12 +20,12 @@ from trainplan.costmodel.shards import dense_mlp_params, experts_params, shared_
 
 def product_bytes(job: Job, traits: RuntimeTraits) -> int:
     """Bytes of one weight gradient as its product writes it. Source: `Gradients.added_apart`."""
-    return job.training.storage_bytes if traits.gradients.added_apart else BYTES_FP32
+    return job.training.storage_bytes if traits.gradients.added_separately else BYTES_FP32
 
 
 def counted_microbatches(candidates: Candidates) -> IntColumn:
     """Micro batches of a step, at least 1, where `added_bytes` depends on them; else 0."""
-    if not candidates.traits.gradients.added_apart:
+    if not candidates.traits.gradients.added_separately:
         return np.zeros(len(candidates.table), dtype=np.int64)
     return np.maximum(1, num_microbatches(candidates.job, candidates.table))
 
@@ -71,8 +71,8 @@ def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     Source: `Gradients.added_apart`; under a pipeline `whole_under_pipeline`, and
     autograd adds where nothing is sharded.
     """
-    if traits.gradients.added_apart or not traits.sharding.whole_under_pipeline:
-        return np.full(len(table), traits.gradients.added_apart)
+    if traits.gradients.added_separately or not traits.sharding.whole_under_pipeline:
+        return np.full(len(table), traits.gradients.added_separately)
     return np.asarray(table.pp > 1)
 
 

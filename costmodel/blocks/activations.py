@@ -130,7 +130,7 @@ def router_bytes_kept(shapes: Shapes, rows: FloatColumn) -> FloatColumn:
     (both operands), masked_select (what is selected from).
     """
     moe = shapes.job.model.moe
-    if moe is None or not shapes.traits.autograd.weighted_apart:
+    if moe is None or not shapes.traits.autograd.weighted_separately:
         return np.zeros(shapes.size)
     tokens = shapes.tokens / shapes.residual_shards
     divided = (moe.num_experts + 2) * (moe.router_score_function == "sigmoid")

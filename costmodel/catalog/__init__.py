@@ -1,6 +1,6 @@
 """The GPUs and hosts this project knows and the constants of its formulas, each with its source.
 
-beside: a file or folder beside the module of a plug-in.
+alongside: a file or folder beside the module of a plug-in.
 constants: the values of all constants of the formulas.
 device: numbers of the GPU of a node group, its own or those here.
 evidence_of: what products, attention and collectives of a GPU of the catalog rest on.
@@ -47,6 +47,6 @@ from trainplan.costmodel.catalog.entries import (
     sustained_fits,
 )
 from trainplan.costmodel.catalog.evidence import evidence_of
-from trainplan.costmodel.catalog.plugged import beside
+from trainplan.costmodel.catalog.plugged import alongside
 from trainplan.costmodel.catalog.published import published_runs
 from trainplan.costmodel.catalog.spreads import LayoutSpreads

@@ -141,9 +141,9 @@ def gpu(name: str) -> GpuSpec:
         CatalogError: No GPU of that name; the message carries the nearest names.
     """
     if name not in _gpus():
-        hint, meant = "`plan catalog gpus` lists them all", gpu_named(name)
-        if meant:
-            raise CatalogError(f"unknown GPU {name!r}: it is {meant!r} here; {hint}")
+        hint, intended = "`plan catalog gpus` lists them all", gpu_named(name)
+        if intended:
+            raise CatalogError(f"unknown GPU {name!r}: it is {intended!r} here; {hint}")
         raise unknown_name("GPU", name, _gpus(), hint)
     return _gpus()[name]
 

@@ -19,7 +19,7 @@ SOURCES = ("source", "_source")
 """Keys whose text says where numbers are from."""
 
 
-def beside(one: Installed, name: str) -> Path:
+def alongside(one: Installed, name: str) -> Path:
     """A file or folder beside the module of a plug-in."""
     module = importlib.import_module(one.module)
     return Path(str(module.__file__)).parent / name
@@ -27,7 +27,7 @@ def beside(one: Installed, name: str) -> Path:
 
 def table(one: Installed, file: str) -> Mapping[str, Any]:
     """A TOML file of a plug-in; nothing where it names none."""
-    return tomllib.loads(beside(one, file).read_text(encoding="utf-8")) if file else {}
+    return tomllib.loads(alongside(one, file).read_text(encoding="utf-8")) if file else {}
 
 
 def entry(kind: type[Model], one: Installed, values: object) -> Model:

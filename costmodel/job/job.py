@@ -131,7 +131,7 @@ class RuntimeOptions(Spec):
         """Those that are set, by name."""
         return self.model_dump(mode="json", exclude_none=True)
 
-    def told(self) -> dict[str, object]:
+    def settings(self) -> dict[str, object]:
         """Those that a runtime must be told: all that are set but how tokens choose experts."""
         return {name: value for name, value in self.stated().items() if name != "routing"}
 

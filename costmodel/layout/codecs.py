@@ -107,7 +107,7 @@ class Names(Codec):
     names: Sequence[str | None]
 
     def code(self, value: object) -> int:
-        return self._said.index(self.listed(value))
+        return self._written.index(self.listed(value))
 
     def value(self, code: object) -> str | None:
         assert isinstance(code, int)
@@ -120,10 +120,10 @@ class Names(Codec):
         return None if text == "none" and None in self.names else text
 
     def chosen(self, name: str, text: str) -> float:
-        return one_of(name, text, self._said)
+        return one_of(name, text, self._written)
 
     @property
-    def _said(self) -> list[str]:
+    def _written(self) -> list[str]:
         return [name or "none" for name in self.names]
 
 
@@ -299,8 +299,10 @@ def at_least_one(name: str, text: str) -> int:
 def one_of(name: str, text: str, names: Collection[str]) -> int:
     """Place of a name of `--fix`, whatever its case."""
     if text.lower() not in names:
-        meant = did_you_mean(name, text, names)
-        raise SpecError(f"{name} is one of {', '.join(names)}" + (f": {meant}" if meant else ""))
+        intended = did_you_mean(name, text, names)
+        raise SpecError(
+            f"{name} is one of {', '.join(names)}" + (f": {intended}" if intended else "")
+        )
     return list(names).index(text.lower())
 
 

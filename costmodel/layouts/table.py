@@ -236,9 +236,9 @@ def place(values: dict[str, object], path: str, value: object) -> None:
     if not dot:
         values[name] = value
         return
-    beside = values.setdefault(name, {})
-    assert isinstance(beside, dict)
-    beside[inner] = value
+    alongside = values.setdefault(name, {})
+    assert isinstance(alongside, dict)
+    alongside[inner] = value
 
 
 def stage_codes(table: LayoutTable) -> tuple[IntColumn, list[tuple[StageSpec, ...] | None]]:

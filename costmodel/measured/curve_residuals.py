@@ -39,7 +39,7 @@ to 0.02, and a tenth higher at 0.15 (examples/profile_fits).
 """
 
 
-def beside_linear(precision: Precision) -> tuple[Precision, ...]:
+def with_linear(precision: Precision) -> tuple[Precision, ...]:
     """Precisions that tell of products outside linear layers: one of full width, else either half.
 
     Source: tensor cores multiply bf16 and fp16 at one rate; datasheets of `GpuSpec.peak_tflops`.

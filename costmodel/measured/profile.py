@@ -22,10 +22,10 @@ from trainplan.costmodel.machine import GemmRate, Machine, machine_of
 from trainplan.costmodel.measured.counted import SHARED_LINK, shares_note
 from trainplan.costmodel.measured.curve_residuals import (
     attention_residuals,
-    beside_linear,
     collective_residuals,
     product_residuals,
     single_products,
+    with_linear,
 )
 from trainplan.costmodel.measured.host import measured_host
 from trainplan.costmodel.measured.shrink import shrunk
@@ -89,7 +89,7 @@ def _as_measured(
     points = profile.points
     values = {name: one.value for name, one in profile.constants.items()}
     machine = machine_of(cluster, precision, fixed.model_copy(update=values), profile)
-    others = beside_linear(precision)
+    others = with_linear(precision)
     half = _with_residuals(machine, machine.half, profile, others)
     low = precision in LOW_PRECISION
     linear = _with_residuals(machine, machine.linear, profile, (precision,)) if low else half
@@ -224,28 +224,28 @@ def _optimizer_speed(points: Sequence[OptimizerPoint]) -> float | None:
     return ADAM_STEP_BYTES * largest.num_params / largest.time.seconds
 
 
-def _stepped_as(asked: OptimizerSpec) -> str:
+def _stepped_as(request: OptimizerSpec) -> str:
     """One that gives whole matrices to replicas steps as the one it is named after."""
-    return asked.name.removeprefix("dist-")
+    return request.name.removeprefix("dist-")
 
 
 def _optimizer_slowness(
-    machine: Machine, asked: OptimizerSpec | None, points: Sequence[OptimizerPoint]
+    machine: Machine, request: OptimizerSpec | None, points: Sequence[OptimizerPoint]
 ) -> float:
     """Measured over derived seconds of a step of square matrices in fp32, of the most parameters.
 
     Source: a step has one speed for all that it reads, writes and multiplies, as its times tell no
     parts of it.
     """
-    if asked is None:
+    if request is None:
         return 1.0
-    name = _stepped_as(asked)
+    name = _stepped_as(request)
     mine = [p for p in points if p.side and (p.place, p.name) == ("gpu", name)]
     if not mine:
         return 1.0
     largest = max(mine, key=lambda p: p.num_params)
     side = np.array(float(largest.side or 1))
-    derived = float(step_seconds(machine, Matrix(side, side), asked, BYTES_FP32))
+    derived = float(step_seconds(machine, Matrix(side, side), request, BYTES_FP32))
     return largest.time.seconds / (largest.num_params / float(side) ** 2 * derived)
 
 

@@ -31,7 +31,7 @@ from trainplan.costmodel.measured.counted import (
     share_of_products,
     share_of_streams,
 )
-from trainplan.costmodel.measured.curve_residuals import beside_linear
+from trainplan.costmodel.measured.curve_residuals import with_linear
 from trainplan.costmodel.profiles import Profile
 from trainplan.costmodel.residuals import Residuals, Share, Shares
 
@@ -52,7 +52,7 @@ def shrunk(known: Machine, measured: Machine, profile: Profile, precision: Preci
     Source: `share`.
     """
     doubt, points = doubt_of(profile, precision), profile.points
-    of_half = share_of_products(known, profile, known.half, beside_linear(precision), doubt)
+    of_half = share_of_products(known, profile, known.half, with_linear(precision), doubt)
     of_linear = of_half
     if precision in LOW_PRECISION:
         of_linear = share_of_products(known, profile, known.linear, (precision,), doubt)

@@ -30,12 +30,12 @@ def block_state_bytes(candidates: Candidates) -> BlockParams | None:
 
     None where it is so many numbers of every parameter: `optimizer_bytes_per_param` has those.
     """
-    asked = candidates.job.training.optimizer
-    found, width = optimizer_of(asked), candidates.traits.footprint.moment_bytes
+    request = candidates.job.training.optimizer
+    found, width = optimizer_of(request), candidates.traits.footprint.moment_bytes
     if found.moments is not None:
         return None
     return of_blocks(
-        candidates.job, candidates.table, lambda one: found.state_bytes(one, asked, width)
+        candidates.job, candidates.table, lambda one: found.state_bytes(one, request, width)
     )
 
 
@@ -74,14 +74,14 @@ def uneven_share_bytes(candidates: Candidates) -> FloatColumn:
     which pads all replicas to the fullest.
     """
     job, table = candidates.job, candidates.table
-    asked, footprint = job.training.optimizer, candidates.traits.footprint
-    found = optimizer_of(asked)
+    request, footprint = job.training.optimizer, candidates.traits.footprint
+    found = optimizer_of(request)
     if not found.whole_matrices:
         return np.zeros(len(table))
     master = footprint.master_bytes if job.training.storage_bytes < BYTES_FP32 else 0
 
     def owned(one: Matrix) -> FloatColumn:
-        return master * one.elements + found.state_bytes(one, asked, footprint.moment_bytes)
+        return master * one.elements + found.state_bytes(one, request, footprint.moment_bytes)
 
     shared, expert = largest_in_layers(job, table, owned)
     beyond = shared * (1 - 1 / shard_ranks(table)) + expert * (1 - 1 / expert_shard_ranks(table))

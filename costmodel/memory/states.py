@@ -313,8 +313,8 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
     sharded = gradient / shards
     plain = traits.adapting.replicated(job, table)
     sums = whole_sum_bytes(job, traits, table) * (gradient > 0)
-    beside = traits.gradients.kept_beside_sums & (sums > job.training.storage_bytes)
-    waiting = job.training.storage_bytes * beside
+    alongside = traits.gradients.kept_with_sums & (sums > job.training.storage_bytes)
+    waiting = job.training.storage_bytes * alongside
     whole_bytes = np.where(plain, job.training.storage_bytes, sums + waiting)
     kept = 1 - gradients_follow(traits, table) * table.offload_optimizer
     usual = np.where(table.zero_stage >= 2, sharded * kept, whole_bytes)

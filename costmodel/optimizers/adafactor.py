@@ -15,7 +15,7 @@ from trainplan.costmodel.optimizers.base import Matrix, Optimizer
 class Adafactor(Optimizer):
     """Of a matrix one number a row and one a column, of a vector one an element."""
 
-    def state_bytes(self, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+    def state_bytes(self, one: Matrix, request: OptimizerSpec, width: float) -> FloatColumn:
         """Bytes of the factored second moment of one tensor.
 
         Source: Shazeer and Stern, arXiv:1804.04235, algorithm 4; torch.optim.Adafactor, row_var,

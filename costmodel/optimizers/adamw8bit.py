@@ -33,7 +33,7 @@ def quantized_bytes(elements: FloatColumn) -> FloatColumn:
 class EightBit(Optimizer):
     """Moments in 8 bits."""
 
-    def state_bytes(self, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+    def state_bytes(self, one: Matrix, request: OptimizerSpec, width: float) -> FloatColumn:
         """Bytes of both moments of one tensor. Source: `quantized_bytes`."""
         return quantized_bytes(one.elements)
 

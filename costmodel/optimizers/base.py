@@ -104,18 +104,18 @@ class Optimizer:
     collectives: str = ""
     """What it exchanges beside gradients and weights."""
 
-    def state_bytes(self, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+    def state_bytes(self, one: Matrix, request: OptimizerSpec, width: float) -> FloatColumn:
         """Bytes of the state of one tensor whose moments take `width` bytes each.
 
         Source: Kingma and Ba, arXiv:1412.6980, algorithm 1: as many numbers as `moments`.
         """
         return np.asarray((self.moments or 0) * width * one.elements)
 
-    def products(self, one: Matrix, asked: OptimizerSpec) -> Sequence[Multiplied]:
+    def products(self, one: Matrix, request: OptimizerSpec) -> Sequence[Multiplied]:
         """Matrix products of the update of one tensor in one step."""
         return ()
 
-    def decomposition_flop(self, one: Matrix, asked: OptimizerSpec) -> FloatColumn:
+    def decomposition_flop(self, one: Matrix, request: OptimizerSpec) -> FloatColumn:
         """FLOPs of factorizations of one tensor, mean over steps.
 
         None where every number is updated by itself. Source: Kingma and Ba, arXiv:1412.6980,

@@ -28,7 +28,7 @@ class Galore(Optimizer):
 
     eight_bit: bool = False
 
-    def state_bytes(self, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+    def state_bytes(self, one: Matrix, request: OptimizerSpec, width: float) -> FloatColumn:
         """Bytes of the state of one tensor: r m of the projection, 2 r n of the moments.
 
         Source: Zhao et al., arXiv:2403.03507, table 1 (m r + 2 n r); galore_torch 1.0 `adamw.py`,
@@ -36,20 +36,20 @@ class Galore(Optimizer):
         """
         if one.role != "hidden":
             return quantized_bytes(one.elements) if self.eight_bit else adam_bytes(one, width)
-        rank = np.minimum(asked.rank or 0, one.shorter)
+        rank = np.minimum(request.rank or 0, one.shorter)
         moved = rank * one.longer
         moments = quantized_bytes(moved) if self.eight_bit else 2 * width * moved
         return np.asarray(width * rank * one.shorter + moments)
 
-    def products(self, one: Matrix, asked: OptimizerSpec) -> Sequence[Multiplied]:
+    def products(self, one: Matrix, request: OptimizerSpec) -> Sequence[Multiplied]:
         """The gradient projected, and the update brought back."""
         if one.role != "hidden":
             return ()
         m, n = one.shorter, one.longer
-        rank = np.minimum(asked.rank or 0, m)
+        rank = np.minimum(request.rank or 0, m)
         return Multiplied(n, rank, m), Multiplied(n, m, rank)
 
-    def decomposition_flop(self, one: Matrix, asked: OptimizerSpec) -> FloatColumn:
+    def decomposition_flop(self, one: Matrix, request: OptimizerSpec) -> FloatColumn:
         """Singular values and both sides' vectors, mean over steps: 14 n m m + 8 m m m FLOPs.
 
         Source: Golub and Van Loan, Matrix Computations, 2013, section 8.6, table of the SVD;
@@ -66,7 +66,7 @@ class Apollo(Optimizer):
     rank: int | None = None
     """Of the space; null: as the user says."""
 
-    def state_bytes(self, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+    def state_bytes(self, one: Matrix, request: OptimizerSpec, width: float) -> FloatColumn:
         """Bytes of the state of one tensor: as GaLore's, and the norm of the last update.
 
         Source: Zhu et al., arXiv:2412.05270, table 1 (2 n r + 2; the projection can be drawn again
@@ -74,15 +74,15 @@ class Apollo(Optimizer):
         """
         if one.role != "hidden":
             return adam_bytes(one, width)
-        rank = self.rank or asked.rank or 0
+        rank = self.rank or request.rank or 0
         numbers = rank * (one.shorter + 2 * one.longer) + 1
         return np.asarray(width * numbers * (one.elements > 0))
 
-    def products(self, one: Matrix, asked: OptimizerSpec) -> Sequence[Multiplied]:
+    def products(self, one: Matrix, request: OptimizerSpec) -> Sequence[Multiplied]:
         """The gradient projected; nothing is brought back."""
         if one.role != "hidden":
             return ()
-        rank = np.asarray(float(self.rank or asked.rank or 0))
+        rank = np.asarray(float(self.rank or request.rank or 0))
         return (Multiplied(one.longer, rank, one.shorter),)
 
 

@@ -18,7 +18,7 @@ NEWTON_SCHULZ_STEPS = 5
 class Muon(Optimizer):
     """One moment of matrices inside layers, both of Adam for tables at the ends and vectors."""
 
-    def state_bytes(self, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+    def state_bytes(self, one: Matrix, request: OptimizerSpec, width: float) -> FloatColumn:
         """Bytes of the state of one tensor.
 
         Source: Liu et al., Muon is scalable, arXiv:2502.16982, section 2.3 (a buffer); Megatron-LM
@@ -26,7 +26,7 @@ class Muon(Optimizer):
         """
         return width * one.elements if one.role == "hidden" else adam_bytes(one, width)
 
-    def products(self, one: Matrix, asked: OptimizerSpec) -> Sequence[Multiplied]:
+    def products(self, one: Matrix, request: OptimizerSpec) -> Sequence[Multiplied]:
         """Three products of each step: X X', its square, and their sum times X.
 
         With m rows, no more than the n columns, 2 m m n + 2 m m m + 2 m m n FLOPs.

@@ -42,26 +42,26 @@ OPTIMIZERS: Registry[Optimizer] = Registry(
 )
 
 
-def optimizer_of(asked: OptimizerSpec) -> Optimizer:
+def optimizer_of(request: OptimizerSpec) -> Optimizer:
     """The optimizer that is asked for.
 
     Raises:
         CatalogError: No such optimizer; the message names the nearest.
         SpecError: A setting is missing, or it takes none of that name.
     """
-    if asked.name not in OPTIMIZERS:
+    if request.name not in OPTIMIZERS:
         known = f"known: {', '.join(OPTIMIZERS)}"
-        raise unknown_name("optimizer", asked.name, OPTIMIZERS, known)
-    found = OPTIMIZERS[asked.name]
+        raise unknown_name("optimizer", request.name, OPTIMIZERS, known)
+    found = OPTIMIZERS[request.name]
     for setting in OptimizerSpec.SETTINGS:
-        stated = getattr(asked, setting) is not None
+        stated = getattr(request, setting) is not None
         if setting in found.needs and not stated:
             raise SpecError(
-                f"optimizer {asked.name} needs a {setting}: write {asked.name}:{setting}=256"
+                f"optimizer {request.name} needs a {setting}: write {request.name}:{setting}=256"
             )
         if stated and setting not in found.takes:
             has = f"it takes {' and '.join(found.takes)}" if found.takes else "it takes none"
-            raise SpecError(f"optimizer {asked.name} has no setting {setting}: {has}")
+            raise SpecError(f"optimizer {request.name} has no setting {setting}: {has}")
     return found
 
 
@@ -71,7 +71,7 @@ def updates_by_layer(job: Job) -> bool:
     By itself on one GPU; nothing is reduced there. Source: Zhao et al., GaLore, arXiv:2403.03507,
     section 4.3 (per-layer weight updates), and the README of its code: on one GPU only.
     """
-    asked = job.training.optimizer
-    if not optimizer_of(asked).by_layer:
+    request = job.training.optimizer
+    if not optimizer_of(request).by_layer:
         return False
-    return asked.update == "layer" or (asked.update is None and job.cluster.num_gpus == 1)
+    return request.update == "layer" or (request.update is None and job.cluster.num_gpus == 1)

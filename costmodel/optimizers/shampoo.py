@@ -33,7 +33,7 @@ def _sides(one: Matrix) -> FloatColumn:
 class Shampoo(Optimizer):
     """Statistics of both sides, their inverse roots, and momentum."""
 
-    def state_bytes(self, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+    def state_bytes(self, one: Matrix, request: OptimizerSpec, width: float) -> FloatColumn:
         """Bytes of the state of one tensor; tables at the ends and vectors are Adam's.
 
         Source: Gupta et al., arXiv:1802.09568, algorithm 1; roots are kept between two updates.
@@ -42,13 +42,13 @@ class Shampoo(Optimizer):
             return adam_bytes(one, width)
         return np.asarray(width * (one.elements + 2 * _sides(one)) * (one.elements > 0))
 
-    def products(self, one: Matrix, asked: OptimizerSpec) -> Sequence[Multiplied]:
+    def products(self, one: Matrix, request: OptimizerSpec) -> Sequence[Multiplied]:
         """Statistics G G' and G' G, and the gradient between both roots."""
         if one.role != "hidden":
             return ()
         return _both_sides(one, 2)
 
-    def decomposition_flop(self, one: Matrix, asked: OptimizerSpec) -> FloatColumn:
+    def decomposition_flop(self, one: Matrix, request: OptimizerSpec) -> FloatColumn:
         """Inverse roots by eigenvectors, mean over steps. Source: EIGEN_FLOP and ROOT_PERIOD."""
         cubes = one.rows**3 + one.columns**3
         return np.asarray(EIGEN_FLOP * cubes / ROOT_PERIOD * (one.role == "hidden"))
@@ -64,7 +64,7 @@ def _both_sides(one: Matrix, times: float) -> tuple[Multiplied, ...]:
 class Soap(Optimizer):
     """Adam in the eigenbasis of Shampoo's statistics."""
 
-    def state_bytes(self, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+    def state_bytes(self, one: Matrix, request: OptimizerSpec, width: float) -> FloatColumn:
         """Bytes of the state of one tensor: Adam's, statistics and basis of both sides.
 
         Source: Vyas et al., arXiv:2409.11321, section 4 and algorithm 3; LARGEST.
@@ -74,7 +74,7 @@ class Soap(Optimizer):
             return adam
         return np.asarray(adam + 2 * width * _sides(_preconditioned(one)) * (one.elements > 0))
 
-    def products(self, one: Matrix, asked: OptimizerSpec) -> Sequence[Multiplied]:
+    def products(self, one: Matrix, request: OptimizerSpec) -> Sequence[Multiplied]:
         """Statistics, the gradient into the basis and the update back; at times a power step."""
         if one.role != "hidden":
             return ()
@@ -84,7 +84,7 @@ class Soap(Optimizer):
         left = Multiplied(m, one.columns, m, 3)
         return left, Multiplied(one.rows, n, n, 3), *power
 
-    def decomposition_flop(self, one: Matrix, asked: OptimizerSpec) -> FloatColumn:
+    def decomposition_flop(self, one: Matrix, request: OptimizerSpec) -> FloatColumn:
         """One factorization of each basis, mean over steps. Source: QR_FLOP and BASIS_PERIOD."""
         part = _preconditioned(one)
         cubes = part.rows**3 + part.columns**3

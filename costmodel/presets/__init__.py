@@ -1,6 +1,6 @@
 """Presets of models, and clusters and machines by name.
 
-gpu_meant: the GPU of a name, of its driver's or of a short one.
+gpu_intended: the GPU of a name, of its driver's or of a short one.
 Machine: what has a name of its own.
 machine_named: the catalog's name of a machine in another spelling.
 machines: machines and racks by name, in the order of the catalog.
@@ -17,7 +17,7 @@ repositories: hugging Face names of checkpoints that have the architecture of a 
 
 from trainplan.costmodel.presets.clusters import (
     Machine,
-    gpu_meant,
+    gpu_intended,
     machine_named,
     machines,
     read_cluster,

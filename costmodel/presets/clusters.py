@@ -119,7 +119,7 @@ Part = tuple[str, NodeGroup, str]
 def _part(text: str) -> Part:
     if match := NODES.fullmatch(text):
         nodes, gpus = _number(text, match["nodes"]), _number(text, match["gpus"])
-        return _of_nodes(text, nodes, gpus, gpu_meant(match["name"]), match["host"])
+        return _of_nodes(text, nodes, gpus, gpu_intended(match["name"]), match["host"])
     match = COUNT.fullmatch(text)
     if match is None:
         raise SpecError(f"cluster {shortened(text)!r} is none: {FORMS}")
@@ -128,13 +128,13 @@ def _part(text: str) -> Part:
         return _of_machines(text, _number(text, match["count"] or "1"), machine, match["host"])
     if match["count"] is None:
         raise SpecError(f"cluster {shortened(text)!r} is neither a machine nor a count: {FORMS}")
-    gpu = gpu_meant(match["name"], machines())
+    gpu = gpu_intended(match["name"], machines())
     return _of_gpus(text, _number(text, match["count"]), gpu, match["host"])
 
 
 def _of_nodes(text: str, nodes: int, gpus: int, gpu: str, host: str | None) -> Part:
     """`8x8:h100`; a domain of several nodes is cut into the nodes it is made of."""
-    spec, remark = catalog.gpu(gpu), _meant(text, gpu)
+    spec, remark = catalog.gpu(gpu), _intended(text, gpu)
     if gpus > spec.gpus_per_node and spec.nvlink_domain >= gpus and not gpus % spec.gpus_per_node:
         nodes, gpus = nodes * gpus // spec.gpus_per_node, spec.gpus_per_node
         remark = f"cluster {text}: {nodes} nodes of {gpus} {gpu} in one NVLink domain"
@@ -192,7 +192,7 @@ def _host(name: str | None) -> HostSpec | None:
     return HostSpec(like=name)
 
 
-def _meant(text: str, gpu: str) -> str:
+def _intended(text: str, gpu: str) -> str:
     """What a short name was taken for; empty where it is the GPU's own."""
     return "" if gpu in re.split("[:@ ]", text) else f"cluster {text}: {gpu}"
 
@@ -219,7 +219,7 @@ def machine_named(text: str) -> str | None:
     return _machine_spellings().get(_plain(text))
 
 
-def gpu_meant(text: str, beside: Mapping[str, object] | None = None) -> str:
+def gpu_intended(text: str, alongside: Mapping[str, object] | None = None) -> str:
     """The GPU of a name, of its driver's or of a short one; the only one that begins like it.
 
     Raises:
@@ -238,8 +238,8 @@ def gpu_meant(text: str, beside: Mapping[str, object] | None = None) -> str:
             f"GPU {shortened(text)!r} may be {' or '.join(begins)}: name one of them"
         )
     hint = "`plan catalog gpus` lists GPUs, `plan catalog clusters` machines"
-    kind = "GPU or machine" if beside else "GPU"
-    raise unknown_name(kind, text, [*catalog.gpu_names(), *(beside or ())], hint)
+    kind = "GPU or machine" if alongside else "GPU"
+    raise unknown_name(kind, text, [*catalog.gpu_names(), *(alongside or ())], hint)
 
 
 @cache

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.catalog import beside
+from trainplan.costmodel.catalog import alongside
 from trainplan.costmodel.families import model_from_config
 from trainplan.costmodel.plugins import Added, Installed, added
 
@@ -23,7 +23,7 @@ def plugged_presets(ours: frozenset[str]) -> Mapping[str, Added[Config]]:
 
 
 def _files(one: Installed) -> Mapping[str, Path]:
-    folder = beside(one, one.plugin.models)
+    folder = alongside(one, one.plugin.models)
     return {file.stem: file for file in folder.glob(f"*{SUFFIX}")} if one.plugin.models else {}
 
 

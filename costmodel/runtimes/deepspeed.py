@@ -103,7 +103,7 @@ DEEPSPEED = RuntimeTraits(
     gradients=Gradients(
         accumulated_bytes=2,
         message_bytes=2,
-        added_apart=True,
+        added_separately=True,
         copied_for_step=True,  # runtime/zero/stage_1_and_2.py, step, as in v0.6.2
     ),
     sharding=Sharding(

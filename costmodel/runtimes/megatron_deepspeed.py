@@ -145,13 +145,13 @@ MEGATRON_DEEPSPEED = RuntimeTraits(
     gradients=Gradients(
         accumulated_bytes=2,
         message_bytes=2,
-        added_apart=True,
+        added_separately=True,
         widened_by_pipeline=True,  # runtime/pipe/engine.py, _bf16_reduce_grads
         # DeepSpeed v0.6.2 (the first with it) to v0.13.2 runtime/bf16_optimizer.py,
         # update_hp_grads: added to fp32 sums behind a backward pass, dropped before the next one
         # (runtime/pipe/engine.py, _exec_backward_pass); from v0.13.3 on that is
         # bf16.immediate_grad_update=false, the default
-        kept_beside_sums=True,
+        kept_with_sums=True,
         copied_for_step=True,
     ),
     sharding=Sharding(

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE
 from trainplan.costmodel.runtimes.megatron.options import (
-    gathers_apart_or_with_reductions,
     gathers_overlap_with_reductions,
+    gathers_separately_or_with_reductions,
 )
 from trainplan.costmodel.runtimes.megatron.settings import LM_STATED
 
@@ -18,12 +18,12 @@ MEGATRON_LM = replace(
     MEGATRON_CORE,
     name="megatron-lm",
     # as exported; else distributed_data_parallel.py:517 waits in each rank
-    sharding=replace(MEGATRON_CORE.sharding, gathers_apart=True),
+    sharding=replace(MEGATRON_CORE.sharding, gathers_separately=True),
     # A:1444, --hybrid-context-parallel
     communication=replace(MEGATRON_CORE.communication, context_by_sequence=True),
     stated=LM_STATED,
     rules=tuple(
-        gathers_apart_or_with_reductions if one is gathers_overlap_with_reductions else one
+        gathers_separately_or_with_reductions if one is gathers_overlap_with_reductions else one
         for one in MEGATRON_CORE.rules
     ),
     # A, --attention-dropout and --hidden-dropout, both 0.1; recipes of gated models set 0

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.megatron.options import tp_overlap_needs_sequence_parallel
-from trainplan.costmodel.runtimes.megatron.settings import BESIDE_PRODUCTS
+from trainplan.costmodel.runtimes.megatron.settings import OVERLAPPING_PRODUCTS
 from trainplan.costmodel.runtimes.traits import (
     Gradients,
     Host,
@@ -38,7 +38,7 @@ NANOTRON = RuntimeTraits(
     gradients=Gradients(
         accumulated_bytes=4,
         message_bytes=4,
-        added_apart=True,  # gradient_accumulator.py, _accumulate_grad
+        added_separately=True,  # gradient_accumulator.py, _accumulate_grad
     ),
     sharding=Sharding(
         zero_stages=(0, 1),
@@ -60,7 +60,7 @@ NANOTRON = RuntimeTraits(
     ),
     settings=(
         replace(
-            BESIDE_PRODUCTS,
+            OVERLAPPING_PRODUCTS,
             # parallel/tensor_parallel/functional.py: rows only with tp_mode REDUCE_SCATTER
             source="parallelism.tp_linear_async_communication",
             lacks=nothing_lacks,

@@ -41,7 +41,7 @@ def offloads_states(traits: RuntimeTraits) -> tuple[Rule, ...]:
     }
     return (
         *(_keeps(traits, column, values) for column, values in known.items()),
-        *((_moves_on_equal_nodes(traits),) if can.moves_beside else ()),
+        *((_moves_on_equal_nodes(traits),) if can.moves_overlapped else ()),
     )
 
 

@@ -47,7 +47,7 @@ def rare_parts(model: ModelSpec) -> Iterator[str]:
     yield from _layers(model)
     yield from _attention(model)
     yield from _around(model)
-    yield from _beside(model)
+    yield from _alongside(model)
 
 
 def _layers(model: ModelSpec) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _around(model: ModelSpec) -> Iterator[str]:
         yield "fixed factors on embeddings, branches or logits (scaled_branches)"
 
 
-def _beside(model: ModelSpec) -> Iterator[str]:
+def _alongside(model: ModelSpec) -> Iterator[str]:
     if model.residual_streams > 1:
         yield "a residual of several streams (residual_streams)"
     if model.wide_products or (model.moe and model.moe.wide_latent):

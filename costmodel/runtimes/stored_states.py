@@ -60,13 +60,14 @@ def refuse(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits]) -> N
         PlanError: It has not; the message says who has, or which two things exclude each other.
     """
     training, options = job.training, job.options
-    asked, level = training.optimizer, training.state_precision
-    usual = optimizer_of(asked).on_host
+    request, level = training.optimizer, training.state_precision
+    usual = optimizer_of(request).on_host
     others = tuple(known)
-    if asked.name not in dict(traits.optimizers):
-        found = [one.name for one in others if asked.name in dict(one.optimizers)]
+    if request.name not in dict(traits.optimizers):
+        found = [one.name for one in others if request.name in dict(one.optimizers)]
         raise UnsupportedError(
-            f"{traits.name} has no optimizer {asked.name}: use --runtime {_either(found)}, or one "
+            f"{traits.name} has no optimizer {request.name}: "
+            f"use --runtime {_either(found)}, or one "
             f"of its own: {', '.join(dict(traits.optimizers))}"
         )
     if level not in traits.state_precisions:
@@ -77,7 +78,8 @@ def refuse(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits]) -> N
         )
     if level != "o0" and not usual:
         raise UnsupportedError(
-            f"--state-precision {level} is of AdamW, and the optimizer is {asked.name}: leave one "
+            f"--state-precision {level} is of AdamW, and the optimizer is {request.name}: "
+            "leave one "
             "out"
         )
     if level != "o0" and training.storage_bytes > 2:
@@ -90,7 +92,7 @@ def refuse(traits: RuntimeTraits, job: Job, known: Iterable[RuntimeTraits]) -> N
         raise UnsupportedError(f"--state-precision {level} says {stated[0]}: leave the option out")
     if options.moment_dtype is not None and not usual:
         raise UnsupportedError(
-            f"moment_dtype is of AdamW, and the optimizer is {asked.name}: leave the option out"
+            f"moment_dtype is of AdamW, and the optimizer is {request.name}: leave the option out"
         )
 
 

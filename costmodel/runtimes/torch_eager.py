@@ -62,7 +62,7 @@ TORCH_EAGER = RuntimeTraits(
         attention="flash2", elementwise="eager", head_bytes_per_logit=HEAD_BYTES["eager"]
     ),
     host=Host(layer="legacy"),
-    gradients=Gradients(accumulated_bytes=4, message_bytes=4, added_apart=True),
+    gradients=Gradients(accumulated_bytes=4, message_bytes=4, added_separately=True),
     sharding=Sharding(zero_stages=(0,), overlaps_gradients=True, bucket_bytes=BUCKET_BYTES),
     pipeline=Pipeline(schedules=("1f1b",), cuts_layers=False),
     optimizers=(  # any torch.optim.Optimizer runs

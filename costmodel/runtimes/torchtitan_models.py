@@ -80,16 +80,16 @@ def _experts(model: ModelSpec) -> Iterator[str]:
         yield "a gate on the shared expert"
     if moe.mean_experts_per_tok is not None:
         yield "experts that compute nothing (mean_experts_per_tok)"
-    yield from (_beside_latent(moe) if model.mla else _beside_heads(moe))
+    yield from (_with_latent(moe) if model.mla else _with_heads(moe))
 
 
-def _beside_latent(moe: MoeSpec) -> Iterator[str]:
+def _with_latent(moe: MoeSpec) -> Iterator[str]:
     shared = moe.shared_expert_intermediate_size
     if shared == 0 or shared % moe.moe_intermediate_size:
         yield "experts beside latent attention without a whole number of shared ones"
 
 
-def _beside_heads(moe: MoeSpec) -> Iterator[str]:
+def _with_heads(moe: MoeSpec) -> Iterator[str]:
     if moe.shared_expert_intermediate_size or moe.first_k_dense_replace:
         yield "shared experts or dense layers beside experts, without latent attention"
     plain = moe.router_score_function == "softmax" and moe.norm_topk_prob

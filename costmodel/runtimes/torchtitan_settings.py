@@ -18,7 +18,7 @@ from trainplan.costmodel.runtimes.megatron.dispatchers import (
     domain_gpus,
     hybridep_fills_domains,
 )
-from trainplan.costmodel.runtimes.megatron.settings import BESIDE_PRODUCTS, DISPATCHERS
+from trainplan.costmodel.runtimes.megatron.settings import DISPATCHERS, OVERLAPPING_PRODUCTS
 from trainplan.costmodel.runtimes.traits import Setting
 
 DISPATCHED = tuple(one.value for one in DISPATCHERS)
@@ -46,8 +46,8 @@ def step_graph_needs_fixed_shapes(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def async_tp_stays_in_domain(job: Job, table: LayoutTable) -> BoolColumn:
     """Chunks of a product are copied between GPUs directly."""
-    asked = job.options.overlap_tp_comm is True
-    return np.asarray((table.tp > max(domain_gpus(job), 1)) & asked)
+    request = job.options.overlap_tp_comm is True
+    return np.asarray((table.tp > max(domain_gpus(job), 1)) & request)
 
 
 @rule(
@@ -70,8 +70,8 @@ def async_tp_is_compiled(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def dispatchers_need_expert_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     """There is nothing to dispatch on one rank."""
-    asked = job.options.moe_dispatcher in DISPATCHED and job.model.moe is not None
-    return np.asarray((table.ep == 1) & asked)
+    request = job.options.moe_dispatcher in DISPATCHED and job.model.moe is not None
+    return np.asarray((table.ep == 1) & request)
 
 
 def _without_dispatcher(job: Job) -> str | None:
@@ -107,7 +107,7 @@ SETTINGS = (
     ),
     *(replace(one, source="moe_comm_backend", rules=_of_dispatchers) for one in DISPATCHERS),
     replace(
-        BESIDE_PRODUCTS,
+        OVERLAPPING_PRODUCTS,
         source="compile.enable_async_tensor_parallel",
         lacks=_compiled,
         rules=_of_async_tp,

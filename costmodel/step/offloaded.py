@@ -67,7 +67,7 @@ PARAMETER_PLACES = (Place.DEVICE, Place.HOST, Place.DRIVE)
 
 def moving_rows(candidates: Candidates) -> BoolColumn:
     """Rows whose lanes run beside the GPU's: all that keep something off it, but in series."""
-    if not candidates.traits.offloading.moves_beside:
+    if not candidates.traits.offloading.moves_overlapped:
         return np.zeros(len(candidates.table), dtype=bool)
     return moves_states(candidates.table)
 

@@ -78,7 +78,7 @@ def gather_overlap(candidates: Candidates) -> Overlap:
     traits, table = candidates.traits, candidates.table
     pipelined = (table.pp > 1) & (table.vpp == 1) & traits.sharding.whole_stages
     overlapped = np.full(len(table), traits.sharding.overlaps_parameters) & ~(
-        pipelined & traits.sharding.gathers_apart
+        pipelined & traits.sharding.gathers_separately
     )
     usual = _overlap(candidates, overlapped)
     waits = overlapped & pipelined

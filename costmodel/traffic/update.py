@@ -33,7 +33,7 @@ FACTOR_FLOP_PER_SECOND = 0.8e12
 Source: assumed; about ten minutes for the singular vectors of all layers of LLaMA-7B, which Zhu et
 al., APOLLO, arXiv:2412.05270, give of GaLore, and 4.9e14 FLOPs by `Galore.decomposition_flop`.
 """
-BESIDE_STATES, BESIDE_STATES_BARE = 26, 12
+WITH_STATES, WITH_STATES_BARE = 26, 12
 """Bytes moved per parameter beside the optimizer's own states: the fp32 gradient is read for its
 norm, clipped and read again (16), the fp32 weight read and written, the 16-bit one written (10).
 Without an fp32 copy the gradient takes half (8), and the one weight is read and written (4).
@@ -41,7 +41,7 @@ Without an fp32 copy the gradient takes half (8), and the one weight is read and
 Source: ADAM_SHARD_BYTES, whose other 16 bytes are both moments, read and written.
 """
 
-STEP_BESIDE_STATES = 12
+STEP_WITH_STATES = 12
 """Of these, what the step alone moves: the fp32 gradient read, the fp32 weight read and written.
 
 Source: ADAM_STEP_BYTES, whose other 16 bytes are both moments, read and written.
@@ -74,26 +74,28 @@ def tensor_seconds(candidates: Candidates, machine: Machine, one: Matrix) -> Flo
     Source: derived; states are read and written once at the speed of AdamW's, what is multiplied,
     factorized and gathered is done one after the other.
     """
-    asked = candidates.job.training.optimizer
-    found, width = optimizer_of(asked), candidates.traits.footprint.moment_bytes
-    beside = BESIDE_STATES_BARE if found.bare else BESIDE_STATES
-    moved = (beside - STEP_BESIDE_STATES - ADAM_SHARD_BYTES) * one.elements
+    request = candidates.job.training.optimizer
+    found, width = optimizer_of(request), candidates.traits.footprint.moment_bytes
+    alongside = WITH_STATES_BARE if found.bare else WITH_STATES
+    moved = (alongside - STEP_WITH_STATES - ADAM_SHARD_BYTES) * one.elements
     seconds = moved / optimizer_bytes_per_second(machine)
-    seconds = seconds + machine.optimizer_slowness * step_seconds(machine, one, asked, width)
-    seconds = seconds + found.decomposition_flop(one, asked) / FACTOR_FLOP_PER_SECOND
+    seconds = seconds + machine.optimizer_slowness * step_seconds(machine, one, request, width)
+    seconds = seconds + found.decomposition_flop(one, request) / FACTOR_FLOP_PER_SECOND
     if found.gathers_tensor_ranks and one.role == "hidden":
         seconds = seconds + gather_seconds(machine, candidates.table, one)
     return np.asarray(seconds)
 
 
-def step_seconds(machine: Machine, one: Matrix, asked: OptimizerSpec, width: float) -> FloatColumn:
+def step_seconds(
+    machine: Machine, one: Matrix, request: OptimizerSpec, width: float
+) -> FloatColumn:
     """Seconds of the step of one tensor alone, whose moments take `width` bytes each.
 
     Source: as `tensor_seconds`; STEP_BESIDE_STATES.
     """
-    found = optimizer_of(asked)
-    moved = STEP_BESIDE_STATES * one.elements + 2 * found.state_bytes(one, asked, width)
-    products = (_product_seconds(machine, product) for product in found.products(one, asked))
+    found = optimizer_of(request)
+    moved = STEP_WITH_STATES * one.elements + 2 * found.state_bytes(one, request, width)
+    products = (_product_seconds(machine, product) for product in found.products(one, request))
     return np.asarray(moved / optimizer_bytes_per_second(machine) + sum_columns(products))
 
 

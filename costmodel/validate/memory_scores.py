@@ -126,8 +126,8 @@ def verdicts(predictions: Iterable[Prediction], *, everything: bool) -> Verdicts
     answers = [(one.run.id, one.fits, one.run.fits) for one in labelled if one.fits is not None]
     return Verdicts(
         labels=len(labelled),
-        true_fits=sum(said and is_so for _, said, is_so in answers if is_so is not None),
-        false_fits=tuple(name for name, said, is_so in answers if said and not is_so),
-        false_refusals=tuple(name for name, said, is_so in answers if not said and is_so),
-        true_refusals=sum(not said and not is_so for _, said, is_so in answers),
+        true_fits=sum(written and is_so for _, written, is_so in answers if is_so is not None),
+        false_fits=tuple(name for name, written, is_so in answers if written and not is_so),
+        false_refusals=tuple(name for name, written, is_so in answers if not written and is_so),
+        true_refusals=sum(not written and not is_so for _, written, is_so in answers),
     )

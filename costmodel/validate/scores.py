@@ -41,7 +41,7 @@ class Headline:
     """Mean over the sources of the median absolute error, small sources pooled."""
     num_sources: int
     num_priced: int
-    num_asked: int
+    num_requested: int
     """Runs with a measured step that the choice of rows allows."""
 
 
@@ -60,7 +60,7 @@ class Scores:
 
     rows: tuple[TimedRow, ...]
     """Those whose step time is scored."""
-    num_asked: int
+    num_requested: int
     headline: Headline | None
     """Null: no step time could be compared."""
     step_time: Errors | None
@@ -87,12 +87,12 @@ def scores(
     `everything`. `inside`: as in `ranking`.
     """
     rows = timed_rows(predictions, everything=everything)
-    asked = sum(has_comparable_step(one.run, everything=everything) for one in predictions)
+    request = sum(has_comparable_step(one.run, everything=everything) for one in predictions)
     skipped = Counter(one.skipped.reason for one in predictions if one.skipped)
     return Scores(
         rows=rows,
-        num_asked=asked,
-        headline=headline(rows, asked),
+        num_requested=request,
+        headline=headline(rows, request),
         step_time=errors("all", [row.error_fraction for row in rows]) if rows else None,
         groups={name: errors_by(rows, names_of) for name, names_of in GROUPINGS.items()},
         ranking=ranking(rows, inside),
@@ -106,10 +106,10 @@ def scores(
     )
 
 
-def headline(rows: Sequence[TimedRow], num_asked: int) -> Headline | None:
+def headline(rows: Sequence[TimedRow], num_requested: int) -> Headline | None:
     """The mean of the per-source medians; null without a row."""
     found = mean_of_medians(by_source(rows).items())
-    return Headline(*found, len(rows), num_asked) if found else None
+    return Headline(*found, len(rows), num_requested) if found else None
 
 
 def worst(rows: Sequence[TimedRow], number: int) -> tuple[TimedRow, ...]:

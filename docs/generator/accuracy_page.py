@@ -197,7 +197,7 @@ def _skipped(findings: Findings) -> str:
 ## What is not priced
 
 {sum(found.skipped.values())} of {len(findings.predictions)} records. The headline misses
-{found.num_asked - len(found.rows)} complete records with a step time: those not priced, and those
-whose GPU is mixed or not named. `plan validate --json` gives the reason of every record.
+{found.num_requested - len(found.rows)} complete records with a step time: those not priced, and
+those whose GPU is mixed or not named. `plan validate --json` gives the reason of every record.
 
 {table(("reason", "records", "sources"), rows)}"""

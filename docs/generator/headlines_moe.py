@@ -20,7 +20,7 @@ from trainplan.costmodel.layouts.rules import Rule, rule
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import Machine, machine_of
 from trainplan.costmodel.presets.presets import preset
-from trainplan.costmodel.runtimes.megatron.options import exchange_beside_compute
+from trainplan.costmodel.runtimes.megatron.options import exchange_overlapped_with_compute
 from trainplan.costmodel.step import Estimate, explicit
 
 QWEN2_57B = ModelSpec(
@@ -163,7 +163,7 @@ def deepseek_found() -> tuple[LayoutTable, Estimate]:
     """What the planner finds for DeepSeek-V3 with even splits, and the best of it priced."""
     job = deepseek_job()
     machine = _h800(job)
-    table = fastest(job, machine, rules(DEEPSEEK_HELD), without=[exchange_beside_compute])
+    table = fastest(job, machine, rules(DEEPSEEK_HELD), without=[exchange_overlapped_with_compute])
     return table, explicit(context_of(job, machine).with_table(table.take(np.array([0]))))[0]
 
 

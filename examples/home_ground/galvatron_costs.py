@@ -137,7 +137,7 @@ def layer_seconds(of: Measured, run: Run, way: Way) -> LayerSeconds:
     reduce_ms = (way.shards - 1) / way.shards * of.parameter_mib / way.tp * _reduce(of, way)
     fixed = forward + _split_ms(of, samples, way) + _p2p_ms(of, samples, way)
     fixed += reduce_ms / 2 if way.zero3 else 0.0
-    synced = _beside(reduce_ms, backward, of.slowdown) if way.dp > 1 else backward
+    synced = _alongside(reduce_ms, backward, of.slowdown) if way.dp > 1 else backward
     return LayerSeconds((fixed + backward) / 1e3, (fixed + synced) / 1e3)
 
 
@@ -146,7 +146,7 @@ def _reduce(of: Measured, way: Way) -> float:
     return of.reduce_ms_per_mib[way.shards, way.tp == 1]
 
 
-def _beside(communication: float, work: float, slowdown: float) -> float:
+def _alongside(communication: float, work: float, slowdown: float) -> float:
     """Milliseconds of both together: what overlaps is slower, the rest is not."""
     shorter, longer = sorted((communication, work))
     return slowdown * shorter + longer - shorter

@@ -15,16 +15,16 @@ from math import isnan
 from pathlib import Path
 
 from recorded import COLLECTIVES, GPUS, OPERATIONS, PRODUCTS, collectives, files, products
-from score import COUNTS, Messages, Score, score, told_by, told_in_turn
+from score import COUNTS, Messages, Score, score, stated_by, stated_in_turn
 
 from trainplan.costmodel import catalog
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.profiler.bench.collectives import SIZES
 
-ASKED = (0.06, 0.08)
+REQUEST = (0.06, 0.08)
 """Most that the median error may be, for each of `COUNTS`."""
-ASKED_SIZES = {"all_reduce": 0.05}
-ASKED_OTHERS = 0.07
+REQUESTED_SIZES = {"all_reduce": 0.05}
+REQUESTED_OTHERS = 0.07
 
 
 def percent(fraction: float, most: float = float("inf")) -> str:
@@ -41,13 +41,13 @@ def product_lines(checkout: Path, gpu: str) -> Iterator[str]:
         yield f"{gpu:10}{name:22}{_text(scores[-1])}"
     for title, of in (("mean", _mean), ("worst", max)):
         errors = [of([one.inside[i] for one in scores]) for i in range(len(COUNTS))]
-        text = " ".join(percent(e, most) for e, most in zip(errors, ASKED, strict=True))
+        text = " ".join(percent(e, most) for e, most in zip(errors, REQUEST, strict=True))
         yield f"{gpu:10}{title:22}{text}"
 
 
 def _text(one: Score) -> str:
-    told = [percent(e, most) for e, most in zip(one.inside, ASKED, strict=True)]
-    return " ".join([*told, percent(one.noise), *(percent(e) for e in one.beyond)])
+    stated = [percent(e, most) for e, most in zip(one.inside, REQUEST, strict=True)]
+    return " ".join([*stated, percent(one.noise), *(percent(e) for e in one.beyond)])
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -59,7 +59,7 @@ def collective_lines(checkout: Path, gpu: str) -> Iterator[str]:
     for name, file in files(checkout, gpu, COLLECTIVES):
         recorded = list(collectives(file))
         for operation in OPERATIONS:
-            most = ASKED_SIZES.get(operation, ASKED_OTHERS)
+            most = REQUESTED_SIZES.get(operation, REQUESTED_OTHERS)
             mine = [m for m in recorded if m.operation == operation]
             if mine:
                 text = "  ".join(_both(m, most) for m in mine)
@@ -67,8 +67,8 @@ def collective_lines(checkout: Path, gpu: str) -> Iterator[str]:
 
 
 def _both(messages: Messages, most: float) -> str:
-    told = told_in_turn(messages), told_by(messages, SIZES)
-    return f"{messages.ranks}:{''.join(percent(error, most) for error in told)}"
+    stated = stated_in_turn(messages), stated_by(messages, SIZES)
+    return f"{messages.ranks}:{''.join(percent(error, most) for error in stated)}"
 
 
 def report(checkout: Path) -> Iterator[str]:

@@ -56,16 +56,16 @@ class Score:
 
 def score(table: Products, spec: GpuSpec) -> Score:
     """Curves through the products that the profiler would choose, judged by all others."""
-    told, beyond = [], []
+    stated, beyond = [], []
     ranged = in_range(table.sizes)
     for count in COUNTS:
         kept = spread(table.sizes, count)
         unseen = np.ones(len(table.sizes), dtype=bool)
         unseen[kept] = False
-        told.append(_error(table, spec, kept, np.flatnonzero(ranged & unseen)))
+        stated.append(_error(table, spec, kept, np.flatnonzero(ranged & unseen)))
         enough = table.sizes[:, 0] >= LEAST_ROWS
         beyond.append(_error(table, spec, kept, np.flatnonzero(~ranged & enough)))
-    return Score(tuple(told), tuple(beyond), noise(table))
+    return Score(tuple(stated), tuple(beyond), noise(table))
 
 
 def in_range(sizes: IntColumn) -> BoolColumn:
@@ -88,11 +88,11 @@ def spread(sizes: IntColumn, count: int) -> IntColumn:
     return np.array(rows)[most_telling(here, here[:0], count)]
 
 
-def _error(table: Products, spec: GpuSpec, kept: IntColumn, asked: IntColumn) -> float:
-    if not len(asked):
+def _error(table: Products, spec: GpuSpec, kept: IntColumn, request: IntColumn) -> float:
+    if not len(request):
         return float("nan")
-    predicted = predict_products(table.of(kept), spec, "bf16", table.of(asked))
-    return float(np.median(np.abs(predicted / table.seconds[asked] - 1)))
+    predicted = predict_products(table.of(kept), spec, "bf16", table.of(request))
+    return float(np.median(np.abs(predicted / table.seconds[request] - 1)))
 
 
 def noise(table: Products) -> float:
@@ -109,8 +109,8 @@ def between(line: Sequence[tuple[float, float]]) -> Iterator[float]:
     """Errors of points on a line told by their two neighbours, straight in logarithms."""
     size, seconds = np.log(np.array(sorted(line))).T
     share = (size[1:-1] - size[:-2]) / (size[2:] - size[:-2])
-    told = (1 - share) * seconds[:-2] + share * seconds[2:]
-    yield from np.abs(np.exp(told - seconds[1:-1]) - 1).tolist()
+    stated = (1 - share) * seconds[:-2] + share * seconds[2:]
+    yield from np.abs(np.exp(stated - seconds[1:-1]) - 1).tolist()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,20 +138,20 @@ def points(messages: Messages) -> list[CollectivePoint]:
     ]
 
 
-def told_in_turn(messages: Messages) -> float:
+def stated_in_turn(messages: Messages) -> float:
     """Median error of each size told by all others; infinite where they identify no curve."""
     mine = points(messages)
     curve, _ = fit_collective(mine)
     return left_out(mine, predict_collective, len(mine)) if curve else float("inf")
 
 
-def told_by(messages: Messages, sizes: Sequence[int]) -> float:
+def stated_by(messages: Messages, sizes: Sequence[int]) -> float:
     """Median error of other sizes told by these alone; infinite where they identify no curve."""
     mine = points(messages)
     kept = [point for point in mine if point.num_bytes in sizes]
-    asked = [point for point in mine if point.num_bytes not in sizes]
+    request = [point for point in mine if point.num_bytes not in sizes]
     curve, _ = fit_collective(kept)
-    if not curve or not asked:
+    if not curve or not request:
         return float("inf")
-    seconds = np.array([point.time.seconds for point in asked])
-    return float(np.median(np.abs(predict_collective(kept, asked) / seconds - 1)))
+    seconds = np.array([point.time.seconds for point in request])
+    return float(np.median(np.abs(predict_collective(kept, request) / seconds - 1)))

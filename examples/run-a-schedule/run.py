@@ -85,10 +85,10 @@ def passes(trial: Trial, reports: Sequence[Report], pause_seconds: float) -> boo
     for report, peak in zip(reports, peak_activations(program), strict=True):
         equal = report.difference < ROUNDING
         right &= equal and report.in_memory == peak and report.counted in (None, peak)
-        said = "equal" if equal else f"WRONG by {report.difference:.1e}"
+        written = "equal" if equal else f"WRONG by {report.difference:.1e}"
         counted = "-" if report.counted is None else report.counted
         say(
-            f"  rank {report.rank}: gradients {said}, activations predicted {peak:g}, "
+            f"  rank {report.rank}: gradients {written}, activations predicted {peak:g}, "
             f"counted {counted}, in memory {report.in_memory:g}"
         )
     if pause_seconds:

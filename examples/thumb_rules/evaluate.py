@@ -31,13 +31,13 @@ def main() -> None:
     parser.add_argument("--rule", action="append", choices=[rule.name for rule in RULES])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true", help="results.json and the docs")
-    asked = parser.parse_args()
-    if asked.write and (asked.job or asked.rule):
+    request = parser.parse_args()
+    if request.write and (request.job or request.rule):
         parser.error("--write needs all jobs and rules: leave out --job and --rule")
-    names = asked.job or list(jobs())
-    rules = tuple(asked.rule or [rule.name for rule in RULES])
+    names = request.job or list(jobs())
+    rules = tuple(request.rule or [rule.name for rule in RULES])
     start, found = time.monotonic(), {}
-    with ProcessPoolExecutor(asked.processes) as pool:
+    with ProcessPoolExecutor(request.processes) as pool:
         # the longest first: jobs with experts on many GPUs
         order = sorted(names, key=lambda name: -_work(name))
         for done in as_completed([pool.submit(of_job, name, rules) for name in order]):
@@ -46,7 +46,7 @@ def main() -> None:
             took = time.monotonic() - start
             sys.stderr.write(f"{len(found)} of {len(names)} jobs, {took:.0f} s: {name}\n")
     results = document({name: found[name] for name in names})
-    if asked.write:
+    if request.write:
         write(results)
     sys.stdout.write(table(results))
 

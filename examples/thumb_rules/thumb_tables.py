@@ -192,6 +192,6 @@ def results_text(results: Document) -> str:
 def write(results: Document) -> None:
     """Results, then every page that shows them, each at once."""
     for path, page in [(RESULTS, results_text(results)), *pages(results)]:
-        beside = path.with_suffix(".part")
-        beside.write_text(page, encoding="utf-8")
-        beside.replace(path)
+        alongside = path.with_suffix(".part")
+        alongside.write_text(page, encoding="utf-8")
+        alongside.replace(path)

@@ -63,13 +63,13 @@ def nemo(known: Known, draw: np.random.Generator) -> Tuner:
     Interleaved with one layer a stage where pp > 2, recomputation off, states sharded.
     Source: `jobs.Nemo`, and _set_activations_checkpoint_params of the same file.
     """
-    job, asked = known.question.job, known.question.nemo
+    job, request = known.question.job, known.question.nemo
     zero = min(stage for stage in traits_of(job).sharding.zero_stages if stage)
     grid = []
-    for tp, pp, size in product(asked.tp, asked.pp, asked.mbs):
+    for tp, pp, size in product(request.tp, request.pp, request.mbs):
         vpp = job.model.num_hidden_layers // pp if pp > 2 else 1
         layout = _layout(job, tp, pp, zero, size, vpp=vpp)
-        if layout and tp * pp >= asked.least:
+        if layout and tp * pp >= request.least:
             grid.append(layout)
     for place in draw.permutation(len(grid)).tolist():
         yield job, grid[place]
@@ -90,8 +90,8 @@ def deepspeed(known: Known, draw: np.random.Generator) -> Tuner:
             break
     else:
         return
-    leanest = max(z for z, some in zip(stages, fitting, strict=True) if some)
-    profiled = _layout(job, tp, 1, leanest, 1)
+    smallest = max(z for z, some in zip(stages, fitting, strict=True) if some)
+    profiled = _layout(job, tp, 1, smallest, 1)
     if profiled:
         yield job, profiled
     for stage, some in zip(stages, fitting, strict=True):

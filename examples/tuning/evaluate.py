@@ -243,25 +243,25 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--write", action="store_true")
-    asked = parser.parse_args()
-    modes, places = tuple(asked.mode or MODES), asked.job or range(len(QUESTIONS))
+    request = parser.parse_args()
+    modes, places = tuple(request.mode or MODES), request.job or range(len(QUESTIONS))
     results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    with ProcessPoolExecutor(asked.processes) as pool:
+    with ProcessPoolExecutor(request.processes) as pool:
         for place in places:
             name = QUESTIONS[place].name
-            work = partial(draw_of, place, modes, frozenset(asked.only), asked.trials)
-            found = list(pool.map(work, range(asked.draws), chunksize=10))
+            work = partial(draw_of, place, modes, frozenset(request.only), request.trials)
+            found = list(pool.map(work, range(request.draws), chunksize=10))
             for mode in modes:
-                told = {"draws": asked.draws, **summary([one[mode] for one in found])}
-                key = mode if asked.trials == TRIALS else f"{mode}, {asked.trials} trials"
-                results.setdefault(key, {})[name] = told
-                sys.stdout.write(json.dumps({"job": name, "mode": mode, **told}) + "\n")
+                stated = {"draws": request.draws, **summary([one[mode] for one in found])}
+                key = mode if request.trials == TRIALS else f"{mode}, {request.trials} trials"
+                results.setdefault(key, {})[name] = stated
+                sys.stdout.write(json.dumps({"job": name, "mode": mode, **stated}) + "\n")
                 sys.stdout.flush()
-            over = list(pool.map(partial(whole_grid, place), range(asked.grids)))
+            over = list(pool.map(partial(whole_grid, place), range(request.grids)))
             if over:
                 grids = results.setdefault("best contender over best of the grid", {})
                 grids[name] = [round(one - 1, 5) for one in over]
-            if asked.write:
+            if request.write:
                 RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

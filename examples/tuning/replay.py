@@ -140,11 +140,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="*", type=Path)
     parser.add_argument("--write", action="store_true")
-    asked = parser.parse_args()
-    found = {one.name: replayed(one) for one in studies([RUNS, *asked.runs])}
+    request = parser.parse_args()
+    found = {one.name: replayed(one) for one in studies([RUNS, *request.runs])}
     text = json.dumps(found, indent=1) + "\n"
     sys.stdout.write(text)
-    if asked.write:
+    if request.write:
         RESULTS.write_text(text, encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, get_args
 from trainplan.costmodel.base import PlanError, SpecError, did_you_mean
 from trainplan.costmodel.hardware import MOST_GPUS
 from trainplan.costmodel.job import LARGEST_SIZE, Precision
-from trainplan.costmodel.presets import gpu_meant
+from trainplan.costmodel.presets import gpu_intended
 from trainplan.planner.cases.case import (
     Case,
     with_batch,
@@ -84,7 +84,7 @@ def _number(text: str) -> float:
 
 
 def _gpu(text: str) -> str:
-    return gpu_meant(text)
+    return gpu_intended(text)
 
 
 def _precision(text: str) -> str:
@@ -167,6 +167,8 @@ def _choice(knob: str, value: str) -> Choice:
     try:
         return parse_choice(f"{knob}={value}", excluded=False)
     except SpecError as error:
-        meant = did_you_mean("knob", knob, KNOBS)
+        intended = did_you_mean("knob", knob, KNOBS)
         knobs = f"knobs are {', '.join(KNOBS)} and these fields"
-        raise SpecError(f"{error}; {meant} {knobs}" if meant else f"{error}; {knobs}") from error
+        raise SpecError(
+            f"{error}; {intended} {knobs}" if intended else f"{error}; {knobs}"
+        ) from error

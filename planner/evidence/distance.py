@@ -36,8 +36,8 @@ def distance(one: Shape, other: Shape) -> float:
     )
     return (
         doublings
-        + _apart(one.gpu, other.gpu, architecture)
-        + _apart(one.runtime, other.runtime, family_of)
+        + _separate(one.gpu, other.gpu, architecture)
+        + _separate(one.runtime, other.runtime, family_of)
         + 2.0 * len(({*one.kind} ^ {*other.kind}) - {"dense"})
         + (
             SAME_WIDTH.get(one.precision, one.precision)
@@ -61,7 +61,7 @@ def nearest(
     return tuple(heapq.nsmallest(most, pairs, key=lambda pair: pair[0]))
 
 
-def _apart(one: str, other: str, group: Callable[[str], str]) -> float:
+def _separate(one: str, other: str, group: Callable[[str], str]) -> float:
     """0 for the same, 1 for two of a group, else 2."""
     if one == other:
         return 0.0

@@ -66,7 +66,7 @@ def _names(inside: Envelope, family: str) -> Iterator[Rule]:
     full = _known(inside, "recompute", "recomputed full")
     bits = _unknown_bits(inside, "recompute", "recomputed", RECOMPUTE_MODULES)
     moved = _unknown_bits(inside, "offload_modules", "offloaded", OFFLOAD_MODULES)
-    asked: Sequence[tuple[str, Sequence[str], Callable[[LayoutTable], BoolColumn]]] = (
+    request: Sequence[tuple[str, Sequence[str], Callable[[LayoutTable], BoolColumn]]] = (
         ("schedule", ("schedule",), lambda table: ~np.isin(table.schedule, schedules)),
         ("zero_stage", ("zero_stage",), lambda table: ~np.isin(table.zero_stage, stages)),
         (
@@ -82,7 +82,7 @@ def _names(inside: Envelope, family: str) -> Iterator[Rule]:
             lambda table: (table.offload_modules & moved) != 0,
         ),
     )
-    for name, columns, broken in asked:
+    for name, columns, broken in request:
         yield _rule(name, columns, broken, family)
 
 

@@ -108,8 +108,8 @@ class Explanation:
         price = self.memory_price
         if price is not None and _gain(price) > NOTICED_GAIN:
             return True
-        asked = [one.status for one in self.shadow_prices if one.change in MEMORY_CHANGES]
-        return None if price is None or not CUT_SHORT.isdisjoint(asked) else False
+        request = [one.status for one in self.shadow_prices if one.change in MEMORY_CHANGES]
+        return None if price is None or not CUT_SHORT.isdisjoint(request) else False
 
 
 def _gain(price: ShadowPrice) -> float:

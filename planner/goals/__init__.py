@@ -4,7 +4,7 @@ Time, memory near the fastest, money, energy and fewest GPUs, and the Pareto fro
 searches under changing limits (`context`), with uneven stages and node groups where they may win.
 
 answer: the layouts of a plan.
-check_apart: what no split helps.
+check_disaggregated: what no split helps.
 check_uneven: can even stages be excluded from a job? Raises.
 looks_for_uneven: does a search for the fastest layout go on with uneven stages?.
 Objective: an objective of a front, with its unit.
@@ -18,7 +18,7 @@ SearchContext: a job, resolved once, with what all searches of its question shar
 splits_freely: does the runtime take any split of the layers, and the user too? Clusters of unlike
     groups have a search of their own.
 too_late: the fastest layout found, maybe of those with even stages, misses the deadline.
-tower_apart: the decoder's answer on its part of the GPUs, and the split.
+disaggregated_tower: the decoder's answer on its part of the GPUs, and the split.
 UntilFeasible: a budget that is spent as soon as one answer is known, or with the budget around
     it.
 wants_uneven: is no even split an answer?.
@@ -26,8 +26,8 @@ wants_uneven: is no even split an answer?.
 
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.answer import answer
-from trainplan.planner.goals.apart import check_apart, tower_apart
 from trainplan.planner.goals.context import SearchContext, UntilFeasible
+from trainplan.planner.goals.disaggregated import check_disaggregated, disaggregated_tower
 from trainplan.planner.goals.pareto import (
     Objective,
     Pareto,

@@ -31,8 +31,10 @@ def limit_of(context: SearchContext, found: SearchResult | None, too_long: int) 
     if found is None or found.finalists is None:
         return NO_LAYOUT
     longer = context.job.training.model_copy(update={"seq_length": too_long})
-    asked = context.job.model_copy(update={"training": longer})
-    return next(_limits(context.with_job(asked), found.finalists.take(np.array([0]))), "GPU memory")
+    request = context.job.model_copy(update={"training": longer})
+    return next(
+        _limits(context.with_job(request), found.finalists.take(np.array([0]))), "GPU memory"
+    )
 
 
 def _limits(context: SearchContext, table: LayoutTable) -> Iterator[str]:

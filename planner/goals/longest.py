@@ -82,9 +82,9 @@ def ladder(context: SearchContext) -> tuple[Longest, tuple[Rung, ...]]:
     best, rungs = None, []
     for name, held in steps(context):
         held_off = tuple(map(_held_off, held))
-        asked = _own_sequences(context.job) if "cp" in held else context.job
-        one = replace(context.with_job(asked), only=(*context.only, *held_off))
-        batch = asked.training.global_batch_size
+        request = _own_sequences(context.job) if "cp" in held else context.job
+        one = replace(context.with_job(request), only=(*context.only, *held_off))
+        batch = request.training.global_batch_size
         same = best is not None and best.context.job.training.global_batch_size == batch
         if context.budget.spent() and held:  # the last step, with nothing off, is what was asked
             tokens = best.tokens if best and same else 0

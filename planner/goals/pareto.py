@@ -56,7 +56,7 @@ PAIRS: tuple[tuple[Name, Name], ...] = (
 PROGRESS = 1 - 1e-9
 """A step must be shorter than the last one by this factor: nearer is rounding."""
 
-APART = 0.01
+SEPARATE = 0.01
 """Of the memory, between two points of a line. Source: assumed; some dozen points."""
 
 
@@ -156,8 +156,8 @@ class _Sweep:
         """Bytes that the next point may use."""
         used, fraction = point.estimate.memory.peak_reserved_bytes, point.layout.offload.optimizer
         step = self.context.traits.offloading.optimizer_step
-        line = step is not None and step < APART and 0 < fraction < 1
-        return used * (1 - APART) if line else used - 1.0
+        line = step is not None and step < SEPARATE and 0 < fraction < 1
+        return used * (1 - SEPARATE) if line else used - 1.0
 
     @property
     def _figure(self) -> Figure:

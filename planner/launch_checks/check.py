@@ -73,9 +73,9 @@ def check_launch(
         broken = () if layout is None else broken_rules(job, LayoutTable.of([layout]))[0]
     except PlanError as error:
         problem = Problem("not_priced", "unmodelled", str(error))
-        told = replace(reading, problems=(*reading.problems, problem))
-        return LaunchCheck(told, None, (), None, (), "the job cannot be priced")
-    judged = _judged(reading, broken)
+        given = replace(reading, problems=(*reading.problems, problem))
+        return LaunchCheck(given, None, (), None, (), "the job cannot be priced")
+    judged = _compared(reading, broken)
     free = with_options(job, dict.fromkeys(FREE))
     priced: Estimate | None = None
     slips: tuple[Lint, ...] = ()
@@ -118,7 +118,7 @@ def _in_words_of(job: Job, other: Job, measured: Measured) -> Job:
     return with_options(other, stated)
 
 
-def _judged(reading: Reading, broken: Sequence[Rule]) -> Reading:
+def _compared(reading: Reading, broken: Sequence[Rule]) -> Reading:
     """With every rule that the layout breaks among its problems, each with its line."""
     rules = {rule.name: rule for rule in broken}
     placed = [

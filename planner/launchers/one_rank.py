@@ -11,8 +11,8 @@ from trainplan.planner.launchers.script import (
     DEFAULT_MASTER_PORT,
     OWN_FOLDER,
     LaunchFile,
+    alongside,
     argument_arrays,
-    beside,
     exports,
     gpus_per_node,
     head,
@@ -55,7 +55,7 @@ def one_rank(
         ("#!/usr/bin/env bash", *head(short)),
         ("set -euo pipefail",),
         requirements(short),
-        beside(short, OWN_FOLDER),
+        alongside(short, OWN_FOLDER),
         exports(short.environment),
         (
             f"export WORLD_SIZE={world} RANK={rank} LOCAL_RANK=0",

@@ -145,7 +145,7 @@ def _runs(entry: EntryPoint | ModuleEntry) -> Iterator[str]:
         yield "fi"
 
 
-def beside(config: LaunchConfig, folder: str) -> Iterator[str]:
+def alongside(config: LaunchConfig, folder: str) -> Iterator[str]:
     """Find the files written beside the script, whose folder is this bash word."""
     if config.files:
         yield "# the files that were written beside this script"

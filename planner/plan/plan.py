@@ -227,9 +227,9 @@ def chosen_from_json(text: str) -> tuple[Job, Layout]:
     except (AttributeError, TypeError) as error:
         raise SpecError("a part of the plan is of the wrong kind: make it again") from error
     _require_equal(with_later_keys(best), layout_json(job, layout), "best.layout")
-    meant = model_json(job.model)
+    intended = model_json(job.model)
     for key, count in counts.items():
-        _require_equal(count, meant[key], f"model.{key}")
+        _require_equal(count, intended[key], f"model.{key}")
     return job, layout
 
 
@@ -248,16 +248,16 @@ def _document(text: str) -> dict[str, dict[str, Json]]:
     return document
 
 
-def _require_equal(written: object, meant: object, where: str) -> None:
+def _require_equal(written: object, intended: object, where: str) -> None:
     """Is every value the one that follows from the others? The first that is not is named."""
-    if isinstance(written, Mapping) and isinstance(meant, Mapping):
-        for key in (*meant, *(key for key in written if key not in meant)):
+    if isinstance(written, Mapping) and isinstance(intended, Mapping):
+        for key in (*intended, *(key for key in written if key not in intended)):
             below = f"{where}.{key}"
-            _require_equal(written.get(key, ABSENT), meant.get(key, ABSENT), below)
-    elif written != meant:
+            _require_equal(written.get(key, ABSENT), intended.get(key, ABSENT), below)
+    elif written != intended:
         subject = "model" if where.startswith("model.") else "layout"
         raise SpecError(
-            f"field {where!r} is {_short(written)} but the {subject} means {_short(meant)}: "
+            f"field {where!r} is {_short(written)} but the {subject} means {_short(intended)}: "
             "edit the plan through `plan search`/`plan estimate`"
         )
 

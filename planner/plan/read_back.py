@@ -29,13 +29,13 @@ def plan_from_json(text: str) -> Plan:
     job, layout = chosen_from_json(text)
     document = json.loads(text)
     try:
-        told = document["provenance"]
+        stated = document["provenance"]
         best = {**_BEST, "layout": layout, "estimate": document["best"]["estimate"]}
         listed = [_candidate(one) for one in document["candidates"]]
         plan = _PLAN.validate_python(
             {
                 **{name: document[name] for name in _SAME if name in document},
-                **{name: told[name] for name in _ELSEWHERE if name in told},
+                **{name: stated[name] for name in _ELSEWHERE if name in stated},
                 "job": job,
                 "best": best,
                 "candidates": listed,

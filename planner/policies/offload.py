@@ -92,7 +92,7 @@ def fractions_of_splits(traits: RuntimeTraits, rules: Sequence[Rule]) -> tuple[F
 
     Source: `planner.space.policies.paths_bound`.
     """
-    return (NOTHING,) if traits.offloading.moves_beside else fractions_of(traits, rules)
+    return (NOTHING,) if traits.offloading.moves_overlapped else fractions_of(traits, rules)
 
 
 def in_parts(ranges: Sequence[Fractions]) -> tuple[Fractions, ...]:

@@ -98,7 +98,7 @@ def paths_bound(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """
     other = {*traits.pipeline.unsynchronised, *traits.pipeline.waits_for_messages}
     fixed = [not SCHEDULES[name].adapts and name not in other for name in SCHEDULE_NAMES]
-    moved = moves_states(table) & traits.offloading.moves_beside
+    moved = moves_states(table) & traits.offloading.moves_overlapped
     return np.asarray((table.pp > 1) & np.array(fixed)[table.schedule] & ~moved)
 
 

@@ -28,11 +28,11 @@ from trainplan.planner.goals import (
     Reached,
     SearchContext,
     answer,
-    check_apart,
+    check_disaggregated,
     check_uneven,
+    disaggregated_tower,
     looks_for_uneven,
     too_late,
-    tower_apart,
     wants_uneven,
 )
 from trainplan.planner.plan import (
@@ -97,8 +97,8 @@ def search(
     check_uneven(context)
     apart: Apart | None = None
     if options.tower == "apart":
-        check_apart(context)
-        reached, apart = tower_apart(context)
+        check_disaggregated(context)
+        reached, apart = disaggregated_tower(context)
     else:
         reached = answer(context)
     # The deadline: the fastest of all these meets it.

@@ -34,16 +34,16 @@ MOST_NODES, MOST_SKELETONS, MOST_SIMULATED = 64, 512, 8
 """Those of the smallest bounds that are looked at. Source: measured, a tenth of a CPU second."""
 
 
-def offload_gain(own: Context, plan: Plan, asked: SearchContext) -> tuple[str, ...]:
+def offload_gain(own: Context, plan: Plan, request: SearchContext) -> tuple[str, ...]:
     """A sentence on the fastest layout near the plan's that offloads modules; none: no gain.
 
     Near are the alternatives and layouts of half and double degrees; a whole search may find more.
     """
-    options = asked.options
+    options = request.options
     if not _open(own, plan, options):
         return ()
-    job, now = _without_graphs(plan, asked.job.options), plan.best.estimate.step_time_s
-    on = context_for(job, asked.measured)
+    job, now = _without_graphs(plan, request.job.options), plan.best.estimate.step_time_s
+    on = context_for(job, request.measured)
     limit = on.machine.memory_bytes * (1 - options.memory_margin)
     context = PricingContext(*on.shared, StepTime(), limit)
     rules = (*legality_rules(on.traits), *rules_of_grid(options.choices))
@@ -83,17 +83,17 @@ def _open(own: Context, plan: Plan, options: SearchOptions) -> bool:
     """Has the runtime modules to offload, and did nobody allow or refuse them?"""
     job = plan.job
     offloads = bool(own.traits.offloading.choices(job.model)) and job.model.trained is None
-    said = job.may_offload_activations or any(
+    written = job.may_offload_activations or any(
         one.field == "offload_modules" for one in options.choices
     )
     other = plan.certificate.objective.name != "time" or options.trusted
-    return offloads and not said and not other and not is_heterogeneous(job.cluster)
+    return offloads and not written and not other and not is_heterogeneous(job.cluster)
 
 
-def _without_graphs(plan: Plan, asked: RuntimeOptions) -> Job:
+def _without_graphs(plan: Plan, request: RuntimeOptions) -> Job:
     """Graphs exclude offload, so those that the search chose go."""
     job = plan.job
-    options = job.options.model_copy(update={"cuda_graph": asked.cuda_graph})
+    options = job.options.model_copy(update={"cuda_graph": request.cuda_graph})
     return job.model_copy(update={"options": options, "may_offload_activations": True})
 
 

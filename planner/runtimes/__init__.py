@@ -2,7 +2,7 @@
 
 One folder a runtime, what writes its launches and what reads them; beside these what they share.
 
-Asked: what the user gives beside the launch.
+Request: what the user gives beside the launch.
 corrected_script: a launch with some settings changed, as a bash script.
 emitted_flags: options of a launch configuration, and the keys its files set as if they were some.
 EXPORTERS: exporter of every runtime a plan can be written for, by runtime id.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from trainplan.planner.runtimes.compare import emitted_flags, unknown_flags
     from trainplan.planner.runtimes.corrected import SettingChange, corrected_script
     from trainplan.planner.runtimes.key_tables.lines import KeyLines, key_lines
-    from trainplan.planner.runtimes.reading import Asked, Field, Origin, Reader, Reading
+    from trainplan.planner.runtimes.reading import Field, Origin, Reader, Reading, Request
     from trainplan.planner.runtimes.registry import EXPORTERS, PLUGGED, READERS, readers
     from trainplan.planner.runtimes.torch_schedule_csv import (
         program_of_csv,
@@ -47,7 +47,7 @@ else:
             "compare": "emitted_flags unknown_flags",
             "corrected": "SettingChange corrected_script",
             "key_tables.lines": "KeyLines key_lines",
-            "reading": "Asked Field Origin Reader Reading",
+            "reading": "Request Field Origin Reader Reading",
             "registry": "EXPORTERS PLUGGED READERS readers",
             "torch_schedule_csv": "program_of_csv schedule_csv what_torch_lacks",
             "trial_steps": "SHORT_RUNS trial_launch",

@@ -15,7 +15,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.launch import Argument, LaunchConfig, option
 from trainplan.planner.runtimes.exporter import Exporter
-from trainplan.planner.runtimes.reading import Asked, Reader, Reading
+from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Word
 
 
@@ -86,7 +86,7 @@ class Fork:
         words = {word.text.partition("=")[0] for word in launch.arguments}
         return self.reader.recognises(launch) and any(one.flag in words for one in self.own)
 
-    def read(self, launch: Launch, asked: Asked) -> Reading:
+    def read(self, launch: Launch, request: Request) -> Reading:
         """The job and the layout of a launch, as the base reads what it means there."""
         names = {new: old for old, new in self.renamed.items()}
         own = {one.flag: one for one in self.own}
@@ -101,7 +101,7 @@ class Fork:
                     *group[1:],
                 )
         unknown = unknown_options(launch.arguments, self.flags, self.runtime)
-        reading = self.reader.read(replace(launch, arguments=tuple(words)), asked)
+        reading = self.reader.read(replace(launch, arguments=tuple(words)), request)
         job = reading.job and reading.job.model_copy(update={"runtime": self.runtime})
         return replace(
             reading,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
-from trainplan.planner.runtimes.reading import Asked, Field
+from trainplan.planner.runtimes.reading import Field, Request
 from trainplan.planner.shell import Launch, Problem, number
 
 ASSUMED_GPU = "h100-sxm"
@@ -42,12 +42,12 @@ def is_silent(launch: Launch) -> bool:
     return not any((launch.nodes, launch.gpus_per_node, launch.ranks))
 
 
-def ranks_of(launch: Launch, asked: Asked) -> int | None:
+def ranks_of(launch: Launch, request: Request) -> int | None:
     """Ranks the launch starts, where it says so, or those of the cluster asked about."""
     counts = None if is_silent(launch) else counts_of(launch)
     open_nodes = launch.starter == ALL_NODES and launch.nodes is None
-    if asked.cluster is not None and (counts is None or open_nodes):
-        return asked.cluster.num_gpus
+    if request.cluster is not None and (counts is None or open_nodes):
+        return request.cluster.num_gpus
     return None if counts is None else counts[0] * counts[1]
 
 
@@ -60,12 +60,12 @@ class Machines(NamedTuple):
     problems: tuple[Problem, ...] = ()
 
 
-def machines_of(launch: Launch, asked: Asked, ranks: int) -> Machines:
+def machines_of(launch: Launch, request: Request, ranks: int) -> Machines:
     """The cluster asked about, or so many GPUs of a common kind."""
-    if asked.cluster is not None and asked.cluster.num_gpus == ranks:
-        return Machines(asked.cluster)
-    if asked.cluster is not None:
-        says = f"the launch runs {ranks} ranks and the cluster has {asked.cluster.num_gpus} GPUs"
+    if request.cluster is not None and request.cluster.num_gpus == ranks:
+        return Machines(request.cluster)
+    if request.cluster is not None:
+        says = f"the launch runs {ranks} ranks and the cluster has {request.cluster.num_gpus} GPUs"
         return _refused(f"{says}: make them equal")
     if ranks > LARGEST_WORLD:
         return _refused(f"{ranks} ranks are more than any cluster has")
@@ -83,9 +83,9 @@ def _refused(says: str) -> Machines:
 
 
 def _stated(launch: Launch) -> tuple[Field, ...]:
-    told = {"num_nodes": launch.nodes, "gpus_per_node": launch.gpus_per_node}
+    stated = {"num_nodes": launch.nodes, "gpus_per_node": launch.gpus_per_node}
     return tuple(
         Field(f"cluster.{name}", number(word), "stated", word.text, word.place)
-        for name, word in told.items()
+        for name, word in stated.items()
         if word is not None and number(word) is not None
     )

@@ -18,7 +18,7 @@ taken by us because nothing says it, such as the GPU, and named so."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """What the user says beside the launch."""
 
     cluster: ClusterSpec | None = None
@@ -74,5 +74,5 @@ class Reader:
     runtime: str
     recognises: Callable[[Launch], bool]
     """Is it a launch of this runtime? Seen from the program and its arguments alone."""
-    read: Callable[[Launch, Asked], Reading]
+    read: Callable[[Launch, Request], Reading]
     """Raises a `PlanError` only where nothing can be said at all."""

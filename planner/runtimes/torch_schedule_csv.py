@@ -112,7 +112,7 @@ def program_of_csv(text: str) -> Program:
     everything = [read for row in rows for read in row]
     _refuse_doubles(everything)
     _refuse_two_ranks(everything)
-    _refuse_weight_beside_whole(everything)
+    _refuse_weight_with_whole(everything)
     num_stages = 1 + max(read.op.stage for read in everything)
     num_microbatches = 1 + max(read.op.microbatch for read in everything)
     _refuse_missing({read.op for read in everything}, num_stages, num_microbatches)
@@ -187,7 +187,7 @@ def _refuse_two_ranks(everything: Sequence[_Read]) -> None:
             )
 
 
-def _refuse_weight_beside_whole(everything: Sequence[_Read]) -> None:
+def _refuse_weight_with_whole(everything: Sequence[_Read]) -> None:
     ops = {read.op for read in everything}
     for op, _, place, _ in everything:
         alone = op._replace(kind=Op.BACKWARD) not in ops

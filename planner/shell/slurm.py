@@ -139,20 +139,20 @@ def _words(line: str) -> list[str]:
 
 
 def disagreements(
-    asked: Allocation, nodes: Word | None, ranks_per_node: Word | None, *, by_srun: bool
+    request: Allocation, nodes: Word | None, ranks_per_node: Word | None, *, by_srun: bool
 ) -> Iterable[Problem]:
     """Where torchrun counts otherwise than Slurm. `by_srun`: srun starts it, on every task."""
-    allotted, per_node = number(asked.nodes), number(asked.per_node) or 1
+    allotted, per_node = number(request.nodes), number(request.per_node) or 1
     stated = number(nodes) if nodes else 1
     if allotted and stated and (nodes or by_srun):
         starters = allotted * per_node if by_srun else allotted
         if stated != starters:
-            place = nodes.place if nodes else asked.nodes.place if asked.nodes else None
+            place = nodes.place if nodes else request.nodes.place if request.nodes else None
             counted = f"{allotted} nodes" + (f" with {per_node} tasks each" if per_node > 1 else "")
             says = f"Slurm gives {counted}, torchrun counts {stated}: make them agree"
             idle = stated == 1 and not by_srun
             yield Problem("world_size_disagrees", "ignored" if idle else "illegal", says, place)
-    gpus, started = number(asked.gpus_per_node), number(ranks_per_node)
+    gpus, started = number(request.gpus_per_node), number(ranks_per_node)
     if ranks_per_node and gpus and started and gpus != started:
         says = f"Slurm gives {gpus} GPUs a node, torchrun starts {started} ranks: make them agree"
         yield Problem(

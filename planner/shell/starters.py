@@ -186,10 +186,10 @@ def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocatio
     given = parts.given
     heads = [basename(word) for word in outer]
     by_srun = "srun" in heads
-    asked = allocation_of(_options(outer, ("srun",))).over(job) if by_srun else job
+    request = allocation_of(_options(outer, ("srun",))).over(job) if by_srun else job
     if launch.starter == "torchrun":
         nodes, ranks = _count(given, "nnodes"), _count(given, "nproc_per_node")
-        wrong = disagreements(asked, nodes, ranks, by_srun=by_srun)
+        wrong = disagreements(request, nodes, ranks, by_srun=by_srun)
         return replace(
             launch, nodes=nodes, gpus_per_node=ranks, problems=(*launch.problems, *wrong)
         )
@@ -205,9 +205,9 @@ def _counted(launch: Launch, parts: Split, outer: Sequence[Word], job: Allocatio
         return replace(
             launch,
             starter="srun",
-            nodes=asked.nodes,
-            gpus_per_node=asked.per_node,
-            ranks=asked.tasks,
+            nodes=request.nodes,
+            gpus_per_node=request.per_node,
+            ranks=request.tasks,
         )
     return _by_mpi(launch, _options(outer, _MPI)) if set(_MPI).intersection(heads) else launch
 

@@ -28,10 +28,10 @@ def reason(belief: Belief, left: Untried, row: int, best: float | None) -> str:
     shorter = float(-np.expm1(belief.log_seconds[row] - best))
     if shorter > 0:
         return f"expected {100 * shorter:.1f} % faster than the best measured; {likely} probability"
-    return f"{likely} probability; tells most of the {told(belief, row)}"
+    return f"{likely} probability; tells most of the {stated(belief, row)}"
 
 
-def told(belief: Belief, row: int) -> str:
+def stated(belief: Belief, row: int) -> str:
     """The scalar that a trial of a contender narrows most."""
     known = np.maximum(np.diag(belief.scalars_covariance), 1e-18)
     share = belief.cross[row] ** 2 / known

@@ -63,9 +63,9 @@ def tuned_plan(text: str, found: Finished, measured: Measured = NOTHING) -> Json
     what was measured, and what remains possible.
     """
     document: dict[str, object] = json.loads(text)
-    told = Tuned.of_fields(found).json()
+    stated = Tuned.of_fields(found).json()
     if found.best is None:
-        return {**document, "tuned": told}
+        return {**document, "tuned": stated}
     job, before = chosen_from_json(text)
     options = RuntimeOptions.model_validate(found.best.options)
     job, layout = job.model_copy(update={"options": options}), found.best.layout
@@ -79,5 +79,5 @@ def tuned_plan(text: str, found: Finished, measured: Measured = NOTHING) -> Json
         **OfJob(**of_job(job)).json(),
         "best": best,
         "placement": placement,
-        "tuned": told,
+        "tuned": stated,
     }

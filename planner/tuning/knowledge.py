@@ -109,11 +109,11 @@ class Knowledge:
         Source: derived; Beta distribution of the share of layouts that run, in which a trial counts
         by its likeness to the layout.
         """
-        told = [one for one in self.ended if one.outcome.ending in ("measured", *FAILURES)]
-        good = np.array([one.outcome.ending == "measured" for one in told], dtype=float)
-        alike = self.prior.alike[:, [one.row for one in told]]
-        ran, all_told = RUNS_BEFORE + alike @ good, RUNS_BEFORE + FAILS_BEFORE + alike.sum(axis=1)
-        return np.asarray(self.memory.probabilities() * np.asarray(ran / all_told))
+        stated = [one for one in self.ended if one.outcome.ending in ("measured", *FAILURES)]
+        good = np.array([one.outcome.ending == "measured" for one in stated], dtype=float)
+        alike = self.prior.alike[:, [one.row for one in stated]]
+        ran, in_all = RUNS_BEFORE + alike @ good, RUNS_BEFORE + FAILS_BEFORE + alike.sum(axis=1)
+        return np.asarray(self.memory.probabilities() * np.asarray(ran / in_all))
 
     @cached_property
     def open_rows(self) -> BoolColumn:

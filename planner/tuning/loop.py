@@ -74,7 +74,7 @@ def run(
     left = what_remains(known, options)
     yield reports.started(known, options)
     stop = stop_reason(known, options, left)
-    told: dict[int, tuple[Forecast, float]] = {}
+    stated: dict[int, tuple[Forecast, float]] = {}
     while stop is None:
         trial, row = next_trial(known, left)
         begun = reports.trial_started(known, trial, row)
@@ -83,10 +83,10 @@ def run(
         before, known = known, known.after(ended).priced_near(measured)
         yield reports.trial_ended(before, known, ended)
         left = what_remains(known, options)
-        told[trial.number] = begun.forecast, left.probability
+        stated[trial.number] = begun.forecast, left.probability
         yield reports.learned(known, left)
         stop = stop_reason(known, options, left)
-    yield reports.finished(known, options, left, stop, measured, told=told)
+    yield reports.finished(known, options, left, stop, measured, stated=stated)
 
 
 def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> Start:
@@ -95,8 +95,8 @@ def searched(job: Job, options: TuneOptions, measured: Measured = NOTHING) -> St
     Raises:
         PlanError: As `search`.
     """
-    asked = options.search.model_copy(update={"top": LISTED, "only_answer": True})
-    found = search(job, asked, measured=measured)
+    request = options.search.model_copy(update={"top": LISTED, "only_answer": True})
+    found = search(job, request, measured=measured)
     if isinstance(found, Infeasible):
         return Start(job, ())
     return Start.of(found)

@@ -52,10 +52,10 @@ def _of_group(
 ) -> tuple[FloatColumn, FloatColumn]:
     machine = varied(machine_for(group.job, measured), changes)
     rows = context_of(group.job, machine).with_table(group.table)
-    found, crowd = simulated(rows, 0.0), processes_per_core(measured.profile)
-    if crowd <= 1:
+    found, contention = simulated(rows, 0.0), processes_per_core(measured.profile)
+    if contention <= 1:
         return found.step_time_s, found.peak_reserved_bytes
-    seconds = np.maximum(found.step_time_s, shared_core_seconds(rows, crowd))
+    seconds = np.maximum(found.step_time_s, shared_core_seconds(rows, contention))
     return seconds, found.peak_reserved_bytes
 
 

@@ -31,7 +31,7 @@ from trainplan.planner.tuning.knowledge import Ended, Knowledge
 from trainplan.planner.tuning.options import TuneOptions
 from trainplan.planner.tuning.stop import Untried
 
-NOTHING_TOLD: Mapping[int, tuple[Forecast, float]] = MappingProxyType({})
+NOTHING_STATED: Mapping[int, tuple[Forecast, float]] = MappingProxyType({})
 LIKELIEST = 5
 """Untried layouts that are told."""
 
@@ -97,14 +97,14 @@ def finished(
     stop: StopReason,
     measured: Measured = NOTHING,
     *,
-    told: Mapping[int, tuple[Forecast, float]] = NOTHING_TOLD,
+    stated: Mapping[int, tuple[Forecast, float]] = NOTHING_STATED,
 ) -> Finished:
     """The result; `told` has by trial what was expected of it and what remained after it."""
     return Finished(
         stop=stop,
         says=_says(known, options, left, stop),
         best=_best(known),
-        trials=tuple(_tried(known, one, told.get(one.trial.number)) for one in known.ended),
+        trials=tuple(_tried(known, one, stated.get(one.trial.number)) for one in known.ended),
         remains=_remains(known, options, left),
         scalars=scalar_ranges(known),
         memory_factor=memory_factor(known),
@@ -143,8 +143,8 @@ def _best(known: Knowledge) -> Best | None:
     )
 
 
-def _tried(known: Knowledge, one: Ended, told: tuple[Forecast, float] | None) -> Tried:
-    expected, remained = told or (None, None)
+def _tried(known: Knowledge, one: Ended, stated: tuple[Forecast, float] | None) -> Tried:
+    expected, remained = stated or (None, None)
     return Tried(
         number=one.trial.number,
         layout=one.trial.layout,

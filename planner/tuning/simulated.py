@@ -183,6 +183,6 @@ class SimulatedMachine:
         return float(self._draw(what, job, layout, number).standard_normal())
 
     def _draw(self, what: str, job: Job, layout: Layout, number: int) -> np.random.Generator:
-        told = (self.document.seed, what, job.options.stated(), number)
-        text = json.dumps(told, sort_keys=True) + layout.model_dump_json()
+        given = (self.document.seed, what, job.options.stated(), number)
+        text = json.dumps(given, sort_keys=True) + layout.model_dump_json()
         return np.random.default_rng(list(sha256(text.encode()).digest()))

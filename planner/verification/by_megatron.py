@@ -28,7 +28,7 @@ class Combination:
     layout: Layout
 
 
-Asked = tuple[Combination, str | None]
+Request = tuple[Combination, str | None]
 """With why it cannot be run; null: it can."""
 
 
@@ -50,9 +50,9 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
         SpecError: The trainer cannot run the model at all, or nothing of the layout.
     """
 
-    def reasons(asked: Sequence[Asked]) -> Iterator[str]:
+    def reasons(request: Sequence[Request]) -> Iterator[str]:
         yield from _unused(layout)
-        yield from (why for _, why in asked if why)
+        yield from (why for _, why in request if why)
 
     return gathered(job, layout, _layouts(_Used(layout, job), nproc), refuse, reasons)
 
@@ -62,7 +62,7 @@ def gathered(
     plan: Layout,
     layouts: Iterable[Layout],
     refuse: Refuse,
-    reasons: Callable[[Sequence[Asked]], Iterable[str]],
+    reasons: Callable[[Sequence[Request]], Iterable[str]],
     **changes: object,
 ) -> Combinations:
     """Each layout once, of a tiny job with some changes; `reasons` tell what is not run.
@@ -78,8 +78,8 @@ def gathered(
     if why := refuse(reference.job, reference.layout):
         raise SpecError(f"the trainer does not run {why}")
     made = [combination(tiny, staged(one, plan, layers)) for one in every]
-    asked = [(one, refuse(one.job, one.layout)) for one in made]
-    others, not_run = tuple(one for one, why in asked if not why), list(reasons(asked))
+    request = [(one, refuse(one.job, one.layout)) for one in made]
+    others, not_run = tuple(one for one, why in request if not why), list(reasons(request))
     if plan.world_size > 1 and not others:
         raise SpecError(f"nothing of the layout can be run here: {not_run[0]}")
     return Combinations(reference, others, tuple(dict.fromkeys([*left_out(job), *not_run])))
@@ -111,8 +111,8 @@ class _Used:
     def layout(self, degrees: Mapping[str, int], **knobs: object) -> Layout:
         """With these degrees, and of the knobs those that mean something."""
         size = min(self.plan.micro_batch_size, 2)
-        told: dict[str, object] = {"zero_stage": 0, "micro_batch_size": size, **degrees, **knobs}
-        return Layout.model_validate(told)
+        stated: dict[str, object] = {"zero_stage": 0, "micro_batch_size": size, **degrees, **knobs}
+        return Layout.model_validate(stated)
 
     def pipeline(self, degrees: Mapping[str, int]) -> Mapping[str, object]:
         """Virtual stages, where the plan has some and here is a pipeline."""

@@ -24,10 +24,10 @@ from trainplan.costmodel.schedules import SCHEDULES, held_passes
 from trainplan.costmodel.step import price
 from trainplan.costmodel.traffic import torch_sent_bytes
 from trainplan.planner.verification.by_megatron import (
-    Asked,
     Combination,
     Combinations,
     Refuse,
+    Request,
     gathered,
 )
 from trainplan.planner.verification.expected import Expected
@@ -56,10 +56,10 @@ def torch_combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> 
     return gathered(job, layout, layouts, refuse, reasons, **own)
 
 
-def _not_run(plan: Layout, asked: Sequence[Asked]) -> Iterator[str]:
+def _not_run(plan: Layout, request: Sequence[Request]) -> Iterator[str]:
     """Degrees of the plan that no layout has, each with the first reason, and the rest."""
     for axis in AXES:
-        reasons = [why for one, why in asked if getattr(one.layout, axis) > 1]
+        reasons = [why for one, why in request if getattr(one.layout, axis) > 1]
         if reasons and all(reasons):
             yield f"{axis}: {reasons[0]}"
     if plan.cp > 1:
@@ -98,23 +98,23 @@ def _of_degrees(plan: Layout, degrees: dict[str, int]) -> Iterator[Layout]:
 def _layout(plan: Layout, degrees: Mapping[str, int], *, recomputed: bool) -> Layout:
     """With the knobs of the plan that mean something at these degrees."""
     cp, pp, dp = (degrees.get(axis, 1) for axis in ("cp", "pp", "dp"))
-    told: dict[str, object] = {
+    stated: dict[str, object] = {
         **degrees,
         "zero_stage": _zero_stage(plan, cp * dp, pp),
         "micro_batch_size": min(plan.micro_batch_size, 2),
         "sequence_parallel": plan.sequence_parallel and degrees.get("tp", 1) > 1,
     }
     if plan.dp_replicate > 1 and dp % 2 == 0 and cp * dp > 2:
-        told["dp_replicate"] = 2
+        stated["dp_replicate"] = 2
     if pp > 1:
-        told |= {"schedule": plan.schedule, "vpp": min(plan.vpp, 2)}
+        stated |= {"schedule": plan.schedule, "vpp": min(plan.vpp, 2)}
     if recomputed:
-        told |= {
+        stated |= {
             "recompute": "full",
             "recompute_method": plan.recompute_method,
             "recompute_num_layers": 1,
         }
-    return Layout.model_validate(told)
+    return Layout.model_validate(stated)
 
 
 def _zero_stage(plan: Layout, ranks: int, pp: int) -> int:

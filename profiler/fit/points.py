@@ -87,7 +87,7 @@ def _products(found: FitResult, points: Sequence[ProductPoint]) -> None:
         found.gemm[precision] = curve
         scatter = left_out(
             mine,
-            lambda kept, asked, p=precision: predict_products(kept, found.spec, p, asked),  # type: ignore[misc]
+            lambda kept, request, p=precision: predict_products(kept, found.spec, p, request),  # type: ignore[misc]
         )
         if np.isfinite(scatter):
             found.scatter[f"{precision} products"] = scatter

@@ -18,7 +18,7 @@ SECTION = PAGE.read_text("utf-8").partition("\n## A fork\n")[2].partition("\n## 
 BLOCK = re.compile(r"^```diff\n\+\+\+ (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 EDITS = BLOCK.findall(SECTION)
 FILES = {file for file, _ in EDITS}
-ASKED = """
+REQUEST = """
 import json
 from dataclasses import replace
 from trainplan.costmodel.base import UnsupportedError
@@ -78,7 +78,7 @@ def _answer(tmp_path_factory):
         text = path.read_text("utf-8") if path.exists() else ""
         path.write_text(edited(text, block), "utf-8")
     done = subprocess.run(
-        [sys.executable, "-c", ASKED],
+        [sys.executable, "-c", REQUEST],
         capture_output=True,
         text=True,
         cwd=folder,

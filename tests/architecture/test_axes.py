@@ -147,8 +147,8 @@ def sample_of(axis, runtime=None):
     elif isinstance(axis.codec, Names):
         sample = Sample(on={axis.name: axis.codec.names[-1]}, same={"dp": 4})
     else:
-        beside = {} if axis.name in ("tp", "cp", "pp", "dp") else {"dp": 4}
-        sample = Sample(on={axis.name: other[type(axis.codec)]}, same=beside)
+        alongside = {} if axis.name in ("tp", "cp", "pp", "dp") else {"dp": 4}
+        sample = Sample(on={axis.name: other[type(axis.codec)]}, same=alongside)
     off, on = ({**sample.same, **some} for some in (sample.off, sample.on))
     if "pp" not in on:
         off, on = ({**SHARDED.get(runtime, {}), **some} for some in (off, on))
@@ -212,9 +212,9 @@ def test_an_axis_is_read_and_printed(axis, job_for):
     off, on, model = sample_of(axis)
     job = job_for(model, on)
     assert axis.text(on) != axis.text(off)
-    told = (a for a in AXES if {a.of(on), a.of(off)} != {a.of(Layout())})
-    said = ",".join(f"{a.option}={a.text(on)}" for a in told)
-    assert parse_layout(said, job.cluster) == on
+    stated = (a for a in AXES if {a.of(on), a.of(off)} != {a.of(Layout())})
+    lines = ",".join(f"{a.option}={a.text(on)}" for a in stated)
+    assert parse_layout(lines, job.cluster) == on
     assert layout_line(on, job.model) != layout_line(off, job.model)
     assert change_text(on, off, job.model) != SAME
     written = json.loads(json.dumps(layout_json(job, on)))

@@ -83,9 +83,11 @@ def is_real(source):
     own = [] if FOREIGN_REPOSITORY.search(source) else OWN_FILE.findall(source)
     if not all(map(exists, own)):
         return False
-    said = re.sub(r"\b(?:the module; )?derived\b[,.:;]?", "", source, flags=re.IGNORECASE)
+    written = re.sub(r"\b(?:the module; )?derived\b[,.:;]?", "", source, flags=re.IGNORECASE)
     known = (PUBLISHED, MEASURED, MANUAL, FOREIGN_FILE, OWN_FILE, REFERENCE)
-    return any(kind.search(said) for kind in known) or len(said.split()) >= WORDS_OF_A_DERIVATION
+    return (
+        any(kind.search(written) for kind in known) or len(written.split()) >= WORDS_OF_A_DERIVATION
+    )
 
 
 def modules():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.grids import Asked, examples, sampled
+from tests.grids import Request, examples, sampled
 
 CELLS = [
     SimpleNamespace(name=f"test[{a}-{b}-{c}]", callspec=SimpleNamespace(params=params))
@@ -32,9 +32,9 @@ def test_one_cell_is_its_own_sample():
 
 @pytest.mark.parametrize(("full", "number"), [(False, 3), (True, 8)])
 def test_the_night_has_all_examples(monkeypatch, full, number):
-    monkeypatch.setattr(Asked, "full", full)
+    monkeypatch.setattr(Request, "full", full)
     assert examples(3, by_night=8).max_examples == number
 
 
 def test_a_run_has_what_its_options_ask_for(request):
-    assert Asked.full == request.config.getoption("--full")
+    assert Request.full == request.config.getoption("--full")

@@ -32,9 +32,9 @@ def launch(make_job, runtime, optimizer, **training):
 @pytest.mark.parametrize(("runtime", "optimizer"), WRITTEN)
 def test_an_exporter_writes_the_word_of_its_runtime(make_job, runtime, optimizer):
     word = dict(RUNTIMES[runtime].optimizers)[optimizer]
-    told = launch(make_job, runtime, optimizer).settings
+    stated = launch(make_job, runtime, optimizer).settings
     usual = launch(make_job, runtime, "adamw").settings
-    new = [value for pair in set(told) - set(usual) for value in pair[1].split()]
+    new = [value for pair in set(stated) - set(usual) for value in pair[1].split()]
     spelled = {word, f"dist_{word}", f"optimizer.optimizer={word}"}
     assert spelled & set(new), f"planner/runtimes writes no {word}"
 

@@ -118,8 +118,10 @@ def test_starting_loads_neither_torch_nor_a_solver(arguments):
 def test_tests_ask_for_the_torch_that_the_extra_brings():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
-    asked = {one for text in sources for one in re.findall(r'skip\("torch", "([\d.]+)"', text)}
-    assert [f"torch>={version}" for version in asked] == project["optional-dependencies"]["oracles"]
+    wanted = {one for text in sources for one in re.findall(r'skip\("torch", "([\d.]+)"', text)}
+    assert [f"torch>={version}" for version in wanted] == project["optional-dependencies"][
+        "oracles"
+    ]
 
 
 def test_the_versions_of_python_that_are_named_are_tested():
@@ -132,5 +134,5 @@ def test_the_versions_of_python_that_are_named_are_tested():
 
 def test_doctor_looks_for_every_library_that_an_installation_brings():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    asked = {re.split(r"[<>=]", one)[0] for one in project["dependencies"]}
-    assert set(LIBRARIES) == asked
+    wanted = {re.split(r"[<>=]", one)[0] for one in project["dependencies"]}
+    assert set(LIBRARIES) == wanted

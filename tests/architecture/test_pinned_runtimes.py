@@ -19,7 +19,7 @@ def commit(runtime):
     """That the job checks out into the folder which the runtime's variable names."""
     folder = JOB["env"][CHECKOUTS[runtime][0]].rpartition("}}/")[2]
     steps = [step.get("with", {}) for step in JOB["steps"]]
-    (ref,) = [told["ref"] for told in steps if told.get("path") == folder]
+    (ref,) = [stated["ref"] for stated in steps if stated.get("path") == folder]
     return ref
 
 

@@ -22,6 +22,6 @@ def test_every_file_of_the_example_stands_in_the_guide_as_it_is():
 def test_the_guide_tells_of_every_field_of_a_plug_in():
     table = GUIDE.split("## What a `Plugin` may hold")[1].split("\n## ")[0]
     first = "".join(row.split("|")[1] for row in table.splitlines() if row.startswith("|"))
-    told = set(re.findall(r"`(\w+)`", first))
-    assert told == {field.name for field in fields(Plugin)}
-    assert set(KINDS) < told
+    stated = set(re.findall(r"`(\w+)`", first))
+    assert stated == {field.name for field in fields(Plugin)}
+    assert set(KINDS) < stated

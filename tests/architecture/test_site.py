@@ -28,15 +28,15 @@ def links(tools):
 
 
 @pytest.fixture
-def said(tools, tmp_path):
+def written(tools, tmp_path):
     """What is said of a site of these pages."""
 
-    def said(**pages):
+    def written(**pages):
         for name, body in pages.items():
             (tmp_path / f"{name}.html").write_text(f"<html>{body}</html>", encoding="utf-8")
         return list(tools[1].complaints(tmp_path))
 
-    return said
+    return written
 
 
 def leaves(nav):
@@ -127,11 +127,11 @@ def test_a_notebook_is_shown_with_what_it_printed(links):
         ("<p>so $$x$$</p>", "Markdown left as typed"),
     ],
 )
-def test_the_checker_tells_what_is_wrong(said, body, complaint):
-    (found,) = said(a=body, b='<p id="here"></p>')
+def test_the_checker_tells_what_is_wrong(written, body, complaint):
+    (found,) = written(a=body, b='<p id="here"></p>')
     assert complaint in found
 
 
-def test_the_checker_passes_a_sound_page(said):
+def test_the_checker_passes_a_sound_page(written):
     body = '<a href="b.html#here">x</a> <a href="#top" id="top"></a> <a href="https://x.org">x</a>'
-    assert said(a=body + "<p>2 * 3</p><pre>* as typed</pre>", b='<p id="here"></p>') == []
+    assert written(a=body + "<p>2 * 3</p><pre>* as typed</pre>", b='<p id="here"></p>') == []

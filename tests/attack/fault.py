@@ -67,7 +67,7 @@ class Command:
     ended: float | None = None
 
     @property
-    def said(self) -> str:
+    def written(self) -> str:
         return " ".join(self.output.read_text("utf-8", "replace").split())
 
 
@@ -218,7 +218,7 @@ class Trial:
             os.kill(held.process.pid, signal.SIGCONT)
             self.wait([held], START_TIMEOUT if alone else TIMEOUT + MORE)
         for node, command in enumerate(commands):
-            who = f"node {node} ({command.process.returncode}: {command.said[-300:]})"
+            who = f"node {node} ({command.process.returncode}: {command.written[-300:]})"
             if command.ended is None:
                 self.expect(good=False, complaint=f"does not end: {who}")
                 continue
@@ -241,18 +241,18 @@ class Trial:
 
     def wrong(self, node: int, command: Command) -> str:
         """What is wrong with how a node ended; empty: nothing."""
-        code, said, strike = command.process.returncode, command.said, self.strike
-        if "Traceback" in said or "a bug" in said:
+        code, written, strike = command.process.returncode, command.written, self.strike
+        if "Traceback" in written or "a bug" in written:
             return "a traceback"
         if strike.target == "plan" and node == strike.number:
-            return self._wrong_struck(code, said)
+            return self._wrong_struck(code, written)
         if strike.target == "plan" and strike.sent == signal.SIGSTOP and code == 0:
             return ""  # the ranks went on and were done before the silence was too long
-        if code == 2 and all(words in said for words in self.words()):
+        if code == 2 and all(words in written for words in self.words()):
             return ""
         return f"exit code {code}, not these words: {self.words()}"
 
-    def _wrong_struck(self, code: int, said: str) -> str:
+    def _wrong_struck(self, code: int, written: str) -> str:
         sent = self.strike.sent
         if sent == signal.SIGKILL:
             return "" if code == -sent else f"exit code {code}"
@@ -260,7 +260,7 @@ class Trial:
             return "" if code in (0, 2)[: self.strike.nodes] else f"exit code {code}"
         kept = ("tasks are kept in", "goes on from there")
         words = (f"stopped by {sent.name}", *(kept if self.strike.done else ()))
-        good = code == 128 + sent and all(one in said for one in words)
+        good = code == 128 + sent and all(one in written for one in words)
         return "" if good else f"exit code {code}, not these words: {words}"
 
     def words(self) -> tuple[str, ...]:
@@ -288,7 +288,7 @@ class Trial:
             if code is None:
                 command.process.send_signal(signal.SIGTERM)
                 command.process.wait()
-            self.expect(code == 0, f"second run, node {node}: {code}: {command.said[-300:]}")
+            self.expect(code == 0, f"second run, node {node}: {code}: {command.written[-300:]}")
         done = self.tasks_done()
         expected = {f"task {number}": 1 for number in range(TASKS)}
         first, again = Counter(done[:TASKS]), Counter(done[TASKS:])  # the rest are doubtful ones

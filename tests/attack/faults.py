@@ -42,10 +42,10 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    wanted = parser.parse_args()
     good, bad, missed = 0, 0, 0
-    for strike in strikes(asked.seed):
-        if good + bad == asked.count:
+    for strike in strikes(wanted.seed):
+        if good + bad == wanted.count:
             break
         with tempfile.TemporaryDirectory(prefix="faults-") as name:
             begin = time.monotonic()

@@ -123,8 +123,8 @@ def both(folder, model, way, profile):
     where = (*model.write(folder), "--cluster", profile, "--global-batch-size", batch)
     layout = {**way.layout, "micro_batch_size": model.micro_batch_size}
     named = ",".join(f"{key}={value}" for key, value in layout.items())
-    asked = ("estimate", *where, "--runtime", way.priced, "--layout", named, "--json")
-    said = json.loads(run(*PLAN, *asked))["estimate"]
+    wanted = ("estimate", *where, "--runtime", way.priced, "--layout", named, "--json")
+    written = json.loads(run(*PLAN, *wanted))["estimate"]
     fixed = [w for k, v in {**layout, "recompute": "none"}.items() for w in ("--fix", f"{k}={v}")]
     tokens = str(STEPS * batch * model.seq_length)
     plan, launch = folder / "plan.json", folder / "launch"
@@ -133,13 +133,13 @@ def both(folder, model, way, profile):
     run(*PLAN, "export", plan, "--output-dir", launch, "--force")
     if way.ddp:
         script = Path(__file__).with_name("ddp_step.py")
-        told = run(*TORCHRUN, "--nproc_per_node", way.processes, script, launch, STEPS)
+        stated = run(*TORCHRUN, "--nproc_per_node", way.processes, script, launch, STEPS)
     else:
         folders = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-        told = run("bash", launch / "run.sh", PATH=folders)
-    steps = [float(one) for one in SECONDS.findall(told)]
-    assert len(steps) == STEPS, told
-    return said, statistics.median(steps[WARM:])
+        stated = run("bash", launch / "run.sh", PATH=folders)
+    steps = [float(one) for one in SECONDS.findall(stated)]
+    assert len(steps) == STEPS, stated
+    return written, statistics.median(steps[WARM:])
 
 
 def main():
@@ -148,26 +148,26 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="cases whose name has this word")
     parser.add_argument("--terms", action="store_true", help="also the terms of each estimate")
-    asked = parser.parse_args()
+    wanted = parser.parse_args()
     every = [(m, w) for w in WAYS for m in MODELS if w.cuts(m)]
-    cases = [(m, w) for m, w in every if asked.only in f"{w.name}/{m.name}"]
+    cases = [(m, w) for m, w in every if wanted.only in f"{w.name}/{m.name}"]
     found = {(m.name, w.name): [] for m, w in cases}
-    for number in range(asked.rounds):
+    for number in range(wanted.rounds):
         with tempfile.TemporaryDirectory(prefix="closed-loop-") as name:
             folder, profiles = Path(name), {}
             for model, way in cases:
                 if way.processes not in profiles:
                     begin = time.perf_counter()
-                    profiles[way.processes] = profiled(folder, way.processes, quick=asked.quick)
+                    profiles[way.processes] = profiled(folder, way.processes, quick=wanted.quick)
                     took = time.perf_counter() - begin
                     say(f"round {number + 1}: {way.processes} profiled in {took:.0f} s")
-                said, took = both(folder, model, way, profiles[way.processes])
-                ratio = said["step_time_s"] / took
+                written, took = both(folder, model, way, profiles[way.processes])
+                ratio = written["step_time_s"] / took
                 found[model.name, way.name].append(ratio)
-                line = f"{way.name:12} {model.name:6} {said['step_time_s']:7.3f} s {took:7.3f} s"
+                line = f"{way.name:12} {model.name:6} {written['step_time_s']:7.3f} s {took:7.3f} s"
                 say(f"{line} {ratio - 1:+7.1%}")
-                if asked.terms:
-                    say({k: round(v, 4) for k, v in said["terms"].items() if v > 1e-6})
+                if wanted.terms:
+                    say({k: round(v, 4) for k, v in written["terms"].items() if v > 1e-6})
     say(f"\n{'median of rounds':20} error")
     for (model, way), ratios in found.items():
         say(f"{way:12} {model:7} {statistics.median(ratios) - 1:+7.1%}")

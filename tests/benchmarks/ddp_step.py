@@ -40,8 +40,8 @@ def train(module, steps):
         optimizer.zero_grad(set_to_none=False)
         if dist.get_rank() == 0:
             seconds = time.perf_counter() - start
-            said = f"step {step}: gradient norm {norm.item():.6f}, {seconds:.3f} s,"
-            sys.stdout.write(f"{said}\n")
+            written = f"step {step}: gradient norm {norm.item():.6f}, {seconds:.3f} s,"
+            sys.stdout.write(f"{written}\n")
     dist.destroy_process_group()
 
 

@@ -33,16 +33,16 @@ def pipeline(vpp, m, memory):
 @pytest.mark.parametrize("name", PROVED)
 def test_optima_are_proved(benchmark, name):
     vpp, m, memory, optimum = PROVED[name]
-    asked = pipeline(vpp, m, memory)
-    found = benchmark.pedantic(lambda: synthesise(asked, Deadline(SECONDS)), rounds=1)
+    wanted = pipeline(vpp, m, memory)
+    found = benchmark.pedantic(lambda: synthesise(wanted, Deadline(SECONDS)), rounds=1)
     assert found.timeline.makespan == optimum
     assert found.optimal or name == "v-half", "its proof may take longer"
 
 
 @pytest.mark.parametrize("m", LONG)
 def test_long_pipelines_repeat_a_good_steady_state(benchmark, m):
-    asked = pipeline(2, m, 4)
-    found = benchmark.pedantic(lambda: synthesise(asked, Deadline(SECONDS / 2)), rounds=1)
+    wanted = pipeline(2, m, 4)
+    found = benchmark.pedantic(lambda: synthesise(wanted, Deadline(SECONDS / 2)), rounds=1)
     benchmark.extra_info["seconds_per_microbatch"] = found.timeline.makespan / m
     assert found.timeline.makespan <= LONG[m]
     assert benchmark.stats.stats.max <= SECONDS / 2 + 1

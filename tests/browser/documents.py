@@ -87,8 +87,8 @@ def _validate(some: Documents) -> Document:
 def _tune(some: Documents) -> Document:
     machine, folder = some.folder / "machine.json", some.folder / "tuned"
     machine.write_text(json.dumps(MACHINE), encoding="utf-8")
-    asked = ("--simulate", machine, "--trials", "5", "--output-dir", folder)
-    assert plan("tune", some.plan, *asked).code == 0
+    wanted = ("--simulate", machine, "--trials", "5", "--output-dir", folder)
+    assert plan("tune", some.plan, *wanted).code == 0
     document = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
     assert isinstance(document, dict)
     return document

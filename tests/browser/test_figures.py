@@ -8,7 +8,7 @@ from plotly.graph_objects import Figure
 from tests.browser.drawn import DRAWN
 from trainplan.cli.blocks.blocks import Chart, Folded
 from trainplan.cli.blocks.colours import BACKGROUND, COLOURS, TEXT
-from trainplan.cli.pages.report.registry import Asked, page_of
+from trainplan.cli.pages.report.registry import Request, page_of
 
 
 def charts_of(blocks):
@@ -23,7 +23,7 @@ def charts_of(blocks):
 def charts(documents, kind):
     """The charts of the report of a kind, by name."""
     text = json.dumps(documents.of(kind))
-    page = page_of(Asked("plan.json", text, json.loads(text)))
+    page = page_of(Request("plan.json", text, json.loads(text)))
     return dict(one for section in page.sections for one in charts_of(section.blocks))
 
 

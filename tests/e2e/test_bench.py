@@ -94,7 +94,7 @@ class OnceClock:
         return timing_of(seconds)
 
 
-def asked(model, **fields):
+def wanted(model, **fields):
     return Request(
         **{
             "model": model,
@@ -135,7 +135,7 @@ def formula(model, precision, tp):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("item", ["layer", "attention", "embedding", "head"])
 def test_parts_of_a_model_give_points(item, name, precision):
-    found = points(item, asked(MODELS[name], precision=precision))
+    found = points(item, wanted(MODELS[name], precision=precision))
     count = 5 if item == "attention" else 2  # three more lengths for its curve, one on CPUs alone
     assert len(found) == count, "whole and cut in two"
     assert {point.precision for point in found} == {precision}
@@ -154,23 +154,23 @@ def test_parts_of_a_model_give_points(item, name, precision):
     ],
 )
 def test_work_of_the_host_is_never_held_back_behind_the_gpu(item, on_host, tmp_path):
-    said = set()
+    written = set()
 
     class Listening(OnceClock):
         def time(self, call, *, on_host=False):
-            said.add(on_host)
+            written.add(on_host)
             return super().time(call)
 
         time_together = time
 
-    first = next(iter(ITEMS[item].tasks(asked(DENSE, scratch=str(tmp_path)), CPU)))
+    first = next(iter(ITEMS[item].tasks(wanted(DENSE, scratch=str(tmp_path)), CPU)))
     tuple(first.measure(Listening()))
-    assert said == {on_host}
+    assert written == {on_host}
 
 
 @pytest.mark.parametrize("name", ["dense", "experts"])
 def test_the_layer_whose_energy_is_measured_has_all_its_gradients(name):
-    gradients = power._layer(asked(MODELS[name]), CPU)()
+    gradients = power._layer(wanted(MODELS[name]), CPU)()
     assert gradients[0].shape == (1, 32, 64), "of its input"
     assert all(bool(torch.isfinite(one).all()) and bool(one.any()) for one in gradients)
 
@@ -178,7 +178,7 @@ def test_the_layer_whose_energy_is_measured_has_all_its_gradients(name):
 @pytest.mark.parametrize("name", ["dense", "experts"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_products_give_points(name, precision):
-    request = asked(MODELS[name], precision=precision, tensor_parallel=(1,))
+    request = wanted(MODELS[name], precision=precision, tensor_parallel=(1,))
     found = points("gemm", request)
     passes = {(p.m, p.n, p.k, p.groups, p.weight_gradient) for p in found}
     assert (32, 128, 64, 1, False) in passes
@@ -189,21 +189,21 @@ def test_products_give_points(name, precision):
 
 @pytest.mark.parametrize("item", ["optimizer", "cpu_adam", "stream"])
 def test_what_no_model_decides_gives_points(item):
-    assert points(item, asked(DENSE))
+    assert points(item, wanted(DENSE))
 
 
 def test_a_model_with_latent_attention_is_measured():
-    assert len(points("layer", asked(LATENT))) == 2
-    assert {p.value_dim for p in points("attention", asked(LATENT))} == {16}
+    assert len(points("layer", wanted(LATENT))) == 2
+    assert {p.value_dim for p in points("attention", wanted(LATENT))} == {16}
 
 
 def test_copies_in_host_memory_are_measured_on_every_device():
-    (point,) = points("copies", asked(DENSE))
+    (point,) = points("copies", wanted(DENSE))
     assert (point.direction, point.concurrent) == ("host_to_host", 1)
 
 
 def test_gpus_copy_pinned_and_pageable_both_ways_alone_and_together():
-    keys = {task.key for task in ITEMS["copies"].tasks(asked(DENSE), GPUS)}
+    keys = {task.key for task in ITEMS["copies"].tasks(wanted(DENSE), GPUS)}
     for gpus in (1, 2):
         for way in ("host_to_device", "device_to_host"):
             named = f"{way} bytes={2**28} gpus={gpus}"
@@ -212,23 +212,23 @@ def test_gpus_copy_pinned_and_pageable_both_ways_alone_and_together():
 
 
 def test_adam_in_host_memory_runs_in_all_processes_and_in_one():
-    tasks = {task.key: task.together for task in ITEMS["cpu_adam"].tasks(asked(DENSE), GPUS)}
+    tasks = {task.key: task.together for task in ITEMS["cpu_adam"].tasks(wanted(DENSE), GPUS)}
     assert tasks == {f"params={2**26}": True, f"params={2**26} processes=1": False}
-    (alone,) = points("cpu_adam", asked(DENSE))
+    (alone,) = points("cpu_adam", wanted(DENSE))
     assert alone.processes == 1
 
 
 def test_a_drive_is_measured_past_the_cache_and_through_it_and_left_as_it_was(tmp_path):
     mine = tmp_path / "trainplan-mine"
     mine.write_text("kept")
-    assert not points("drive", asked(DENSE))
-    request = asked(DENSE, scratch=str(tmp_path))
+    assert not points("drive", wanted(DENSE))
+    request = wanted(DENSE, scratch=str(tmp_path))
     found = []
     for task in ITEMS["drive"].tasks(request, CPU):
         with contextlib.suppress(ProfilerError):  # a tmp_path in memory has no direct access
             found += task.measure(OnceClock())
-    said = {(point.direction, point.cached) for point in found}
-    assert said >= {("nvme_read", True), ("nvme_write", True)}
+    written = {(point.direction, point.cached) for point in found}
+    assert written >= {("nvme_read", True), ("nvme_write", True)}
     assert {point.concurrent for point in found} == {8}
     assert [path.name for path in tmp_path.iterdir()] == ["trainplan-mine"]
     assert mine.read_text() == "kept"
@@ -296,7 +296,7 @@ def test_a_drive_without_room_is_left_alone(tmp_path):
 @pytest.mark.parametrize("place", [CPU, GPUS], ids=["cpu", "gpus"])
 @pytest.mark.parametrize("quick", [True, False], ids=["quick", "full"])
 def test_tasks_have_names_of_their_own_and_are_the_same_on_every_rank(item, place, quick):
-    request = asked(MODELS["experts"], quick=quick, scratch="/scratch")
+    request = wanted(MODELS["experts"], quick=quick, scratch="/scratch")
     keys = [task.key for task in ITEMS[item].tasks(request, place)]
     assert len(set(keys)) == len(keys)
     other = Place(place.device, 1, place.world_size, 1, place.local_world_size)
@@ -309,7 +309,7 @@ def test_tasks_have_names_of_their_own_and_are_the_same_on_every_rank(item, plac
 @pytest.mark.parametrize("name", MODELS)
 def test_the_measured_layer_keeps_what_the_cost_model_says(name, precision, tp):
     model = MODELS[name]
-    request = asked(model, precision=precision, tensor_parallel=(tp,), micro_batch_sizes=(2,))
+    request = wanted(model, precision=precision, tensor_parallel=(tp,), micro_batch_sizes=(2,))
     (point,) = points("layer", request)
     # LayerNorm on a CPU keeps its two moments in bf16, on a GPU in fp32
     narrow = 2 * 2 * 2 * 64 if model.norm == "layernorm" and precision == "bf16" else 0
@@ -323,7 +323,7 @@ def test_indices_of_the_router_are_little_in_a_model_of_real_width():
     wide = changed(
         hidden_size=512, head_dim=128, moe={**EXPERTS.model_dump(), "moe_intermediate_size": 512}
     )
-    (point,) = points("layer", asked(wide, tensor_parallel=(1,), micro_batch_sizes=(2,)))
+    (point,) = points("layer", wanted(wide, tensor_parallel=(1,), micro_batch_sizes=(2,)))
     assert point.saved_bytes == pytest.approx(formula(wide, "fp32", 1), rel=0.005)
 
 
@@ -337,7 +337,7 @@ def test_a_rank_of_two_holds_half_of_every_projection(name):
 
 
 def test_weight_gradients_are_the_backward_pass_without_input_gradients():
-    (point,) = points("layer", asked(DENSE, tensor_parallel=(1,)))
+    (point,) = points("layer", wanted(DENSE, tensor_parallel=(1,)))
     forward, backward, _, inputs = (one / MOST_LAYERS for one in (20e-3, 19e-3, 18e-3, 17e-3))
     assert point.in_step
     assert (point.forward.seconds, point.backward.seconds) == pytest.approx((forward, backward))
@@ -396,7 +396,7 @@ def test_a_result_that_is_no_number_is_refused(monkeypatch):
         return torch.full((4, 4), float("nan"))
 
     monkeypatch.setattr(torch_on_use.torch, "mm", broken)
-    first, *_ = ITEMS["gemm"].tasks(asked(DENSE), CPU)
+    first, *_ = ITEMS["gemm"].tasks(wanted(DENSE), CPU)
     with pytest.raises(ValueError, match="product m=32 n=128 k=64 fp32: the result has NaN or Inf"):
         first.measure(OnceClock())
 
@@ -461,7 +461,7 @@ def test_a_collective_moves_the_bytes_that_were_asked_for(monkeypatch, operation
     monkeypatch.setattr(collectives, "check", lambda *_: None)
     monkeypatch.setattr(collectives, "CALLS", {operation: lambda _, *both: seen.append(both)})
     case = collectives.Case(operation, GroupShape(ranks, ranks), 2**16)
-    (point,) = collectives._measure(case, asked(DENSE), CPU, OnceClock())
+    (point,) = collectives._measure(case, wanted(DENSE), CPU, OnceClock())
     part, full = (one.numel() * one.element_size() for one in seen[0])
     assert point.num_bytes == full == 2**16
     assert part == (full if operation == "alltoall" else full / ranks)

@@ -214,16 +214,16 @@ def test_one_step_corrects_a_profile_and_both_are_given_together(tmp_path: Path)
     page = plan(*parts, "--profile", path)
     assert page.code == 0, page.err
     assert "calibrated on 1 measured run of b200" in page.out
-    beside = ("estimate", *with_value(TINY, "--cluster", "1x8:b200"), *LAYOUT)
-    assert plan(*beside, "--profile", path, "--profile", MEASURED).code == 0
-    refused(plan(*beside, "--profile", path), "corrects a profile")
+    alongside = ("estimate", *with_value(TINY, "--cluster", "1x8:b200"), *LAYOUT)
+    assert plan(*alongside, "--profile", path, "--profile", MEASURED).code == 0
+    refused(plan(*alongside, "--profile", path), "corrects a profile")
 
 
 def test_a_calibration_of_the_catalog_is_refused_beside_a_profile(
     calibration: Path, tmp_path: Path
 ):
-    beside = ("estimate", *with_value(TINY, "--cluster", str(MEASURED)), *LAYOUT)
-    refused(plan(*beside, "--profile", calibration), "corrects the catalog, not a profile")
+    alongside = ("estimate", *with_value(TINY, "--cluster", str(MEASURED)), *LAYOUT)
+    refused(plan(*alongside, "--profile", calibration), "corrects the catalog, not a profile")
     words = ("calibrate", *TINY, "--log", tmp_path / "train.log", *LAYOUT)
     refused(plan(*words, "--profile", calibration), "one does not correct another")
     other = plan(*words, "--profile", MEASURED)

@@ -160,8 +160,8 @@ def test_without_arguments_there_are_three_examples_that_work():
     fewest = plan(*shlex.split(gpus)[1:], "--search-options", "none").out
     assert re.match(r"\d+ GPUs are the fewest that end the run in time: in ", fewest)
     words = shlex.split(check)[1:]
-    told = plan("check", "--time-limit", "3", *words[1:]).out
-    assert told.startswith("It runs and fits: ")
+    given = plan("check", "--time-limit", "3", *words[1:]).out
+    assert given.startswith("It runs and fits: ")
     assert max(len(line) for line in outcome.out.splitlines()) <= 80
 
 
@@ -413,6 +413,6 @@ def test_what_a_command_imports_when_it_answers_is_there():
 
 
 def test_the_doctor_tells_versions_as_python_does():
-    told = {line.split()[1]: line.split()[-1] for line in plan("doctor").out.splitlines()[1:]}
+    given = {line.split()[1]: line.split()[-1] for line in plan("doctor").out.splitlines()[1:]}
     for library in ("click", "numpy", "pydantic", "pyyaml", "rich", "trainplan"):
-        assert told[library] == importlib.metadata.version(library)
+        assert given[library] == importlib.metadata.version(library)

@@ -41,7 +41,7 @@ def tight_file(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(plan_file: Path, other_file: Path, tight_file: Path) -> list[tuple[str | Path, ...]]:
+def wanted(plan_file: Path, other_file: Path, tight_file: Path) -> list[tuple[str | Path, ...]]:
     """One question of every kind."""
     return questions(plan_file, other_file, tight_file)
 
@@ -66,24 +66,24 @@ def questions(plan_file: Path, other_file: Path, tight_file: Path) -> list[tuple
 
 
 @pytest.fixture(scope="module")
-def documents(asked) -> list[dict[str, object]]:
+def documents(wanted) -> list[dict[str, object]]:
     """What every question is answered as JSON."""
-    return [plan(*question, "--json").json for question in asked]
+    return [plan(*question, "--json").json for question in wanted]
 
 
 @pytest.fixture(scope="module")
-def outcomes(asked) -> list[Outcome]:
+def outcomes(wanted) -> list[Outcome]:
     """What every question is answered as text."""
-    return [plan(*question) for question in asked]
+    return [plan(*question) for question in wanted]
 
 
-def test_answers_are_narrow_and_their_documents_agree_with_them(asked, documents, outcomes):
-    for question, found, outcome in zip(asked, documents, outcomes, strict=True):
+def test_answers_are_narrow_and_their_documents_agree_with_them(wanted, documents, outcomes):
+    for question, found, outcome in zip(wanted, documents, outcomes, strict=True):
         assert (outcome.code, outcome.err) == (0, ""), question
         assert max(len(line) for line in outcome.out.splitlines()) <= 100, question
         assert found["schema"] == f"trainplan/{question[0]}/v1"
-        said = found["text"] if question[0] == "why-not" else found["verdict"]
-        assert " ".join(outcome.out.split()).startswith(" ".join(said.split()))
+        written = found["text"] if question[0] == "why-not" else found["verdict"]
+        assert " ".join(outcome.out.split()).startswith(" ".join(written.split()))
 
 
 def test_an_explanation_starts_with_what_limits_the_plan(plan_file, documents, outcomes):
@@ -153,10 +153,10 @@ def test_evidence_that_is_no_evidence_is_refused(plan_file: Path, tmp_path: Path
     refused(plan("explain", path), "provenance.memory_margin")
 
 
-def test_the_keys_of_the_documents_are_frozen(asked, documents):
+def test_the_keys_of_the_documents_are_frozen(wanted, documents):
     """Public: a key is never renamed or removed within a schema version."""
     found: dict[str, set[str]] = {}
-    for question, document in zip(asked, documents, strict=True):
+    for question, document in zip(wanted, documents, strict=True):
         found.setdefault(str(question[0]), set()).update(keys(document))
     assert_frozen(found, KEYS)
 
@@ -175,10 +175,10 @@ def test_a_plan_for_unequal_lengths_keeps_them_and_is_explained(packed_file: Pat
     training = json.loads(packed_file.read_text())["training"]
     assert training["packing"] == "greedy"
     assert training["lengths"]["counts"] == [[64, 30.0], [1024, 2.0]]
-    said = plan("explain", packed_file, "--time-limit", "1")
-    assert said.code == 0
-    assert "of a row is padding" in said.out
-    assert "--packing balanced" in said.out
+    written = plan("explain", packed_file, "--time-limit", "1")
+    assert written.code == 0
+    assert "of a row is padding" in written.out
+    assert "--packing balanced" in written.out
     found = json.loads(plan("explain", packed_file, "--time-limit", "1", "--json").out)["lengths"]
     assert found["attention_wait"] >= 1
     assert sum(one["tokens_fraction"] for one in found["degrees"]) == pytest.approx(1)

@@ -15,10 +15,10 @@ def test_a_searched_plan_is_exported(tmp_path):
     document, folder = tmp_path / "plan.json", tmp_path / "launch"
     searched = plan(*SEARCH, "--output", str(document), "--json")
     assert searched.code == 0, searched.err
-    told = plan("export", str(document), "--launcher", "torchrun", "--output-dir", str(folder))
-    assert told.code == 0, told.err
-    assert "random tokens" in told.out
-    assert "Set these first" not in told.out
+    stated = plan("export", str(document), "--launcher", "torchrun", "--output-dir", str(folder))
+    assert stated.code == 0, stated.err
+    assert "random tokens" in stated.out
+    assert "Set these first" not in stated.out
     assert {path.name for path in folder.iterdir()} == {"run.sh", "train_fsdp2.py", "plan.json"}
     assert subprocess.run(["bash", "-n", folder / "run.sh"], check=False).returncode == 0
     ast.parse((folder / "train_fsdp2.py").read_text("utf-8"))
@@ -28,6 +28,6 @@ def test_another_model_is_refused_in_one_line(tmp_path):
     document = tmp_path / "plan.json"
     search = [word if word != "llama3.1-8b" else "qwen3-8b" for word in SEARCH]
     assert plan(*search, "--output", str(document), "--json").code == 0
-    told = plan("export", str(document), "--output-dir", str(tmp_path / "launch"))
-    assert told.code == 2
-    assert "the decoder of fsdp2 does not build norms of queries and keys" in told.err
+    stated = plan("export", str(document), "--output-dir", str(tmp_path / "launch"))
+    assert stated.code == 2
+    assert "the decoder of fsdp2 does not build norms of queries and keys" in stated.err

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "examples" / "home_ground" / "run.py"
-PEERS_ASKED = ("galvatron", "sailor", "piper", "metis", "alpa", "zero-bubble")
+PEER_QUERIES = ("galvatron", "sailor", "piper", "metis", "alpa", "zero-bubble")
 PEERS = os.environ.get("TRAINPLAN_PEERS")
 
 
@@ -29,14 +29,14 @@ def test_every_peers_problem_is_solved_with_proof_and_no_worse_than_by_the_peer(
     done = run("all", "--checkout", PEERS, "--json")
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)["answers"]
-    assert {one["peer"] for one in answers} == set(PEERS_ASKED)
+    assert {one["peer"] for one in answers} == set(PEER_QUERIES)
     for one in answers:
         assert one["gap_fraction"] == pytest.approx(0, abs=1e-9)
         if one["peer"] != "metis":  # its answer does not fit
             assert one["ours_s"] <= one["theirs_s"] * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("peer", [*PEERS_ASKED, "all"])
+@pytest.mark.parametrize("peer", [*PEER_QUERIES, "all"])
 def test_a_folder_that_is_no_checkout_is_answered_in_one_line(peer: str, tmp_path: Path):
     done = run(peer, "--checkout", tmp_path)
     assert done.returncode == 2
@@ -48,5 +48,5 @@ def test_a_folder_that_is_no_checkout_is_answered_in_one_line(peer: str, tmp_pat
 
 def test_the_readme_names_a_command_for_every_peer():
     text = (SCRIPT.parent / "README.md").read_text("utf-8")
-    for peer in (*PEERS_ASKED, "all"):
+    for peer in (*PEER_QUERIES, "all"):
         assert f"python examples/home_ground/run.py {peer} --checkout" in text

@@ -65,9 +65,9 @@ def test_what_means_nothing_is_refused(arguments, words):
 
 
 def test_a_length_that_is_given_is_where_the_search_begins():
-    asked = with_value(TINY, "--global-batch-size", "8")
+    wanted = with_value(TINY, "--global-batch-size", "8")
     short, given = (
         plan("search", *words, "--objective", "context", "--json").json["certificate"]["objective"]
-        for words in ((*SHORT,), asked)
+        for words in ((*SHORT,), wanted)
     )
     assert given["value"] == pytest.approx(short["value"], rel=1 / 64)

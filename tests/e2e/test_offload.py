@@ -134,7 +134,7 @@ def test_checkpoints_go_to_no_drive_of_unknown_speed(node, host):
 
 
 @pytest.mark.parametrize(
-    ("runtime", "drives", "told"),
+    ("runtime", "drives", "stated"),
     [
         ("deepspeed", "", True),
         ("deepspeed", f", drives: {DRIVES}", False),
@@ -142,13 +142,13 @@ def test_checkpoints_go_to_no_drive_of_unknown_speed(node, host):
     ],
 )
 def test_drives_are_advised_where_they_are_missing_and_the_runtime_takes_them(
-    node, runtime, drives, told
+    node, runtime, drives, stated
 ):
     cluster = node(f"{{memory_gib: 4{drives}}}")
     done = plan("search", *JOB, "--cluster", cluster, "--runtime", runtime, "--json")
     assert done.code == 2
     [host] = [one for one in done.json["changes"] if "host.memory_gib" in one]
-    assert ("host.drives" in host) == told
+    assert ("host.drives" in host) == stated
 
 
 @pytest.mark.parametrize("field", ["adam_params_per_s", "memory_gb_per_s", "drives.read_gb_per_s"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.e2e.test_bench import CPU, DENSE, OnceClock, asked, points
+from tests.e2e.test_bench import CPU, DENSE, OnceClock, points, wanted
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
 from trainplan.profiler.bench.offload.program import Sizes, program, run, threads_of
 
@@ -20,7 +20,7 @@ GPU_SIZES = Sizes(layers=3, width=64, tokens=8, weight_bytes=2, on_gpu=True)
 
 @pytest.fixture
 def step(tmp_path):
-    with open_step(SIZES, asked(DENSE, scratch=str(tmp_path)), CPU) as made:
+    with open_step(SIZES, wanted(DENSE, scratch=str(tmp_path)), CPU) as made:
         yield made
 
 
@@ -61,16 +61,16 @@ def test_streamed_from_the_drive_it_trains_as_in_memory(step):
 
 def test_it_moves_the_bytes_that_formulas_say(tmp_path):
     """Of each parameter 4 bytes for both passes, 12 of states for the update, both written back."""
-    (point,) = points("offloaded_step", asked(DENSE, scratch=str(tmp_path)))
+    (point,) = points("offloaded_step", wanted(DENSE, scratch=str(tmp_path)))
     params = point.layers * 2 * point.width**2
     assert point.read_bytes == params * (4 + 4 + 12)
     assert point.written_bytes == params * (12 + 4)
     assert not list(tmp_path.iterdir())
-    assert not points("offloaded_step", asked(DENSE))
+    assert not points("offloaded_step", wanted(DENSE))
 
 
 def test_its_point_has_the_largest_lane_and_the_longest_path(tmp_path):
-    (point,) = points("offloaded_step", asked(DENSE, scratch=str(tmp_path)))
+    (point,) = points("offloaded_step", wanted(DENSE, scratch=str(tmp_path)))
     assert set(point.lane_seconds) == {"CPU", "drive read", "drive write"}
     assert point.floor_seconds == pytest.approx(max(point.lane_seconds.values()))
     assert point.floor_seconds <= point.path_seconds <= sum(point.lane_seconds.values())
@@ -136,7 +136,7 @@ def test_what_fails_on_a_lane_is_raised_and_leaves_no_file(tmp_path):
     work = program(SIZES, {})
     with (
         pytest.raises(OSError, match="no space left"),
-        open_step(SIZES, asked(DENSE, scratch=str(tmp_path)), CPU) as step,
+        open_step(SIZES, wanted(DENSE, scratch=str(tmp_path)), CPU) as step,
         threads_of(work, lambda: None) as threads,
     ):
         run(work, {**step.calls(), "adam": full}, threads)
@@ -163,4 +163,4 @@ def test_it_is_run_by_a_clock_that_repeats(tmp_path):
 def tasks_of(folder):
     from trainplan.profiler.bench.items import ITEMS  # noqa: PLC0415 (after torch was found)
 
-    return ITEMS["offloaded_step"].tasks(asked(DENSE, scratch=str(folder)), CPU)
+    return ITEMS["offloaded_step"].tasks(wanted(DENSE, scratch=str(folder)), CPU)

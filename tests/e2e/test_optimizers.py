@@ -60,9 +60,9 @@ def test_a_wrong_optimizer_is_one_line(text, says):
 
 def test_muon_is_planned_and_exported(tmp_path: Path):
     path = tmp_path / "plan.json"
-    asked = (*with_value(LLAMA, "--model", "llama3-8b"), "--optimizer", "muon")
+    wanted = (*with_value(LLAMA, "--model", "llama3-8b"), "--optimizer", "muon")
     layout = "tp=2,dp=32,sequence_parallel=true,zero_stage=1"
-    found = plan("search", *asked, "--fix", "tp=2", "--fix", "pp=1", "--output", path, "--json")
+    found = plan("search", *wanted, "--fix", "tp=2", "--fix", "pp=1", "--output", path, "--json")
     assert found.code == 0, found.err
     assert plan("explain", path).code == 0, "no setting of AdamW's is offered"
     assert plan("sweep", path, "--vary", "gpus=64,128").code == 0
@@ -70,8 +70,8 @@ def test_muon_is_planned_and_exported(tmp_path: Path):
     assert plan("export", path, "--output-dir", out).code == 0
     scripts = "".join(one.read_text() for one in out.iterdir() if one.is_file())
     assert "--optimizer muon" in scripts
-    priced = plan("estimate", *asked, "--layout", layout, "--json").json
-    usual = plan("estimate", *asked[:-2], "--layout", layout, "--json").json
+    priced = plan("estimate", *wanted, "--layout", layout, "--json").json
+    usual = plan("estimate", *wanted[:-2], "--layout", layout, "--json").json
     assert priced["estimate"]["terms"] != usual["estimate"]["terms"]
     assert (
         priced["estimate"]["memory"]["peak_reserved_bytes"]
@@ -81,8 +81,8 @@ def test_muon_is_planned_and_exported(tmp_path: Path):
 
 def test_a_plan_of_before_optimizers_is_one_of_adamw(tmp_path: Path):
     path = tmp_path / "plan.json"
-    asked = with_value(LLAMA, "--model", "llama3-8b")
-    plan("search", *asked, "--fix", "tp=1", "--fix", "pp=1", "--output", path)
+    wanted = with_value(LLAMA, "--model", "llama3-8b")
+    plan("search", *wanted, "--fix", "tp=1", "--fix", "pp=1", "--output", path)
     document = json.loads(path.read_text())
     for name in ("optimizer", "state_precision"):
         del document["training"][name]
@@ -92,10 +92,10 @@ def test_a_plan_of_before_optimizers_is_one_of_adamw(tmp_path: Path):
 
 
 def test_states_of_fp8_lm_are_asked_for_by_level():
-    asked = (*with_value(LLAMA, "--model", "gpt3-175b"), "--layout", "tp=8,pp=4,dp=2")
-    asked = with_value(asked, "--seq-length", "2048")
+    wanted = (*with_value(LLAMA, "--model", "gpt3-175b"), "--layout", "tp=8,pp=4,dp=2")
+    wanted = with_value(wanted, "--seq-length", "2048")
     usual, lower = (
-        plan("estimate", *asked, "--state-precision", level, "--json").json
+        plan("estimate", *wanted, "--state-precision", level, "--json").json
         for level in ("o0", "o2")
     )
     assert lower["training"]["state_precision"] == "o2"
@@ -120,8 +120,8 @@ def test_the_catalog_lists_every_optimizer_with_its_source():
 
 def test_no_published_run_is_of_another_optimizer():
     """So the answer is beyond what was measured, whatever its layout."""
-    asked = (*with_value(LLAMA, "--model", "llama3-8b"), "--layout", "dp=64,zero_stage=1")
-    evidence = plan("estimate", *asked, "--optimizer", "muon", "--json").json["evidence"]
+    wanted = (*with_value(LLAMA, "--model", "llama3-8b"), "--layout", "dp=64,zero_stage=1")
+    evidence = plan("estimate", *wanted, "--optimizer", "muon", "--json").json["evidence"]
     assert "optimizer=muon" in [one["value"] for one in evidence["beyond"]]
-    usual = plan("estimate", *asked, "--json").json["evidence"]
+    usual = plan("estimate", *wanted, "--json").json["evidence"]
     assert not any("optimizer" in str(one["value"]) for one in usual["beyond"])

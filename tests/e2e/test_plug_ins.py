@@ -232,7 +232,7 @@ def test_the_formats_of_other_planners_are_read_once_their_plug_in_is_there(site
 
 def test_what_is_broken_is_left_out_in_one_line_each_that_names_the_package(outcomes):
     lines = [line for outcome in outcomes.values() for line in outcome[2].splitlines()]
-    said = sorted(line for line in lines if " is left out: " in line)
+    written = sorted(line for line in lines if " is left out: " in line)
     starts = (
         "plan: plug-in falls 1.0: all of it is left out: ModuleNotFoundError",
         "plan: plug-in takes 1.0: commands.search is left out: trainplan itself has that name",
@@ -240,8 +240,8 @@ def test_what_is_broken_is_left_out_in_one_line_each_that_names_the_package(outc
         "plan: plug-in takes 1.0: gpus.torn is left out: SpecError: ",
         "plan: plug-in takes 1.0: launchers.slurm is left out: trainplan itself has that name",
     )
-    assert len(said) == len(starts)
-    assert [line[: len(start)] for line, start in zip(said, starts, strict=True)] == [*starts]
+    assert len(written) == len(starts)
+    assert [line[: len(start)] for line, start in zip(written, starts, strict=True)] == [*starts]
 
 
 def test_a_command_that_does_not_load_is_refused_with_its_package(outcomes):

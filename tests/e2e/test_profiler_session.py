@@ -65,11 +65,11 @@ def measure(tmp_path, monkeypatch):
         timeout=60.0,
         module="profiler_items",
         budget=None,
-        **asked,
+        **question,
     ):
         where, files = Launch(processes, timeout_seconds=timeout, budget=budget), start.files
         start.seen = []
-        wanted = request(*only, **asked)
+        wanted = request(*only, **question)
         return run(wanted, where, files, start.seen.append, module, restart=restart)
 
     start.request = request

@@ -19,10 +19,10 @@ def test_search_writes_the_page_that_report_writes_of_its_plan(tmp_path, monkeyp
 def test_a_page_that_cannot_be_written_is_refused_before_the_search(tmp_path):
     there = tmp_path / "there.html"
     there.write_text("mine")
-    for asked in (there, tmp_path / "no" / "folder.html"):
-        done = plan("search", *TINY, "--report", asked)
+    for wanted in (there, tmp_path / "no" / "folder.html"):
+        done = plan("search", *TINY, "--report", wanted)
         assert (done.code, done.out) == (2, "")
-        assert str(asked) in done.err
+        assert str(wanted) in done.err
     assert there.read_text() == "mine"
     both = tmp_path / "one-name"
     done = plan("search", *TINY, "--report", both, "--output", both)

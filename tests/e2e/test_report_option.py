@@ -28,18 +28,18 @@ def test_the_option_writes_what_plan_report_makes_of_the_json(command, written, 
     assert (outcome.code, outcome.err.splitlines()[-1]) == (0, f"wrote {tmp_path / 'beside.html'}")
     (tmp_path / "answer.json").write_text(outcome.out)
     assert plan("report", tmp_path / "answer.json", "--output", tmp_path / "of.html").code == 0
-    beside, of = ((tmp_path / name).read_text() for name in ("beside.html", "of.html"))
-    assert beside == of
+    alongside, of = ((tmp_path / name).read_text() for name in ("beside.html", "of.html"))
+    assert alongside == of
     assert outcome.json["verdict"] in of
 
 
 def test_a_report_that_exists_is_refused_before_anything_is_done(written, tmp_path):
     path = tmp_path / "report.html"
     path.write_text("mine")
-    asked = ("sweep", written, "--vary", "gpus=8", "--report", path)
-    refused(plan(*asked), "exists; --force replaces it")
+    wanted = ("sweep", written, "--vary", "gpus=8", "--report", path)
+    refused(plan(*wanted), "exists; --force replaces it")
     assert path.read_text() == "mine"
-    assert plan(*asked, "--force").code == 0
+    assert plan(*wanted, "--force").code == 0
     assert path.read_text().startswith("<!doctype html>")
 
 
@@ -64,8 +64,8 @@ def test_a_profile_whose_curve_cannot_be_is_refused(tmp_path):
 def test_the_folder_of_a_tuning_run_has_a_report(written, tmp_path):
     machine, folder = tmp_path / "machine.json", tmp_path / "tuned"
     machine.write_text(json.dumps({"schema": "trainplan/simulated-machine/v1", "seed": 1}))
-    asked = ("--simulate", machine, "--trials", "1", "--output-dir", folder)
-    assert plan("tune", written, *asked, "--report", tmp_path / "beside.html").code == 0
+    wanted = ("--simulate", machine, "--trials", "1", "--output-dir", folder)
+    assert plan("tune", written, *wanted, "--report", tmp_path / "beside.html").code == 0
     assert plan("report", folder, "--output", tmp_path / "of.html").code == 0
     assert "What remains possible" in (tmp_path / "of.html").read_text()
     assert "What remains possible" in (tmp_path / "beside.html").read_text()

@@ -90,14 +90,14 @@ def test_stages_that_state_bytes_are_weighed(tmp_path):
     held = {"input_grad_frees_bytes": 2**30, "weight_grad_frees_bytes": 2**31}
     path = tmp_path / "stages.json"
     path.write_text(json.dumps([{**stage, **held}] * 4))
-    asked = ("--kind", "zb-h1", *SIZES, "--stage-times", path)
-    document = schedule(*asked, "--json").json
+    wanted = ("--kind", "zb-h1", *SIZES, "--stage-times", path)
+    document = schedule(*wanted, "--json").json
     held = document["peak_activations"], document["peak_activations_released_at_input_grad"]
     for size, late, early in zip(document["peak_activation_bytes"], *held, strict=True):
         assert 3 * 2**30 * early <= size <= 3 * 2**30 * late
     assert document["peak_activation_bytes"][0] == 12 * 2**30
-    assert "12.0" in schedule(*asked).out
-    refused(schedule(*asked, "--offload", "1"), "--offload")
+    assert "12.0" in schedule(*wanted).out
+    refused(schedule(*wanted, "--offload", "1"), "--offload")
 
 
 def test_all_kinds_are_ranked():
@@ -120,8 +120,8 @@ def test_only_schedules_of_a_placement_are_ranked_on_request():
 
 def test_a_synthesised_schedule_keeps_the_memory_limit(tmp_path: Path):
     path = tmp_path / "order.csv"
-    asked = (*SIZES, *UNEVEN, "--memory-limit", "4", "--time-limit", "2", "--csv", path)
-    document = schedule("--synthesise", *asked, "--json").json
+    wanted = (*SIZES, *UNEVEN, "--memory-limit", "4", "--time-limit", "2", "--csv", path)
+    document = schedule("--synthesise", *wanted, "--json").json
     assert document["makespan"] == 87
     assert document["optimal"] is True
     assert max(document["peak_activations"]) <= 4
@@ -133,14 +133,14 @@ def test_without_the_solver_rules_of_thumb_answer_and_say_so_where_more_may_be_f
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setitem(sys.modules, "ortools", None)
-    asked = ("--synthesise", *SIZES, *UNEVEN, "--json")
-    found = schedule(*asked, "--vpp", "2", "--placement", "v", "--memory-limit", "6")
+    wanted = ("--synthesise", *SIZES, *UNEVEN, "--json")
+    found = schedule(*wanted, "--vpp", "2", "--placement", "v", "--memory-limit", "6")
     assert found.json["makespan"] > found.json["lower_bound"]
     assert found.json["optimal"] is False
     (line,) = found.err.splitlines()
     assert "no solver looked for a better order" in line
     assert "pip install 'trainplan[schedules]'" in line
-    proved = schedule(*asked, "--memory-limit", "4")
+    proved = schedule(*wanted, "--memory-limit", "4")
     assert (proved.json["optimal"], proved.err) == (True, "")
 
 
@@ -175,17 +175,17 @@ def test_splitting_the_backward_pass_helps_and_is_advised():
 
 
 def test_sequence_chunks_shorten_the_bubble():
-    asked = ("--kind", "seq-1f1b", *SIZES, "--json")
-    whole = schedule(*asked).json
-    cut = schedule(*asked, "--sequence-chunks", "4", "--attention-share", "0.3").json
+    wanted = ("--kind", "seq-1f1b", *SIZES, "--json")
+    whole = schedule(*wanted).json
+    cut = schedule(*wanted, "--sequence-chunks", "4", "--attention-share", "0.3").json
     assert cut["makespan"] < whole["makespan"]
     assert cut["peak_activations"][0] < whole["peak_activations"][0]
 
 
 def test_a_shared_output_layer_costs_its_shares():
-    asked = ("--kind", "vocab-1f1b", *SIZES, "--json")
-    free = schedule(*asked).json["makespan"]
+    wanted = ("--kind", "vocab-1f1b", *SIZES, "--json")
+    free = schedule(*wanted).json["makespan"]
     assert (
-        schedule(*asked, "--vocab-forward", "0.5", "--vocab-backward", "1").json["makespan"]
+        schedule(*wanted, "--vocab-forward", "0.5", "--vocab-backward", "1").json["makespan"]
         >= free + 4 * 1.5
     )

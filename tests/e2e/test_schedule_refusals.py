@@ -89,11 +89,11 @@ def test_bad_input_is_refused_in_one_line(arguments: tuple[str, ...], words: tup
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_the_file_of_all_kinds_holds_the_fastest_that_torch_runs(tmp_path: Path, more):
     order, trace = tmp_path / "order.csv", tmp_path / "trace.json"
-    asked = ("--kind", "all", "--pp", "2", "--num-microbatches", "4")
-    found = schedule(*asked, "--json").json["schedules"]
+    wanted = ("--kind", "all", "--pp", "2", "--num-microbatches", "4")
+    found = schedule(*wanted, "--json").json["schedules"]
     assert found[0]["kind"] == "chimera"
     first = next(one for one in found if "torch CSV" in one["runs_on"])
-    outcome = schedule(*asked, "--csv", order, "--trace", trace, *more)
+    outcome = schedule(*wanted, "--csv", order, "--trace", trace, *more)
     assert outcome.code == 0
     *written, remark = outcome.err.splitlines()
     assert len(written) == 2
@@ -108,15 +108,15 @@ def test_the_file_of_all_kinds_holds_the_fastest_that_torch_runs(tmp_path: Path,
 
 def test_the_fastest_kind_is_written_without_a_remark_where_torch_runs_it(tmp_path: Path):
     order = tmp_path / "order.csv"
-    asked = ("--kind", "all", *SIZES, "--vpp", "2", "--placement", "v")
-    assert schedule(*asked, "--csv", order).err.splitlines() == [f"wrote {order}"]
+    wanted = ("--kind", "all", *SIZES, "--vpp", "2", "--placement", "v")
+    assert schedule(*wanted, "--csv", order).err.splitlines() == [f"wrote {order}"]
 
 
 def test_no_file_is_written_where_torch_runs_none_of_all_kinds(tmp_path: Path, monkeypatch):
     monkeypatch.setattr("trainplan.cli.commands.schedule.what_torch_lacks", lambda _: "magic")
     order, trace = tmp_path / "order.csv", tmp_path / "trace.json"
-    asked = ("--kind", "all", *SIZES, "--csv", order, "--trace", trace)
-    refused(schedule(*asked), "runs none of these: leave --csv out")
+    wanted = ("--kind", "all", *SIZES, "--csv", order, "--trace", trace)
+    refused(schedule(*wanted), "runs none of these: leave --csv out")
     assert not list(tmp_path.iterdir())
 
 
@@ -129,10 +129,10 @@ def test_all_kinds_in_a_v_have_two_virtual_stages_unless_stated():
 def test_two_files_of_one_name_are_refused_before_either_is_written(tmp_path: Path):
     path = tmp_path / "both"
     again = tmp_path / ".." / tmp_path.name / "both"
-    asked = ("--kind", "1f1b", *SIZES)
-    refused(schedule(*asked, "--csv", path, "--trace", path), str(path), "choose two names")
-    refused(schedule(*asked, "--csv", path, "--trace", again), "choose two names")
-    refused(schedule(*asked, "--csv", path, "--trace", again, "--force"), "choose two names")
+    wanted = ("--kind", "1f1b", *SIZES)
+    refused(schedule(*wanted, "--csv", path, "--trace", path), str(path), "choose two names")
+    refused(schedule(*wanted, "--csv", path, "--trace", again), "choose two names")
+    refused(schedule(*wanted, "--csv", path, "--trace", again, "--force"), "choose two names")
     assert not list(tmp_path.iterdir())
 
 

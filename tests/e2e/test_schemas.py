@@ -92,8 +92,8 @@ def measurements(folder, planned):
     machine.write_text(json.dumps(MACHINE))
     yield "machine", MACHINE
     tuned = folder / "tuned"
-    asked = ("--simulate", machine, "--trials", "2", "--output-dir", tuned, "--json")
-    for line in plan("tune", planned, *asked).out.splitlines():
+    wanted = ("--simulate", machine, "--trials", "2", "--output-dir", tuned, "--json")
+    for line in plan("tune", planned, *wanted).out.splitlines():
         yield "tune-event", json.loads(line)
     yield "tuned-plan", json.loads((tuned / "plan.json").read_text())
 
@@ -109,10 +109,10 @@ def catalog():
 
 def verify_events(make_job):
     job = make_job("gpt2", "1x8:h100-sxm", global_batch_size=8)
-    asked = combinations(job, Layout(pp=2, dp=4), 2, lambda job, layout: None)
-    fine = Ran(asked.others[0], 1.5, Compared(1e-7, 2e-7, 1e-4, (), (), (), 0.001))
-    failed = Ran(asked.others[0], 0.5, failure="rank 1 was ended by signal 9")
-    started, ended = VerifyStarted.of(asked, 2, "torch"), VerifyEnded.of([failed], ())
+    wanted = combinations(job, Layout(pp=2, dp=4), 2, lambda job, layout: None)
+    fine = Ran(wanted.others[0], 1.5, Compared(1e-7, 2e-7, 1e-4, (), (), (), 0.001))
+    failed = Ran(wanted.others[0], 0.5, failure="rank 1 was ended by signal 9")
+    started, ended = VerifyStarted.of(wanted, 2, "torch"), VerifyEnded.of([failed], ())
     for event in (started, VerifyRan.of(fine, event="ran"), ended):
         yield "verify-event", json.loads(json.dumps(event.json()))
 
@@ -175,8 +175,8 @@ def test_a_schema_is_one_and_says_what_keys_mean(name):
     jsonschema.Draft202012Validator.check_schema(schema)
     assert schema["$schema"].endswith("2020-12/schema")
     if "properties" in schema:
-        told = [one for one in schema["properties"].values() if one.get("description")]
-        assert told or name in ("cluster", "model", "run", "profile", "calibration", "machine")
+        stated = [one for one in schema["properties"].values() if one.get("description")]
+        assert stated or name in ("cluster", "model", "run", "profile", "calibration", "machine")
 
 
 def test_the_names_of_all_are_listed_and_a_wrong_one_is_near_another():

@@ -70,9 +70,9 @@ def test_another_layout_of_the_table_is_exported_by_its_rank(made: Path, tmp_pat
 
 
 def test_one_rank_and_what_it_has_no_use_for_are_not_asked_together(made: Path, tmp_path: Path):
-    asked = ("export", made, "--output-dir", tmp_path / "launch", "--one-rank", "0")
+    wanted = ("export", made, "--output-dir", tmp_path / "launch", "--one-rank", "0")
     for other in (("--trials", "2"), ("--launcher", "slurm")):
-        refused(plan(*asked, *other), "--one-rank", other[0])
+        refused(plan(*wanted, *other), "--one-rank", other[0])
     assert not (tmp_path / "launch").exists()
 
 
@@ -129,8 +129,8 @@ def test_json_is_the_plan_and_nothing_else(answered: tuple[Outcome, Path]):
     printed, stored = outcome.json, json.loads(made.read_text())
     assert outcome.err == f"wrote {made}\n"
     job, _ = chosen_from_json(outcome.out)
-    asked = job.model_copy(update={"options": RuntimeOptions()})
-    expected = plan_json(search(asked, SearchOptions()))
+    wanted = job.model_copy(update={"options": RuntimeOptions()})
+    expected = plan_json(search(wanted, SearchOptions()))
     for document in (printed, stored):
         assert document["certificate"].pop("search_seconds") > 0
     expected["certificate"].pop("search_seconds")
@@ -171,8 +171,8 @@ def test_money_comes_from_the_price_of_the_cluster(page: str):
 def test_a_printed_layout_without_sequence_parallelism_says_so_itself():
     printed = ("--layout", "tp 2 · pp 1 · dp 8 · mbs 1 · ZeRO-1 · recompute none")
     stated = ("--layout", "tp=2,dp=8")
-    told = [plan("estimate", *SMALLER, *layout).out for layout in (printed, stated)]
-    assert ["sequence_parallel is not in the layout" in one for one in told] == [False, True]
+    values = [plan("estimate", *SMALLER, *layout).out for layout in (printed, stated)]
+    assert ["sequence_parallel is not in the layout" in one for one in values] == [False, True]
 
 
 def test_energy_and_carbon_dioxide_of_the_run_come_with_what_is_stated_of_the_site(tmp_path):
@@ -230,8 +230,8 @@ def test_a_layout_that_does_not_fit_is_priced_and_says_what_would():
     for remedy in document["remedies"]:
         changes = {one["field"].split(".")[0]: one["after"] for one in remedy["changes"]}
         layout = {"tp": 8, "micro_batch_size": 4, **changes}
-        asked = ",".join(f"{name}={value}" for name, value in layout.items())
-        assert plan(*arguments, asked, "--json").json["estimate"]["memory"]["fits"], remedy
+        wanted = ",".join(f"{name}={value}" for name, value in layout.items())
+        assert plan(*arguments, wanted, "--json").json["estimate"]["memory"]["fits"], remedy
 
 
 def test_a_time_limit_that_ends_the_search_is_said():
@@ -278,8 +278,8 @@ def test_a_model_the_runtime_cannot_run_is_told_under_the_answer_and_nowhere_els
     feature = "unused rows in front of the learned positions"
     note = f"megatron-lm cannot express {feature}: `plan export` will refuse"
     job = with_value(TINY, "--model", "opt-125m")
-    for asked in (("search",), ("estimate", "--layout", "tp=1")):
-        shown, written = (plan(*asked, *job, *more) for more in ((), ("--json",)))
+    for wanted in (("search",), ("estimate", "--layout", "tp=1")):
+        shown, written = (plan(*wanted, *job, *more) for more in ((), ("--json",)))
         assert shown.out.splitlines()[2] == note
         assert note not in shown.out.partition("Good to know")[2].partition("Next")[0]
         assert note in written.json["provenance"]["notes"]
@@ -317,6 +317,6 @@ def test_a_process_prints_what_the_function_prints():
 def test_an_estimate_says_what_the_sequence_parallelism_it_was_not_told_of_would_change():
     notes = plan("estimate", *TINY, "--layout", "tp=4", "--json").json["provenance"]["notes"]
     assert notes[0].startswith("sequence_parallel is not in the layout, so it is off: with")
-    for told in ("tp=4,sequence_parallel=false", "tp=4,sequence_parallel=true", "tp=1"):
-        document = plan("estimate", *TINY, "--layout", told, "--json").json
+    for values in ("tp=4,sequence_parallel=false", "tp=4,sequence_parallel=true", "tp=1"):
+        document = plan("estimate", *TINY, "--layout", values, "--json").json
         assert "sequence_parallel" not in " ".join(document["provenance"]["notes"])

@@ -22,7 +22,7 @@ from trainplan.cli.serve.calls import Calls, Limits
 from trainplan.cli.serve.fields import Apart
 from trainplan.cli.serve.server import Planner, server_of
 from trainplan.cli.serve.tools import TOOLS
-from trainplan.cli.serve.work import Answer, Asked
+from trainplan.cli.serve.work import Answer, Request
 
 JOB = {"model": "gpt2", "cluster": "1x8:h100-sxm", "global_batch_size": 8, "seq_length": 1024}
 LONG = {
@@ -193,8 +193,8 @@ def test_a_model_may_be_given_inline_as_its_config_or_as_in_a_plan():
 def test_lengths_may_be_counts():
     counts = {"256": 3, "1024": 1}
     found = ask("estimate", {**JOB, "lengths": counts, "packing": "greedy", "layout": "tp=1"})
-    told = found.structured_content["training"]["lengths"]["counts"]
-    assert told == [[256, 3], [1024, 1]]
+    stated = found.structured_content["training"]["lengths"]["counts"]
+    assert stated == [[256, 3], [1024, 1]]
 
 
 def test_a_launch_finds_the_files_that_are_given_beside_it():
@@ -271,24 +271,24 @@ def test_a_cancelled_search_ends_its_process():
     anyio.run(cancelled)
 
 
-def asked(tmp_path):
+def wanted(tmp_path):
     request = TOOLS["catalog"].request.model_validate({"kind": "hosts"})
-    return Asked("catalog", request, (), {}, tmp_path, ())
+    return Request("catalog", request, (), {}, tmp_path, ())
 
 
-async def _told(_):
+async def _stated(_):
     """Nobody listens."""
 
 
 def test_a_call_that_overruns_is_ended(tmp_path):
-    found = anyio.run(Calls(1).run, asked(tmp_path), 0.01, _told)
+    found = anyio.run(Calls(1).run, wanted(tmp_path), 0.01, _stated)
     assert found == Answer(error="no answer within 0.01 s: ask for less, or raise time_limit")
     assert not active_children()
 
 
 def test_a_process_that_dies_costs_its_call_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(calls, "work", lambda *_: os._exit(1))
-    found = anyio.run(Calls(1).run, asked(tmp_path), 60.0, _told)
+    found = anyio.run(Calls(1).run, wanted(tmp_path), 60.0, _stated)
     assert "ended without an answer" in found.error
 
 
@@ -297,13 +297,13 @@ def test_a_bug_of_ours_is_said_in_a_line(monkeypatch):
         raise ZeroDivisionError("divided\nby zero")
 
     monkeypatch.setattr(server, "shown", broken)
-    said = error_of(ask("catalog", {"kind": "hosts"}))
-    assert said == "this is a bug, please report it: ZeroDivisionError: divided by zero"
+    written = error_of(ask("catalog", {"kind": "hosts"}))
+    assert written == "this is a bug, please report it: ZeroDivisionError: divided by zero"
 
 
 def test_too_many_calls_at_once_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(calls, "MOST_WAITING", 0)
-    found = anyio.run(Calls(1).run, asked(tmp_path), 60.0, _told)
+    found = anyio.run(Calls(1).run, wanted(tmp_path), 60.0, _stated)
     assert "too many calls" in found.error
 
 
@@ -352,8 +352,8 @@ def test_garbage_is_ignored_pings_are_answered_while_it_searches_and_it_ends_wit
     process.stderr.close()
 
 
-NOT_ASKED = {"as_json", "output", "force", "workers", "write", "launch", "report", "verbose"}
-NOT_ASKED |= {"nodes", "gpus", "gpu"}  # `cluster` says the same
+NOT_REQUESTED = {"as_json", "output", "force", "workers", "write", "launch", "report", "verbose"}
+NOT_REQUESTED |= {"nodes", "gpus", "gpu"}  # `cluster` says the same
 """What the server decides, or has no use for."""
 CALLED = {
     "profile": "profiles",
@@ -380,7 +380,7 @@ def test_a_request_has_the_options_of_its_command_and_their_defaults(tool):
         if not any(isinstance(mark, Apart) for mark in field.metadata)
     }
     apart = {"time_limit"} if entry.limited else set()
-    assert set(fields) == set(options) - NOT_ASKED - apart
+    assert set(fields) == set(options) - NOT_REQUESTED - apart
     for name, field in fields.items():
         option = options[name]
         of_machine = name == "cluster" and field.is_required()  # this one is not asked for GPUs

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.command import plan
 from tests.torchtitan_jobs import launch
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 
 SEARCH = (
@@ -22,16 +22,16 @@ def test_a_searched_plan_is_exported_and_its_launch_read_back(tmp_path, launcher
     document, folder = tmp_path / "plan.json", tmp_path / "launch"
     searched = plan(*SEARCH, "--output", str(document), "--json")
     assert searched.code == 0, searched.err
-    told = plan("export", str(document), "--launcher", launcher, "--output-dir", str(folder))
-    assert told.code == 0, told.err
-    assert "HF_ASSETS_PATH" in told.out
+    stated = plan("export", str(document), "--launcher", launcher, "--output-dir", str(folder))
+    assert stated.code == 0, stated.err
+    assert "HF_ASSETS_PATH" in stated.out
     assert subprocess.run(["bash", "-n", folder / script], check=False).returncode == 0
     words = shlex.split((folder / script).read_text("utf-8"), comments=True)
     assert words[words.index("-m") + 1] == "torchtitan.train"
     start = words.index("--module")
     arguments = launch(*words[start : start + 4], nodes=1, gpus=8)
-    asked = Asked(text_of=lambda name: text(folder / name))
-    reading = TORCHTITAN.read(arguments, asked)
+    wanted = Request(text_of=lambda name: text(folder / name))
+    reading = TORCHTITAN.read(arguments, wanted)
     assert reading.problems == ()
     assert reading.layout.schedule == "zb-h2"
     assert reading.job.model.name == "llama2-7b"

@@ -23,8 +23,8 @@ CONFIG = {
 }
 
 
-@pytest.fixture(name="asked")
-def _asked(tmp_path: Path):
+@pytest.fixture(name="wanted")
+def _requested(tmp_path: Path):
     """Options of a search for a small model that sees."""
     folder = tmp_path / "my-vl"
     folder.mkdir()
@@ -33,8 +33,8 @@ def _asked(tmp_path: Path):
     return "--model", folder, *machine, "--global-batch-size", "16", "--seq-length", "2048"
 
 
-def test_a_page_says_what_the_model_sees(asked):
-    page = plan("search", *asked, "--tower", "samples=2,patches=256").out
+def test_a_page_says_what_the_model_sees(wanted):
+    page = plan("search", *wanted, "--tower", "samples=2,patches=256").out
     assert "with a vision tower of" in page
     assert "2 samples a sequence, each of 256 patches and 64 tokens · trained" in " ".join(
         page.split()
@@ -43,24 +43,24 @@ def test_a_page_says_what_the_model_sees(asked):
     assert "assumed: a sample" not in page
 
 
-def test_patches_that_nobody_stated_are_said_to_be_assumed(asked):
-    page = " ".join(plan("search", *asked).out.split())
+def test_patches_that_nobody_stated_are_said_to_be_assumed(wanted):
+    page = " ".join(plan("search", *wanted).out.split())
     assert "assumed: a sample has 1,024 patches, 256 tokens" in page
 
 
-def test_a_plan_with_a_tower_is_read_back_and_exported(asked, tmp_path):
+def test_a_plan_with_a_tower_is_read_back_and_exported(wanted, tmp_path):
     file, folder = tmp_path / "plan.json", tmp_path / "launch"
     more = ("--runtime", "accelerate", "--tower", "frozen=encoder", "--output", file)
-    plan("search", *asked, *more)
+    plan("search", *wanted, *more)
     assert json.loads(file.read_text())["model"]["tower"]["frozen"] == "encoder"
-    told = plan("export", file, "--launcher", "torchrun", "--output-dir", folder).out
-    assert "requires_grad to False for all of it but the projectors" in " ".join(told.split())
+    stated = plan("export", file, "--launcher", "torchrun", "--output-dir", folder).out
+    assert "requires_grad to False for all of it but the projectors" in " ".join(stated.split())
 
 
-def test_a_tower_apart_is_told_and_not_exported(asked, tmp_path):
+def test_a_tower_apart_is_told_and_not_exported(wanted, tmp_path):
     file = tmp_path / "plan.json"
     fix = ("--fix", "tower=apart", "--output", file)
-    page = " ".join(plan("search", *asked, *fix).out.split())
+    page = " ".join(plan("search", *wanted, *fix).out.split())
     apart = json.loads(file.read_text())["apart"]
     assert "Tower apart:" in page
     assert "Unified, on the first stage of all GPUs, a step takes" in page

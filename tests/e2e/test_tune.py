@@ -33,8 +33,8 @@ for number in range(1, 9):
 def written(tmp_path_factory) -> Path:
     """A plan for a node of GPUs."""
     path = tmp_path_factory.mktemp("plan") / "plan.json"
-    asked = ("--model", "gpt2", "--cluster", "1x4:h100-sxm", "--global-batch-size", "8")
-    assert plan("search", *asked, "--seq-length", "1024", "--output", path).code == 0
+    wanted = ("--model", "gpt2", "--cluster", "1x4:h100-sxm", "--global-batch-size", "8")
+    assert plan("search", *wanted, "--seq-length", "1024", "--output", path).code == 0
     return path
 
 
@@ -45,8 +45,8 @@ def simulated(tmp_path: Path, written: Path):
     machine.write_text(json.dumps(MACHINE))
 
     def run(*arguments):
-        asked = ("--simulate", machine, "--output-dir", tmp_path / "tuned", *arguments)
-        return plan("tune", written, *asked)
+        wanted = ("--simulate", machine, "--output-dir", tmp_path / "tuned", *arguments)
+        return plan("tune", written, *wanted)
 
     return run
 
@@ -57,13 +57,13 @@ def events(outcome) -> list[dict]:
 
 
 def test_the_last_event_has_the_best_measured_the_trials_and_what_remains(simulated, tmp_path):
-    told = events(simulated("--trials", "3", "--json"))
-    last = told[-1]
+    stated = events(simulated("--trials", "3", "--json"))
+    last = stated[-1]
     times = [one["outcome"]["step_time_s"] for one in last["trials"]]
     assert last["event"] == "finished"
     assert last["best"]["measured_step_time_s"] == min(times)
     assert 0 <= last["remains"]["probability_faster"] <= 1
-    assert [one["event"] for one in told[:4]] == ["started", *EVENTS_OF_A_TRIAL]
+    assert [one["event"] for one in stated[:4]] == ["started", *EVENTS_OF_A_TRIAL]
     document = json.loads((tmp_path / "tuned" / "plan.json").read_text())
     assert document["tuned"]["best"] == last["best"]
     assert document["best"]["layout"]["tp"] == last["best"]["layout"]["tp"]
@@ -71,10 +71,10 @@ def test_the_last_event_has_the_best_measured_the_trials_and_what_remains(simula
 
 
 def test_trials_keep_what_was_believed_before_and_after_them(simulated):
-    told = events(simulated("--trials", "2", "--json"))
-    forecasts = [one["forecast"] for one in told if one["event"] == "trial_started"]
-    chances = [one["probability_faster_remains"] for one in told if one["event"] == "learned"]
-    trials = told[-1]["trials"]
+    stated = events(simulated("--trials", "2", "--json"))
+    forecasts = [one["forecast"] for one in stated if one["event"] == "trial_started"]
+    chances = [one["probability_faster_remains"] for one in stated if one["event"] == "learned"]
+    trials = stated[-1]["trials"]
     assert [one["expected"] for one in trials] == forecasts
     assert [one["probability_faster_remains"] for one in trials] == chances
     assert len(chances) == 2
@@ -87,30 +87,30 @@ def test_the_tuned_plan_is_exported_and_its_calibration_used(simulated, tmp_path
     assert simulated("--trials", "2").code == 0
     tuned, launch = tmp_path / "tuned", tmp_path / "launch"
     assert plan("export", tuned / "plan.json", "--output-dir", launch).code == 0
-    asked = ("--model", "gpt2", "--cluster", "1x4:h100-sxm", "--global-batch-size", "8")
-    told = plan(
-        *("search", *asked, "--seq-length", "1024"), "--profile", tuned / "calibration.json"
+    wanted = ("--model", "gpt2", "--cluster", "1x4:h100-sxm", "--global-batch-size", "8")
+    stated = plan(
+        *("search", *wanted, "--seq-length", "1024"), "--profile", tuned / "calibration.json"
     )
-    assert "calibrated on 2 measured runs" in told.out
+    assert "calibrated on 2 measured runs" in stated.out
 
 
 def test_what_goes_on_repeats_no_trial(simulated, tmp_path):
     first = events(simulated("--trials", "2", "--json"))[-1]["trials"]
     kept = (tmp_path / "tuned" / "trials.jsonl").read_text()
-    told = events(simulated("--trials", "3", "--resume", "--json"))
-    assert told[0]["earlier_trials"] == 2
+    stated = events(simulated("--trials", "3", "--resume", "--json"))
+    assert stated[0]["earlier_trials"] == 2
     believed = {"expected": None, "probability_faster_remains": None}
-    assert told[-1]["trials"][:2] == [{**one, **believed} for one in first]
+    assert stated[-1]["trials"][:2] == [{**one, **believed} for one in first]
     assert (tmp_path / "tuned" / "trials.jsonl").read_text().startswith(kept)
-    layouts = [json.dumps(one["layout"]) for one in told[-1]["trials"]]
+    layouts = [json.dumps(one["layout"]) for one in stated[-1]["trials"]]
     assert len(set(layouts)) == len(layouts)
 
 
 def test_simulated_trials_are_not_taken_for_those_of_a_machine(simulated, written, tmp_path):
     assert simulated("--trials", "1").code == 0
-    asked = ("--launcher", "command", "--command", "true {script}", "--resume")
-    told = plan("tune", written, *asked, "--output-dir", tmp_path / "tuned")
-    refused(told, "a simulated machine, not by launches", "--resume")
+    wanted = ("--launcher", "command", "--command", "true {script}", "--resume")
+    stated = plan("tune", written, *wanted, "--output-dir", tmp_path / "tuned")
+    refused(stated, "a simulated machine, not by launches", "--resume")
 
 
 def test_a_folder_that_is_there_is_not_written_over(simulated):
@@ -121,8 +121,8 @@ def test_a_folder_that_is_there_is_not_written_over(simulated):
 def test_a_run_goes_on_where_only_the_machine_was_measured_and_nowhere_else(simulated, tmp_path):
     folder = tmp_path / "tuned"
     folder.mkdir()
-    told = simulated("--trials", "1")
-    refused(told, "exists; choose another")
+    stated = simulated("--trials", "1")
+    refused(stated, "exists; choose another")
     refused(simulated("--trials", "1", "--resume"), "trials.jsonl")
     (folder / "profile.json").write_text(PROFILE.read_text())
     assert events(simulated("--trials", "1", "--resume", "--json"))[0]["earlier_trials"] == 0
@@ -130,10 +130,10 @@ def test_a_run_goes_on_where_only_the_machine_was_measured_and_nowhere_else(simu
 
 def test_a_dry_run_prints_commands_and_writes_nothing(written, tmp_path):
     folder = tmp_path / "tuned"
-    asked = ("--launcher", "slurm", "--dry-run", "--trials", "2", "--output-dir", folder)
-    told = plan("tune", written, *asked)
-    assert told.code == 0
-    assert told.out.count("sbatch --parsable") == 2
+    wanted = ("--launcher", "slurm", "--dry-run", "--trials", "2", "--output-dir", folder)
+    stated = plan("tune", written, *wanted)
+    assert stated.code == 0
+    assert stated.out.count("sbatch --parsable") == 2
     assert not folder.exists()
 
 
@@ -161,8 +161,8 @@ def test_options_that_do_not_go_together_are_said_in_a_line(
 def test_a_machine_file_of_another_kind_is_refused_by_its_name(written, tmp_path):
     machine = tmp_path / "machine.json"
     machine.write_text('{"schema": "trainplan/plan/v1"}')
-    told = plan("tune", written, "--simulate", machine, "--output-dir", tmp_path / "tuned")
-    refused(told, str(machine), "trainplan/simulated-machine/v1")
+    stated = plan("tune", written, "--simulate", machine, "--output-dir", tmp_path / "tuned")
+    refused(stated, str(machine), "trainplan/simulated-machine/v1")
     assert not (tmp_path / "tuned").exists()
 
 
@@ -184,8 +184,8 @@ def test_a_command_runs_exported_files_and_a_trial_without_memory_loses_nothing(
     program.write_text(PROGRAM)
     command = shlex.join((sys.executable, str(program), "{folder}", "{script}"))
     folder = tmp_path / "tuned"
-    asked = ("--launcher", "command", "--command", command, "--steps", "3", "--output-dir", folder)
-    last = events(plan("tune", written, *asked, "--trials", "2", "--json"))[-1]
+    wanted = ("--launcher", "command", "--command", command, "--steps", "3", "--output-dir", folder)
+    last = events(plan("tune", written, *wanted, "--trials", "2", "--json"))[-1]
     endings = [one["outcome"]["ending"] for one in last["trials"]]
     assert endings == ["out_of_memory", "measured"]
     assert "Tried to allocate" in last["trials"][0]["outcome"]["reason"]
@@ -199,8 +199,8 @@ def test_a_command_runs_exported_files_and_a_trial_without_memory_loses_nothing(
 def test_layouts_are_trained_in_processes_of_this_machine(tmp_path):
     pytest.importorskip("torch", reason="training needs torch: run `make oracles`")
     pytest.importorskip("megatron.core", reason="training needs torch and megatron-core")
-    asked = ("--nproc", "2", "--steps", "2", "--trials", "2", "--output-dir", tmp_path / "tuned")
-    last = events(plan("tune", *TINY, *asked, "--json"))[-1]
+    wanted = ("--nproc", "2", "--steps", "2", "--trials", "2", "--output-dir", tmp_path / "tuned")
+    last = events(plan("tune", *TINY, *wanted, "--json"))[-1]
     endings = [one["outcome"]["ending"] for one in last["trials"]]
     assert endings == ["measured"] * len(endings)
     assert last["best"]["measured_step_time_s"] > 0
@@ -209,13 +209,13 @@ def test_layouts_are_trained_in_processes_of_this_machine(tmp_path):
 def test_times_of_this_cpu_are_none_of_a_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr("trainplan.cli.trials.launches.num_gpus", lambda: 0)
     monkeypatch.setattr("trainplan.cli.trials.question.num_gpus", lambda: 0)
-    asked = ("--model", TINY[1], "--cluster", "1x2:h100-sxm", "--nproc", "2")
+    wanted = ("--model", TINY[1], "--cluster", "1x2:h100-sxm", "--nproc", "2")
     folder = tmp_path / "tuned"
-    told = plan("tune", *asked, "--precision", "bf16", "--output-dir", folder)
-    refused(told, "h100-sxm", "no GPU", "--cluster")
+    stated = plan("tune", *wanted, "--precision", "bf16", "--output-dir", folder)
+    refused(stated, "h100-sxm", "no GPU", "--cluster")
     assert not folder.exists()
 
 
 def test_a_runtime_whose_code_is_not_run_is_not_tuned_in_processes(tmp_path):
-    asked = ("--nproc", "2", "--runtime", "deepspeed", "--output-dir", tmp_path / "tuned")
-    refused(plan("tune", *TINY, *asked), "deepspeed", "--launcher")
+    wanted = ("--nproc", "2", "--runtime", "deepspeed", "--output-dir", tmp_path / "tuned")
+    refused(plan("tune", *TINY, *wanted), "deepspeed", "--launcher")

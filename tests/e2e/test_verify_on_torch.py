@@ -11,7 +11,7 @@ from trainplan.planner.verification.by_torch import torch_expected
 from trainplan.profiler.train.request import RankReport, Sent
 
 
-class Told:
+class Stated:
     """Ranks that see what the cost model counts, and of one degree a byte more."""
 
     def __init__(self, trainer):
@@ -53,7 +53,7 @@ def plan_file(tmp_path_factory):
 
 
 def test_a_plan_of_torchtitan_is_trained_by_torch_and_every_byte_counts(plan_file, monkeypatch):
-    monkeypatch.setattr(verify, "Trainers", Told)
+    monkeypatch.setattr(verify, "Trainers", Stated)
     found = plan("verify", plan_file, "--nproc", "2", "--json")
     assert found.code == verify.UNEQUAL == 3  # no bug, no bad input
     ended = json.loads(found.out.splitlines()[-1])

@@ -30,7 +30,7 @@ def pages(tmp_path_factory):
     links.write_text(NCCL)
     simumax_profile(SIMUMAX, profile)
     moe = with_value(with_value(TINY, "--model", "qwen3-30b-a3b"), "--global-batch-size", "64")
-    asked = (
+    wanted = (
         ("search", *SMALLER, *QUICK, "--output", made),
         ("search", *SMALLER, *QUICK, "--fix", "tp=2", "--tokens", "15T", "--output", other),
         ("search", *moe, *QUICK, *FEW, "--top", "30"),
@@ -58,7 +58,7 @@ def pages(tmp_path_factory):
     )  # fmt: skip
     made_by = {}
     with pytest.MonkeyPatch.context() as patch:
-        for arguments in asked:
+        for arguments in wanted:
             taken = []
             patch.setattr(shown, "page_text", lambda *parts, to=taken, **_: to.append(parts) or "")
             plan(*arguments)

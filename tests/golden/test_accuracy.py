@@ -38,8 +38,8 @@ def test_the_page_and_its_figures_are_current_and_no_figure_is_worse(accuracy):
     ],
 )
 def test_a_figure_may_move_within_its_tolerance(accuracy, better, now, verdict):
-    said = accuracy.Figure(0.1, 0.005, better).verdict(now)
-    assert said is None if verdict is None else said.startswith(verdict)
+    written = accuracy.Figure(0.1, 0.005, better).verdict(now)
+    assert written is None if verdict is None else written.startswith(verdict)
 
 
 def test_pages_agree_within_the_last_digit(accuracy):
@@ -51,11 +51,11 @@ def test_pages_agree_within_the_last_digit(accuracy):
 
 def test_numbers_that_rest_on_one_source_are_counted(accuracy):
     """Of three numbers one rests on a source, one moves without each of two, one is not learnt."""
-    said = {"value": 1.0, "min": 0.9, "max": 1.1, "learnt": 0.4}
+    written = {"value": 1.0, "min": 0.9, "max": 1.1, "learnt": 0.4}
     constants = {
-        "alone": said | {"moved_by": [], "rests_on": ["vtrain"], "learnt": 0.6},
-        "shared": said | {"moved_by": ["bridge", "vtrain"], "rests_on": []},
-        "still": said | {"moved_by": [], "rests_on": [], "learnt": 0.004},
+        "alone": written | {"moved_by": [], "rests_on": ["vtrain"], "learnt": 0.6},
+        "shared": written | {"moved_by": ["bridge", "vtrain"], "rests_on": []},
+        "still": written | {"moved_by": [], "rests_on": [], "learnt": 0.004},
     }
     found = {
         "sources": {"vtrain": {"n": 3, "median_error": 0.1}},
@@ -84,9 +84,9 @@ def test_rows_of_a_source_left_out_are_those_of_the_fit_without_it(accuracy):
 
 
 def test_the_readme_says_the_headline_of_both(accuracy):
-    said = accuracy.PHRASE.search(accuracy.README.read_text("utf-8"))
-    assert said
-    assert " for a source that nobody fitted" in said[2]
+    written = accuracy.PHRASE.search(accuracy.README.read_text("utf-8"))
+    assert written
+    assert " for a source that nobody fitted" in written[2]
 
 
 def test_a_picture_of_other_numbers_is_out_of_date(accuracy, monkeypatch, tmp_path):

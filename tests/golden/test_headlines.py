@@ -43,8 +43,8 @@ def test_every_figure_is_reached_or_the_page_says_why_not(modules, found, key):
 def test_the_page_is_current(modules, found):
     stated = modules["headlines"].PAGE.read_text("utf-8")
     accuracy = modules["accuracy"]
-    said = accuracy.PHRASE.search(accuracy.README.read_text("utf-8"))[2]
-    now = modules["headlines"].page(found.values(), said)
+    written = accuracy.PHRASE.search(accuracy.README.read_text("utf-8"))[2]
+    now = modules["headlines"].page(found.values(), written)
     assert accuracy.agree(stated, now), "run `make accuracy`"
 
 

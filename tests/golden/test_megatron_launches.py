@@ -7,7 +7,7 @@ import pytest
 
 from tests.launches import launch
 from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.write import COMMIT
 
@@ -26,7 +26,9 @@ def read(case):
     world, gpu = case["world_size"], GPUS[case.get("architecture", 9)]
     nodes, gpus = (world // 8, 8) if world % 8 == 0 else (1, world)
     cluster = parse_cluster(f"{nodes}x{gpus}:{gpu}")
-    return MEGATRON_LM.read(launch(case["flags"], case.get("environment")), Asked(cluster=cluster))
+    return MEGATRON_LM.read(
+        launch(case["flags"], case.get("environment")), Request(cluster=cluster)
+    )
 
 
 def test_they_were_judged_by_the_release_that_is_written_for():

@@ -17,10 +17,10 @@ from trainplan.costmodel.step import price
 def states_of_llama_7b(text, width):
     """Of all tensors, in the type of 16-bit weights or in fewer bytes."""
     model, table = preset("llama2-7b"), LayoutTable.of([Layout()])
-    asked = OptimizerSpec.parse(text)
-    found = optimizer_of(asked)
+    wanted = OptimizerSpec.parse(text)
+    found = optimizer_of(wanted)
     job = JobOf(model)
-    blocks = of_blocks(job, table, lambda one: found.state_bytes(one, asked, width))
+    blocks = of_blocks(job, table, lambda one: found.state_bytes(one, wanted, width))
     layers = model.num_hidden_layers * blocks.layers[0]
     return float((layers + blocks.embedding + blocks.head)[0])
 

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from tests.torchtitan_jobs import launch
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 
 RECORDED = json.loads((Path(__file__).parent / "torchtitan" / "verdicts.json").read_text("utf-8"))
@@ -13,7 +13,7 @@ RECORDED = json.loads((Path(__file__).parent / "torchtitan" / "verdicts.json").r
 
 def read(one):
     words = shlex.split(one["flags"])
-    return TORCHTITAN.read(launch(*words, nodes=1, gpus=one["ranks"]), Asked())
+    return TORCHTITAN.read(launch(*words, nodes=1, gpus=one["ranks"]), Request())
 
 
 def test_a_launch_is_legal_where_the_runtime_takes_it():

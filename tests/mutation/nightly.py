@@ -61,7 +61,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hours", type=float, default=5.0)
-    asked = parser.parse_args()
+    wanted = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         tree, session = Path(folder) / "tree", str(Path(folder) / "session.sqlite")
         shutil.copytree(ROOT, tree, symlinks=True, ignore=NOT_COPIED)
@@ -79,11 +79,11 @@ def main() -> int:
         if tool("cosmic-ray", "baseline", CONFIG) or tool("cosmic-ray", "init", CONFIG, session):
             return 1
         with use_db(session, WorkDB.Mode.open) as db:
-            some = sampled(list(db.work_items), tree, asked.count, asked.seed)
+            some = sampled(list(db.work_items), tree, wanted.count, wanted.seed)
             db.clear()
             db.add_work_items(some)
         try:
-            tool("cosmic-ray", "exec", CONFIG, session, seconds=3600 * asked.hours)
+            tool("cosmic-ray", "exec", CONFIG, session, seconds=3600 * wanted.hours)
         except subprocess.TimeoutExpired:
             sys.stderr.write("time is up: the rate is that of the faults tried so far\n")
         tool("cr-report", "--surviving-only", "--show-diff", session)

@@ -96,7 +96,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told(folder):
+def stated(folder):
     """What every module says of its steps, and what its decoder says whole."""
     done = torchrun(folder, DRIVE, *CASES)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -105,9 +105,9 @@ def told(folder):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_losses_and_gradients_are_those_of_one_process(name, told):
+def test_losses_and_gradients_are_those_of_one_process(name, stated):
     figures = {kind: [] for kind in ("step", "whole")}
-    for kind, *numbers in told[name]:
+    for kind, *numbers in stated[name]:
         figures[kind] += map(float, numbers)
     assert len(figures["step"]) == 4
     assert figures["step"] == pytest.approx(figures["whole"], rel=1e-4)

@@ -41,9 +41,9 @@ def formula(text, width, model=LLAMA):
         training=TrainingSpec(seq_length=128, global_batch_size=1),
         cluster=parse_cluster("1x1:h100-sxm"),
     )
-    asked, table = OptimizerSpec.parse(text), LayoutTable.of([Layout()])
-    found = optimizer_of(asked)
-    blocks = of_blocks(job, table, lambda one: found.state_bytes(one, asked, width))
+    wanted, table = OptimizerSpec.parse(text), LayoutTable.of([Layout()])
+    found = optimizer_of(wanted)
+    blocks = of_blocks(job, table, lambda one: found.state_bytes(one, wanted, width))
     layers = model.num_hidden_layers * blocks.layers[0]
     return float((layers + blocks.embedding + blocks.head)[0])
 
@@ -182,9 +182,11 @@ def test_a_side_of_more_than_ten_thousand_is_left_alone_by_soap():
     optimizer = package.SOAP([weight])
     optimizer.step()
     found = sum(one.numel() * one.element_size() for one in tensors(optimizer.state[weight]))
-    asked = OptimizerSpec.parse("soap")
+    wanted = OptimizerSpec.parse("soap")
     one = _matrix(10_001, 8)
-    assert found == float(optimizer_of(asked).state_bytes(one, asked, 4)) == 4 * (2 * 80_008 + 128)
+    assert (
+        found == float(optimizer_of(wanted).state_bytes(one, wanted, 4)) == 4 * (2 * 80_008 + 128)
+    )
 
 
 def _matrix(rows, columns):

@@ -40,10 +40,10 @@ def test_a_layer_runs_again_up_to_the_last_tensor_its_backward_pass_reads(case):
     model, micro_batch_size, seq_length = case
     forward, again = repeated_flop(*case)
     blocks = formula.blocks(*case)
-    said = (blocks.layers[0].forward - blocks.layers[0].recompute_forward).gemm[0] > 0
+    written = (blocks.layers[0].forward - blocks.layers[0].recompute_forward).gemm[0] > 0
     tokens = micro_batch_size * seq_length
     down = 2 * tokens * model.hidden_size * model.intermediate_size
-    assert forward - again == (down if said else 0)
+    assert forward - again == (down if written else 0)
 
 
 def test_the_oracle_is_the_runtime_that_stops_early():

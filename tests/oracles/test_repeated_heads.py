@@ -42,7 +42,7 @@ def repeating(query, key, value):
     return flash_attention(query, repeated(key), repeated(value))
 
 
-def said_bytes(case, *, repeats=True):
+def written_bytes(case, *, repeats=True):
     training = TrainingSpec(seq_length=case.seq_length, global_batch_size=8)
     cluster = parse_cluster("1x1:h100-sxm")
     job = Job(model=case.model, training=training, cluster=cluster, runtime="torchtitan")
@@ -73,7 +73,7 @@ def copied_bytes(case):
 
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)
 def test_the_formula_keeps_every_repeated_head(case):
-    assert said_bytes(case) - said_bytes(case, repeats=False) == copied_bytes(case)
+    assert written_bytes(case) - written_bytes(case, repeats=False) == copied_bytes(case)
 
 
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)

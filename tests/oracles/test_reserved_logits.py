@@ -32,8 +32,8 @@ def test_an_eager_loss_reserves_the_logits_beside_its_peak(tokens, vocab, steps)
             del x, loss
     each = 1 / (tokens * vocab)
     assert (seen.peak - before) * each == pytest.approx(HEAD_BYTES["eager"], rel=0.01)
-    said = runtime("torchtitan").kernels.head_bytes_per_logit
-    assert (seen.allocator.reserved - reserved) * each == pytest.approx(said, rel=0.01)
+    written = runtime("torchtitan").kernels.head_bytes_per_logit
+    assert (seen.allocator.reserved - reserved) * each == pytest.approx(written, rel=0.01)
 
 
 def test_a_hole_is_filled_where_it_fits_best_and_neighbours_become_one():

@@ -14,11 +14,11 @@ SEED_BYTES = 24
 @pytest.mark.parametrize("case", DENSE.values(), ids=DENSE)
 def test_a_dense_layer_keeps_what_the_formula_says(case, fused):
     found = step.layer_kept_bytes(*case, fused=fused)
-    said = formula.layer_kept_bytes(*case, fused=fused)
+    written = formula.layer_kept_bytes(*case, fused=fused)
     # LayerNorm on a CPU keeps its two moments in bf16, on a GPU in fp32
     tokens = case.micro_batch_size * case.seq_length
     narrow = 2 * 2 * 2 * tokens if case.model.norm == "layernorm" else 0
-    assert found - SEED_BYTES + narrow == said
+    assert found - SEED_BYTES + narrow == written
 
 
 @pytest.mark.parametrize("case", MOE.values(), ids=MOE)

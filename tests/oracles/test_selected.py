@@ -105,7 +105,7 @@ def handed_bytes(run, case):
     return sum(value.numel() * value.element_size() for value in handed)
 
 
-def said_bytes(case, *, compiled):
+def written_bytes(case, *, compiled):
     job = Job(
         model=case.model,
         training=TrainingSpec(
@@ -132,11 +132,11 @@ def said_bytes(case, *, compiled):
 
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)
 def test_single_operations_keep_what_the_policy_names(case):
-    assert eager_bytes(case) - SEED_BYTES == said_bytes(case, compiled=False)
+    assert eager_bytes(case) - SEED_BYTES == written_bytes(case, compiled=False)
 
 
 @pytest.mark.parametrize("case", SHAPES.values(), ids=SHAPES)
 def test_a_compiler_keeps_of_that_what_the_backward_pass_reads(case):
     assert handed_bytes(repeated, case) == pytest.approx(
-        said_bytes(case, compiled=True), abs=SEED_BYTES
+        written_bytes(case, compiled=True), abs=SEED_BYTES
     )

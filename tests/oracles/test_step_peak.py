@@ -11,12 +11,12 @@ TOLERANCE = 0.005
 
 def check(case, **how):
     """States, what comes on top of them, and the sum."""
-    found, said = step.step_bytes(*case, **how), formula.memory(*case, **how)
-    states = said.weights + said.gradients + said.optimizer
+    found, written = step.step_bytes(*case, **how), formula.memory(*case, **how)
+    states = written.weights + written.gradients + written.optimizer
     assert states[0, 0] == pytest.approx(found.resident, rel=TOLERANCE)
-    on_top = said.activations + said.transients
+    on_top = written.activations + written.transients
     assert on_top[0, 0] == pytest.approx(found.peak - found.resident, rel=TOLERANCE), found.at
-    assert said.allocated[0, 0] == pytest.approx(found.peak, rel=TOLERANCE)
+    assert written.allocated[0, 0] == pytest.approx(found.peak, rel=TOLERANCE)
 
 
 @pytest.mark.grid

@@ -96,8 +96,8 @@ def test_a_tiled_mlp_takes_as_many_bytes_as_deepspeeds(make_job, seq_length):
     tiles = int(mlp_tiles(rows.job, rows.table)[0])
     assert tiles == math.ceil(seq_length / model.hidden_size)
     found = tiled_mlp_bytes(model.hidden_size, model.intermediate_size, seq_length, tiles)
-    said = BF16 * seq_length * tiled_mlp_columns(rows, model.intermediate_size)[0]
-    assert said == pytest.approx(found, rel=0.01)
+    written = BF16 * seq_length * tiled_mlp_columns(rows, model.intermediate_size)[0]
+    assert written == pytest.approx(found, rel=0.01)
 
 
 @pytest.mark.parametrize("seq_length", [8192, 131_072, 500_000])
@@ -107,9 +107,9 @@ def test_a_tiled_loss_takes_as_many_bytes_as_deepspeeds(make_job, seq_length):
     tiles = int(loss_tiles(rows.job, rows.table)[0])
     found = tiled_loss_bytes(model.hidden_size, model.vocab_size, seq_length, tiles)
     logits = seq_length / tiles * model.vocab_size
-    said = logits * tile_bytes_per_logit(rows)[0]
-    said += BF16 * seq_length * hidden_gradient_columns(rows)[0]
-    assert said == pytest.approx(found, rel=0.01)
+    written = logits * tile_bytes_per_logit(rows)[0]
+    written += BF16 * seq_length * hidden_gradient_columns(rows)[0]
+    assert written == pytest.approx(found, rel=0.01)
 
 
 class Core(torch.autograd.Function):
@@ -176,6 +176,6 @@ def test_a_layer_with_a_tiled_mlp_takes_as_many_bytes_as_that_of_transformers(ma
     table = LayoutTable.of([Layout(**UNIFORM, tiled_mlp=True)])
     priced = price(context_of(rows.job, rows.machine).with_table(table))
     tokens = np.array([131_072.0])
-    said = backward_bytes(priced, priced.gathered, ranks=priced.ranks, tokens=tokens)[0, 0]
+    written = backward_bytes(priced, priced.gathered, ranks=priced.ranks, tokens=tokens)[0, 0]
     found = layer_bytes(rows.job.model, 131_072, int(mlp_tiles(rows.job, table)[0]))
-    assert said == pytest.approx(found, rel=0.01)
+    assert written == pytest.approx(found, rel=0.01)

@@ -133,10 +133,10 @@ STEPS = WAYS | {"first layer": Trained(method="frozen", layers=(0, 0))}
 def test_a_step_peaks_where_the_formula_says(name, way, recompute):
     case = DENSE[name]
     found = step.step_bytes(*case, recompute=recompute, prepare=prepare(way))
-    said = formula.memory(trained(case.model, way), *case[1:], recompute=recompute)
-    states = said.weights + said.gradients + said.optimizer
+    written = formula.memory(trained(case.model, way), *case[1:], recompute=recompute)
+    states = written.weights + written.gradients + written.optimizer
     rotation, ids = 2 * 2 * case.seq_length * case.model.head_dim, 8 * case.seq_length
     inputs = rotation + ids * case.micro_batch_size
     numbers_of_steps = 4 * 20 * case.model.num_hidden_layers
     assert 0 <= found.resident - inputs - states[0, 0] <= numbers_of_steps
-    assert said.allocated[0, 0] == pytest.approx(found.peak, rel=0.01), found.at
+    assert written.allocated[0, 0] == pytest.approx(found.peak, rel=0.01), found.at

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.properties.megatron_exports import OWN, PRESETS, check_same, exports, random_job
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.megatron_bridge.read import MEGATRON_BRIDGE
 from trainplan.planner.shell import COMMAND_LINE, Launch, Word
 
@@ -28,7 +28,7 @@ def test_an_export_reads_back_as_what_it_was_made_of(name):
     for job, layout, config in exports(name, bridge_job):
         launch = launch_of(config)
         assert MEGATRON_BRIDGE.recognises(launch)
-        reading = MEGATRON_BRIDGE.read(launch, Asked(cluster=job.cluster, model=job.model))
+        reading = MEGATRON_BRIDGE.read(launch, Request(cluster=job.cluster, model=job.model))
         check_same(reading, job, layout)
         assert reading.job.cluster == job.cluster
         assert reading.job.runtime == "megatron-bridge"

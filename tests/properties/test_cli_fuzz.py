@@ -108,9 +108,9 @@ def answers_or_refuses(*arguments: str) -> None:
     if "completion" not in arguments:  # a script of click's
         assert all(len(line) <= 100 for line in outcome.out.splitlines())
     if outcome.code == 2 and not outcome.out and not outcome.err.startswith("Usage: "):  # a group
-        *said, refusal = outcome.err.splitlines()
+        *written, refusal = outcome.err.splitlines()
         assert refusal.startswith("plan: error: "), outcome.err
-        assert all(line.startswith(REMARKS) for line in said), outcome.err
+        assert all(line.startswith(REMARKS) for line in written), outcome.err
 
 
 @some(40, by_night=100)

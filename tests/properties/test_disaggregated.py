@@ -20,7 +20,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine import machine_of
 from trainplan.planner.questions.best_plan import SearchOptions, search
 
-APART = SearchOptions(tower="apart", search_options="none")
+SEPARATE = SearchOptions(tower="apart", search_options="none")
 CASES = [
     ("1x4:h100-sxm", 16, {}),
     ("1x4:a100-sxm-40gb", 24, {"samples_per_sequence": 2}),
@@ -43,7 +43,7 @@ def answer(make_job):
     @cache
     def searched(cluster, batch, fields):
         job = seeing(make_job, cluster, batch, dict(fields))
-        return job, search(job, APART)
+        return job, search(job, SEPARATE)
 
     return lambda cluster, batch, fields: searched(cluster, batch, tuple(fields.items()))
 
@@ -171,14 +171,14 @@ def test_the_decoder_waits_for_the_samples_of_its_first_micro_batches(make_job):
 )
 def test_what_cannot_be_split_is_refused_in_one_line(make_job, model, cluster, options, says):
     with pytest.raises(SpecError, match=says) as refused:
-        search(make_job(model, cluster, 16), APART.model_copy(update=options))
+        search(make_job(model, cluster, 16), SEPARATE.model_copy(update=options))
     assert "\n" not in str(refused.value)
 
 
 def test_a_runtime_that_shards_more_is_refused(make_job):
     job = make_job("small-seeing", "1x4:h100-sxm", 16).model_copy(update={"runtime": "accelerate"})
     with pytest.raises(SpecError, match="accelerate"):
-        search(job, APART)
+        search(job, SEPARATE)
 
 
 def test_samples_that_do_not_fit_into_the_sequence_are_refused(make_job):

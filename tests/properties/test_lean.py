@@ -90,8 +90,8 @@ def test_a_class_that_is_left_out_holds_no_layout_that_fits_and_wins(case):
     left_out = 0
     for share in (0.05, 0.3, 0.8):
         memory, below = np.quantile(used, share), np.quantile(seconds, share)
-        asked = PricingContext(case.job, case.machine, case.traits, StepTime(), float(memory))
-        bound = PriceClasses(asked, fast, min_memory, fractions)(Unlimited())
+        wanted = PricingContext(case.job, case.machine, case.traits, StepTime(), float(memory))
+        bound = PriceClasses(wanted, fast, min_memory, fractions)(Unlimited())
         kept = Pool.of(min_memory, bound, own).prune(float(below))
         table, row = policies_of(case.space, kept.table)
         known = {key(table, i, kept.branch[row[i]]): kept.bound[row[i]] for i in range(len(table))}

@@ -56,7 +56,7 @@ def test_the_search_finds_what_brute_force_finds(make_job, model, name, packing,
     ],
 )
 def test_every_bound_stays_below_what_it_bounds(make_job, case, packing):
-    bounds_nest(lambda *asked: with_lengths(make_job(*asked), packing), case)
+    bounds_nest(lambda *wanted: with_lengths(make_job(*wanted), packing), case)
 
 
 @lru_cache(maxsize=8)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.launches import launch
 from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.read.fields import READ
 from trainplan.planner.runtimes.megatron_lm.read.parser import options
@@ -58,9 +58,9 @@ def words(random):
 @pytest.mark.parametrize("seed", range(6))
 def test_wrong_values_are_said_in_printable_sentences(seed):
     random = Random(seed)
-    asked = Asked(cluster=parse_cluster("2x8:h100-sxm"))
+    wanted = Request(cluster=parse_cluster("2x8:h100-sxm"))
     for _ in range(60):
-        reading = MEGATRON_LM.read(launch(words(random)), random.choice((asked, Asked())))
+        reading = MEGATRON_LM.read(launch(words(random)), random.choice((wanted, Request())))
         assert all(one.says.isprintable() for one in reading.problems)
         assert reading.legal or any(one.verdict == "illegal" for one in reading.problems)
 
@@ -69,8 +69,8 @@ def test_wrong_values_are_said_in_printable_sentences(seed):
     "flag", ["--pipeline-model-parallel-layout", "--moe-layer-freq", "--num-layers"]
 )
 def test_a_word_of_a_megabyte_is_no_matter(flag):
-    asked = Asked(cluster=parse_cluster("2x8:h100-sxm"))
+    wanted = Request(cluster=parse_cluster("2x8:h100-sxm"))
     for text in ("t" * 1_000_000, "[" * 1_000_000, "1" * 1_000_000, "(" + "[1]*9+" * 160_000):
-        reading = MEGATRON_LM.read(launch([*PLAIN.split(), flag, text]), asked)
+        reading = MEGATRON_LM.read(launch([*PLAIN.split(), flag, text]), wanted)
         assert not reading.legal
         assert all(len(one.says) < 400 for one in reading.problems)

@@ -4,8 +4,8 @@ import pytest
 
 from tests.launches import launch_of
 from tests.properties.megatron_exports import OWN, PRESETS, check_same, exports, random_job
-from trainplan.planner.runtimes import Asked
-from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM, NOT_SAID
+from trainplan.planner.runtimes import Request
+from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM, NOT_WRITTEN
 
 
 def leaves(value, name=""):
@@ -26,7 +26,7 @@ def lost(reading, job, layout):
 def test_an_export_reads_back_as_what_it_was_made_of(name):
     for job, layout, config in exports(name, random_job):
         launch = launch_of(config)
-        reading = MEGATRON_LM.read(launch, Asked(cluster=job.cluster, model=job.model))
+        reading = MEGATRON_LM.read(launch, Request(cluster=job.cluster, model=job.model))
         check_same(reading, job, layout)
         assert reading.job.cluster == job.cluster
         assert all(problem.verdict != "ignored" for problem in reading.problems)
@@ -35,6 +35,6 @@ def test_an_export_reads_back_as_what_it_was_made_of(name):
 @pytest.mark.parametrize("name", [*OWN, *PRESETS])
 def test_what_does_not_come_back_from_a_launch_alone_is_listed(name):
     for job, layout, config in exports(name, random_job):
-        reading = MEGATRON_LM.read(launch_of(config), Asked(cluster=job.cluster))
+        reading = MEGATRON_LM.read(launch_of(config), Request(cluster=job.cluster))
         for field in lost(reading, job, layout):
-            assert any(f"{field}.".startswith(f".{listed}.") for listed in NOT_SAID), field
+            assert any(f"{field}.".startswith(f".{listed}.") for listed in NOT_WRITTEN), field

@@ -58,7 +58,7 @@ def machine_on(*question):
 
 
 @lru_cache(maxsize=512)
-def asked_with(seed, adapting):
+def requested_with(seed, adapting):
     """A job on two groups of eight GPUs, a legal layout of whole ranks in each, their order."""
     rng = random.Random(seed)
     while True:
@@ -107,7 +107,7 @@ def some_layout(job, rng, *, adapting):
 
 
 def questions(*, adapting=True):
-    return st.integers(0, 255).map(lambda seed: asked_with(seed, adapting))
+    return st.integers(0, 255).map(lambda seed: requested_with(seed, adapting))
 
 
 def in_order(layout, order):
@@ -128,16 +128,16 @@ def in_groups(question, layout):
 
 @examples(16, by_night=40)
 @given(questions())
-def test_the_bound_of_a_split_is_never_above_its_step(asked):
-    question, layout, _ = asked
+def test_the_bound_of_a_split_is_never_above_its_step(wanted):
+    question, layout, _ = wanted
     found = explicit(Candidates(*in_groups(question, layout)))[0]
     assert found.lower_bound_s <= found.step_time_s * (1 + 1e-9)
 
 
 @examples(16, by_night=40)
 @given(questions())
-def test_no_split_is_faster_than_the_bounds_of_its_layout(asked):
-    question, layout, order = asked
+def test_no_split_is_faster_than_the_bounds_of_its_layout(wanted):
+    question, layout, order = wanted
     job, machine, traits, table = in_groups(question, layout)
     seconds = float(step_seconds(Candidates(job, machine, traits, table))[0])
     plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
@@ -149,8 +149,8 @@ def test_no_split_is_faster_than_the_bounds_of_its_layout(asked):
 
 @examples(16, by_night=40)
 @given(questions(), st.booleans(), st.booleans())
-def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurried, updates):
-    question, layout, order = asked
+def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(wanted, hurried, updates):
+    question, layout, order = wanted
     job, machine, traits, table = in_groups(question, layout)
     if not alike(layout):
         return
@@ -165,8 +165,8 @@ def test_a_split_that_fits_is_no_faster_than_what_its_windows_allow(asked, hurri
 
 @examples(12, by_night=30)
 @given(questions(adapting=False))
-def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_adds(asked):
-    question, layout, order = asked
+def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_adds(wanted):
+    question, layout, order = wanted
     job, machine, traits, _ = in_groups(question, layout)
     of = priced(Candidates(job, machine, traits, without_stages(layout)), order)
     again = of.recomputed_share(np.inf)
@@ -179,8 +179,8 @@ def test_paths_and_windows_bound_no_less_than_windows_and_the_optimizer_step_add
 
 @examples(12, by_night=30)
 @given(questions())
-def test_no_layout_below_a_node_is_faster_than_the_node(asked):
-    question, layout, order = asked
+def test_no_layout_below_a_node_is_faster_than_the_node(wanted):
+    question, layout, order = wanted
     job, machine, traits, table = in_groups(question, layout)
     node = {name: getattr(layout, name) for name in NODE_COLUMNS}
     floor = throughput_bound(
@@ -216,8 +216,8 @@ def tightest(mixed, machine):
 
 @examples(12, by_night=30)
 @given(questions())
-def test_the_order_of_the_groups_in_the_file_changes_nothing(asked):
-    (model, text, runtime, joined), layout, _ = asked
+def test_the_order_of_the_groups_in_the_file_changes_nothing(wanted):
+    (model, text, runtime, joined), layout, _ = wanted
     other = (model, "+".join(reversed(text.split("+"))), runtime, joined)
     stages = tuple(s.model_copy(update={"group": 1 - s.group}) for s in layout.stages)
     here = explicit(Candidates(*in_groups((model, text, runtime, joined), layout)))[0]
@@ -228,8 +228,8 @@ def test_the_order_of_the_groups_in_the_file_changes_nothing(asked):
 
 @examples(12, by_night=30)
 @given(questions(adapting=False), st.floats(0.1, 1.0))
-def test_a_slower_join_never_helps(asked, factor):
-    (model, text, runtime, _), layout, _ = asked
+def test_a_slower_join_never_helps(wanted, factor):
+    (model, text, runtime, _), layout, _ = wanted
     slow = BetweenGroups(gb_per_s=ETHERNET.gb_per_s * factor, latency_us=30)
     fast = explicit(Candidates(*in_groups((model, text, runtime, ETHERNET), layout)))[0]
     slower = explicit(Candidates(*in_groups((model, text, runtime, slow), layout)))[0]
@@ -238,8 +238,8 @@ def test_a_slower_join_never_helps(asked, factor):
 
 @examples(12, by_night=30)
 @given(questions(adapting=False))
-def test_a_faster_group_never_hurts(asked):
-    question, layout, order = asked
+def test_a_faster_group_never_hurts(wanted):
+    question, layout, order = wanted
     job, machine, traits, table = in_groups(question, layout)
     (ran,) = price_heterogeneous(Candidates(job, machine, traits, table)).pipelines
     share = np.where([stage.group == order[0] for stage in layout.stages], 1 / 1.5, 1.0)
@@ -253,8 +253,8 @@ def test_a_faster_group_never_hurts(asked):
 
 @examples(12, by_night=30)
 @given(questions())
-def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
-    question, layout, order = asked
+def test_a_split_that_fits_is_not_refused_for_its_memory(wanted):
+    question, layout, order = wanted
     job, machine, traits, table = in_groups(question, layout)
     mixed = price_heterogeneous(Candidates(job, machine, traits, table))
     plain = LayoutTable.of([layout.model_copy(update={"stages": None})])
@@ -266,8 +266,8 @@ def test_a_split_that_fits_is_not_refused_for_its_memory(asked):
 
 @examples(12, by_night=30)
 @given(questions())
-def test_the_class_of_a_layout_that_fits_and_wins_is_kept(asked):
-    question, layout, order = asked
+def test_the_class_of_a_layout_that_fits_and_wins_is_kept(wanted):
+    question, layout, order = wanted
     job, machine, traits, table = in_groups(question, layout)
     seconds = float(step_seconds(Candidates(job, machine, traits, table))[0])
     mixed = price_heterogeneous(Candidates(job, machine, traits, table))

@@ -198,9 +198,9 @@ def test_no_named_schedule_beats_the_bound():
     seen = set()
     for name, program, relative in named_programs(random):
         columns = program.num_stages * program.sequence_chunks
-        beside = tuple(uneven(columns, random).forward for _ in range(4))
+        alongside = tuple(uneven(columns, random).forward for _ in range(4))
         seconds = random.choice((alike(columns, relative), uneven(columns, random)))
-        timed = StageSeconds(seconds.forward, seconds.backward, seconds.weight, beside)
+        timed = StageSeconds(seconds.forward, seconds.backward, seconds.weight, alongside)
         makespan = run(program, timed, relative.p2p).makespan
         assert program_lower_bound(program, timed, relative.p2p) <= makespan * ROUNDING, name
         seen.add(name)

@@ -64,8 +64,8 @@ def test_what_waits_on_the_host_proves_nothing_of_memory():
     fast = split_backward(program_for("dualpipe-v", Shape(4, 2, 8)), defer=False)
     slow = program_for("v-half", Shape(4, 2, 8))
     everything, one = np.ones(8, dtype=bool), np.ones((1, 8))
-    beside = tuple(value * one for value in (0, 0, 0.05, 0.05))
-    seconds = StageSeconds(one, 2 * one, one, beside)
+    alongside = tuple(value * one for value in (0, 0, 0.05, 0.05))
+    seconds = StageSeconds(one, 2 * one, one, alongside)
     copied = [with_copies(program, everything) for program in (fast, slow)]
     faster, slower = (run(program, seconds) for program in copied)
     assert faster.makespan < slower.makespan

@@ -72,12 +72,12 @@ def every_legal_layout(job):
 )
 def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     model, cluster, batch, name = case
-    asked = {
+    wanted = {
         "runtime": name,
         "may_offload_activations": name == "megatron-lm",
         "may_replicate_shards": name == "torchtitan",
     }
-    job = make_job(model, cluster, batch).model_copy(update=asked)
+    job = make_job(model, cluster, batch).model_copy(update=wanted)
     assert_best_of_all(job, memory_gib)
 
 

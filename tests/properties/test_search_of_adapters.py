@@ -16,7 +16,7 @@ FROZEN = Trained(method="frozen", layers=(0, 1))
 INNER = Trained(method="frozen", layers=(1, 2))
 
 
-def asked(make_job, name, runtime, trained):
+def wanted(make_job, name, runtime, trained):
     job = make_job(name, "1x4:h100-sxm", 8)
     model = ModelSpec.model_validate(job.model.model_dump() | {"trained": trained.model_dump()})
     return job.model_copy(update={"model": model, "runtime": runtime})
@@ -40,14 +40,14 @@ def asked(make_job, name, runtime, trained):
 )
 def test_the_search_finds_what_brute_force_finds(make_job, case, memory_gib):
     name, runtime, trained = case
-    assert_best_of_all(asked(make_job, name, runtime, trained), memory_gib)
+    assert_best_of_all(wanted(make_job, name, runtime, trained), memory_gib)
 
 
 @pytest.mark.parametrize("name", ["small-dense", "small-moe"])
 def test_no_layout_is_faster_or_smaller_with_every_weight_trained(make_job, name):
     """Of the same layouts; adapters of few weights cost less than the gradients of all."""
     few = Trained(method="lora", rank=8, modules=("o",))
-    job = asked(make_job, name, "megatron-bridge", few)
+    job = wanted(make_job, name, "megatron-bridge", few)
     table, adapted = all_priced(job)
     whole = job.model_copy(update={"model": job.model.model_copy(update={"trained": None})})
     full = price(context_of(whole, machine_of(whole.cluster, "bf16")).with_table(table))
@@ -56,6 +56,6 @@ def test_no_layout_is_faster_or_smaller_with_every_weight_trained(make_job, name
 
 
 def test_uneven_stages_of_adapters_are_proved(make_job):
-    plan = search(asked(make_job, "small-dense", "megatron-bridge", LORA), SearchOptions(top=3))
+    plan = search(wanted(make_job, "small-dense", "megatron-bridge", LORA), SearchOptions(top=3))
     assert plan.certificate.optimal
     assert plan.certificate.lower_bound_s <= plan.best.estimate.step_time_s

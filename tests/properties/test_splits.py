@@ -100,10 +100,10 @@ def test_a_split_that_fits_is_not_refused_by_its_memory(base, seed):
         assert ManySplits(one.row, one.layers).may_fit()[one.fits].all(), one
 
 
-def sorted_pairs(*asked):
+def sorted_pairs(*wanted):
     """Splits listed as where there are many beginnings, however few there are."""
     with patch("trainplan.planner.stages.solve.enumeration.MOST_UNSORTED", 0):
-        return shorter_splits(*asked).tolist()
+        return shorter_splits(*wanted).tolist()
 
 
 @exhaustive
@@ -167,11 +167,11 @@ def test_no_split_is_faster_than_the_bound_of_its_class_of_policies(base, seed):
         same = [getattr(policies, name) == getattr(row.table, name) for name in POLICY_COLUMNS]
         own = classes[np.all(same, axis=0)]
         assert len(own) == 1, one
-        asked = SplitContext(row.job, row.machine, row.traits, memory_of(row), alike=row.alike)
+        wanted = SplitContext(row.job, row.machine, row.traits, memory_of(row), alike=row.alike)
         for cutoff in cutoffs(one):
             wins = one.fits & (one.seconds * EQUALS < cutoff)
-            for bounds in (asked.classes, asked.policies, asked.layouts):
-                table = min_memory.take(own) if bounds == asked.classes else row.table
+            for bounds in (wanted.classes, wanted.policies, wanted.layouts):
+                table = min_memory.take(own) if bounds == wanted.classes else row.table
                 bound = bounds(table, cutoff, PathPool(alike=row.alike))
                 assert bound <= one.seconds[wins].min(initial=np.inf) * ROUNDING, (one, cutoff)
 
@@ -186,10 +186,10 @@ def test_no_layout_is_refused_that_some_fast_split_fits(base, seed):
         for cutoff in cutoffs(one):
             if not (one.fits & (one.seconds * EQUALS < cutoff)).any():
                 continue
-            asked = np.array([0]), without_overhead(machine, cutoff)
+            wanted = np.array([0]), without_overhead(machine, cutoff)
             for of in every.bounding:
-                room = layer_capacities(of, *asked, alike=one.row.alike)
-                assert states_may_fit(of, *asked)[0], (one, cutoff)
+                room = layer_capacities(of, *wanted, alike=one.row.alike)
+                assert states_may_fit(of, *wanted)[0], (one, cutoff)
                 assert may_fit(of.kinds, room)[0], (one, cutoff)
 
 

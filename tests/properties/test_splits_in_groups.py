@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.grids import examples
 from tests.properties.every_split import MOST, EverySplit, branch, memory_of, within
-from tests.properties.test_mixed_groups import asked_with, in_groups
+from tests.properties.test_mixed_groups import in_groups, requested_with
 from trainplan.costmodel.candidates.context import Candidates
 from trainplan.costmodel.columns import objects
 from trainplan.costmodel.step.estimate import without_overhead
@@ -29,7 +29,7 @@ ROUNDING = 1 + 1e-12
 @lru_cache(maxsize=128)
 def every_split_of(seed, alike):
     """A random layout on two groups with all its splits, some of which fit; None if too many."""
-    question, layout, order = asked_with(seed, adapting=False)
+    question, layout, order = requested_with(seed, adapting=False)
     job, machine, traits, table = in_groups(question, layout)
     if not allows_any_split(traits, table)[0]:
         return None
@@ -47,7 +47,7 @@ def every_split_of(seed, alike):
     return EverySplit(within(row, float(limit)), layers, heterogeneous_seconds(mixed), used)
 
 
-asked = st.integers(0, 255), st.booleans()
+wanted = st.integers(0, 255), st.booleans()
 
 
 def cutoffs(one):
@@ -55,7 +55,7 @@ def cutoffs(one):
 
 
 @examples(12, by_night=30)
-@given(*asked)
+@given(*wanted)
 def test_a_judged_split_costs_what_an_estimate_says_and_its_path_is_known(seed, alike):
     one = every_split_of(seed, alike)
     if one is None:
@@ -76,7 +76,7 @@ def test_a_judged_split_costs_what_an_estimate_says_and_its_path_is_known(seed, 
 
 
 @examples(12, by_night=30)
-@given(*asked)
+@given(*wanted)
 def test_windows_hold_every_split_that_fits_and_is_faster(seed, alike):
     one = every_split_of(seed, alike)
     if one is None:
@@ -93,7 +93,7 @@ def test_windows_hold_every_split_that_fits_and_is_faster(seed, alike):
 
 
 @examples(16, by_night=40)
-@given(*asked)
+@given(*wanted)
 def test_the_best_split_is_what_brute_force_finds(seed, alike):
     one = every_split_of(seed, alike)
     if one is None:

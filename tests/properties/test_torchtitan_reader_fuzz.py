@@ -9,7 +9,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.runtimes import EXPORTERS, Asked
+from trainplan.planner.runtimes import EXPORTERS, Request
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 
 VALUES = ("0", "-1", "None", "''", "[]", "[[1], 'x']", "True", "2**70", "1.5", "{}", "f()", "x.y.z",
@@ -66,7 +66,7 @@ def test_a_changed_config_is_read_or_refused(text, arguments):
     rng, read = random.Random(20261125), 0
     for _ in range(400):
         files = {"x.py": changed(text, rng)}
-        reading = TORCHTITAN.read(launch(*arguments), Asked(text_of=files.get))
+        reading = TORCHTITAN.read(launch(*arguments), Request(text_of=files.get))
         assert reading.layout is not None or reading.problems
         read += reading.layout is not None
     assert read > 40
@@ -87,5 +87,5 @@ def test_a_changed_config_is_read_or_refused(text, arguments):
 )
 def test_any_value_of_an_option_is_read_or_refused(key, value):
     words = ("--module", "llama3", "--config", "llama3_8b", f"--{key}", value)
-    reading = TORCHTITAN.read(launch(*words), Asked())
+    reading = TORCHTITAN.read(launch(*words), Request())
     assert reading.layout is not None or reading.problems

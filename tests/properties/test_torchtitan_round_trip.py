@@ -117,8 +117,8 @@ def test_what_is_exported_is_read_back(seed):
             continue
         found += 1
         tables += len(config.files) > 1
-        launch, asked = launch_of(config, job.cluster)
-        reading = TORCHTITAN.read(launch, asked)
+        launch, question = launch_of(config, job.cluster)
+        reading = TORCHTITAN.read(launch, question)
         assert not reading.problems, (job.model.name, layout, reading.problems)
         wanted = same_launch(job, layout)
         if len(config.files) > 1 and reading.layout != wanted:  # two schedules with one table

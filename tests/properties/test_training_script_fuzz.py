@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.training_scripts import launch, word
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes import READERS, Request
 from trainplan.planner.runtimes.compare import recorded_flags
 from trainplan.planner.shell import Launch
 
@@ -44,8 +44,8 @@ def nested(runtime):
         for section in sections
     }
     plain = st.dictionaries(st.sampled_from(sorted(names)) | st.text(max_size=4), VALUES)
-    told = st.fixed_dictionaries({}, optional=inner)
-    return st.builds(lambda a, b: {**a, **b}, plain, told)
+    stated = st.fixed_dictionaries({}, optional=inner)
+    return st.builds(lambda a, b: {**a, **b}, plain, stated)
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_any_configuration_is_read(runtime, name, write):
     def holds(config, ranks):
         if runtime == "accelerate":
             config.setdefault("distributed_type", "FSDP")
-        asked = Asked(model=MODEL, seq_length=1024, text_of={name: write(config)}.get)
+        wanted = Request(model=MODEL, seq_length=1024, text_of={name: write(config)}.get)
         alone = Launch("file", word(name), is_module=False, arguments=(), environment={})
         options = {"deepspeed": {}, "accelerate": {"starter_arguments": ("--config_file", name)}}
         named = launch("--deepspeed_config", name, starter=runtime, nodes=None, gpus=ranks,
                        **options[runtime])  # fmt: skip
         for one in (alone, named):
-            reading = reader.read(one, asked)
+            reading = reader.read(one, wanted)
             assert reading.problems or reading.job
             assert all(0 < len(problem.says) < 1000 for problem in reading.problems)
 

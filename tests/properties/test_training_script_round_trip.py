@@ -93,9 +93,9 @@ def test_what_is_exported_is_read_back(runtime, by_file):
         except PlanError:
             continue
         found += 1
-        launch, asked = launch_of(config, job, by_file=by_file)
+        launch, question = launch_of(config, job, by_file=by_file)
         assert reader.recognises(launch)
-        reading = reader.read(launch, asked)
+        reading = reader.read(launch, question)
         assert not reading.problems, (layout, reading.problems)
         assert reading.layout == layout
         assert reading.job == wanted(job, layout)

@@ -6,7 +6,7 @@ from tests.launches import launch_of
 from tests.properties.megatron_exports import check_same, exports
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
-from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes import READERS, Request
 from trainplan.planner.runtimes.megatron_zero_bubble.read import MEGATRON_ZERO_BUBBLE
 
 
@@ -32,7 +32,7 @@ def test_an_export_reads_back_as_what_it_was_made_of(name):
     for job, layout, config in exports(name, zero_bubble_job, 96):
         launch = launch_of(config)
         assert next(one.runtime for one in READERS if one.recognises(launch)) == job.runtime
-        reading = MEGATRON_ZERO_BUBBLE.read(launch, Asked(cluster=job.cluster, model=job.model))
+        reading = MEGATRON_ZERO_BUBBLE.read(launch, Request(cluster=job.cluster, model=job.model))
         schedules.add(layout.schedule)
         check_same(reading, job, layout)
     assert {"1f1b", "interleaved", "zb-1p"} <= schedules

@@ -33,14 +33,14 @@ def launch(plan, runtime: str, folder: Path, edit=lambda config: config) -> dict
     recorder = folder / "torchrun"
     recorder.write_text(RECORDER, "utf-8")
     recorder.chmod(0o755)
-    told = {one.name: one.name.lower() for one in config.required_environment} | NODE
+    stated = {one.name: one.name.lower() for one in config.required_environment} | NODE
     if isinstance(config.entry_point, EntryPoint):  # the script looks whether it is there
         (folder / config.entry_point.file).touch()
-        told[config.entry_point.folder.name] = str(folder)
+        stated[config.entry_point.folder.name] = str(folder)
     elif config.entry_point.program is not None:
         (folder / config.entry_point.program).touch(0o755)
     path = {"PATH": f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin"}
-    subprocess.run(["bash", str(script)], cwd=folder, env=told | path, check=True)
+    subprocess.run(["bash", str(script)], cwd=folder, env=stated | path, check=True)
     started = json.loads((folder / "launch.json").read_text("utf-8"))
     ranks, words = _behind_torchrun(started["words"])
     variables = {n: v for n, v in started["environment"].items() if n not in ("PATH", "_")}
@@ -56,8 +56,8 @@ def launch(plan, runtime: str, folder: Path, edit=lambda config: config) -> dict
 
 def _behind_torchrun(words: list[str]) -> tuple[int, list[str]]:
     """Number of ranks, and the program with its arguments."""
-    told, words = {}, list(words)
+    stated, words = {}, list(words)
     while words[0].startswith("--"):
         flag = words.pop(0)
-        told[flag] = words.pop(0) if flag in VALUED else ""
-    return int(told["--nnodes"]) * int(told["--nproc_per_node"]), words
+        stated[flag] = words.pop(0) if flag in VALUED else ""
+    return int(stated["--nnodes"]) * int(stated["--nproc_per_node"]), words

@@ -41,8 +41,8 @@ def planned(plan):
 def test_the_runtime_takes_the_plan_and_understands_its_layout(runtime, plan, of):
     verdict = of(runtime)[plan.name]
     assert verdict["refusal"] is None
-    understood, meant = verdict["understood"], planned(plan)
-    assert understood == {name: meant[name] for name in understood}
+    understood, intended = verdict["understood"], planned(plan)
+    assert understood == {name: intended[name] for name in understood}
 
 
 @pytest.mark.parametrize("runtime", PLANS)

@@ -52,7 +52,7 @@ _FIRST: Mapping[str, Callable[[Plan], bool]] = {
     "sequence_parallel": _any(lambda layout: layout.tp > 1 and not layout.sequence_parallel),
     "zero_stage": _always,
 }
-_APART = frozenset(
+_SEPARATE = frozenset(
     {
         "recompute",
         "recompute_modules",
@@ -70,7 +70,7 @@ _SHAPE = frozenset({"tp", "pp", "vpp", "cp", "dp", "ep", "etp", "micro_batch_siz
 """Axes that a narrow table keeps when others are gone."""
 _NEEDED = {
     **_FIRST,
-    **{axis.column: _used(axis) for axis in AXES if axis.column not in _APART.union(_FIRST)},
+    **{axis.column: _used(axis) for axis in AXES if axis.column not in _SEPARATE.union(_FIRST)},
 }
 """When an axis is worth a column: from the left, those that every reader looks for come first."""
 _TEXTS: Mapping[str, Callable[[Layout], str]] = {

@@ -145,14 +145,14 @@ def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Tab
     return table("GiB of the fullest pipeline rank", columns, changed, len(MEMORY_TERMS))
 
 
-def remedies_part(remedies: Sequence[Remedy], layout: Layout, beside: Side) -> Table | str:
+def remedies_part(remedies: Sequence[Remedy], layout: Layout, alongside: Side) -> Table | str:
     """Each change with its step and its memory; steps are written like that of `beside`."""
     if not remedies:
         return "Nothing that keeps its tp makes it run."
-    step = beside.estimate.step_time_s
+    step = alongside.estimate.step_time_s
     rows = (
         (
-            change_text(remedy.candidate.layout, layout, beside.job.model),
+            change_text(remedy.candidate.layout, layout, alongside.job.model),
             remedy.candidate.estimate.step_time_s,
             remedy.candidate.estimate.memory.peak_reserved_bytes,
         )

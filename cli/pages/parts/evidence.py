@@ -78,7 +78,7 @@ def _of_catalog(group: NodeGroup, job: Job, regime: str) -> Iterator[str]:
         yield f"{' and '.join(parts)} of {group.gpu} {NOT_MEASURED[regime]}"
 
 
-MOST_TOLD = 4
+MOST_LISTED = 4
 """Axes beyond what was measured; `evidence.beyond` of the document has all."""
 
 
@@ -92,10 +92,10 @@ def evidence_lines(evidence: Evidence, *, verbose: bool = True) -> Iterator[str]
             f"{first.layout} ({_off(first)}){then}."
         )
     texts = [one.text for one in evidence.beyond]
-    more = len(texts) - MOST_TOLD
+    more = len(texts) - MOST_LISTED
     if texts:
         rest = f"; {plural(more, 'more axis') if more == 1 else f'{more} more axes'}"
-        yield f"Beyond what was measured: {'; '.join(texts[:MOST_TOLD])}{rest * (more > 0)}."
+        yield f"Beyond what was measured: {'; '.join(texts[:MOST_LISTED])}{rest * (more > 0)}."
     else:
         yield "Inside what was measured, each axis asked alone."
 
@@ -137,8 +137,8 @@ def _price_lines(plan: Plan) -> Iterator[str]:
         yield _price_line(plan, OPTION, trusted)
     if reserve is not None:
         sizes = {"": reserve.reserve_bytes, "-host": reserve.reserve_host_bytes}
-        said = " ".join(f"--reserve{of} {gib(size)}GiB" for of, size in sizes.items() if size)
-        yield _price_line(plan, said, reserve)
+        written = " ".join(f"--reserve{of} {gib(size)}GiB" for of, size in sizes.items() if size)
+        yield _price_line(plan, written, reserve)
 
 
 def _price_line(plan: Plan, option: str, price: Trusted | Reserve) -> str:

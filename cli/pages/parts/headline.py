@@ -107,8 +107,8 @@ def tower_lines(model: ModelSpec) -> tuple[str, ...]:
 def spent_lines(job: Job, spent: Spent | None) -> Iterator[str]:
     """A line where the run, a PUE or the carbon dioxide of a kWh is stated."""
     cluster = job.cluster
-    asked = job.training.tokens or cluster.pue or cluster.kg_co2_per_kwh is not None
-    if spent is None or not asked:
+    request = job.training.tokens or cluster.pue or cluster.kg_co2_per_kwh is not None
+    if spent is None or not request:
         return
     if spent.kwh_per_step is None:
         if cluster.pue or cluster.kg_co2_per_kwh is not None:
@@ -123,10 +123,10 @@ def spent_lines(job: Job, spent: Spent | None) -> Iterator[str]:
     yield DOT.join(parts)
 
 
-def _both(run: float | None, step: float, told: Callable[[float], str]) -> str:
+def _both(run: float | None, step: float, shown: Callable[[float], str]) -> str:
     """Of the run, where its length is known, and of a step."""
-    of_step = f"{told(step)} a step"
-    return of_step if run is None else f"{told(run)}, {of_step}"
+    of_step = f"{shown(step)} a step"
+    return of_step if run is None else f"{shown(run)}, {of_step}"
 
 
 def _energy(kwh: float) -> str:

@@ -88,15 +88,15 @@ def group_lines(job: Job, layout: Layout) -> list[str]:
     return lines
 
 
-def apart_part(apart: Apart) -> Iterator[Part]:
+def disaggregated_part(apart: Apart) -> Iterator[Part]:
     """The step of the whole first; the layout of the page is that of the decoder."""
-    yield stacked(apart_text(apart), unified_text(apart), proof_text(apart))
+    yield stacked(disaggregated_text(apart), unified_text(apart), proof_text(apart))
     columns = (number("GPUs of the tower", str), number("bound", seconds), number("step", seconds))
     rows = ((one.tower_gpus, one.lower_bound_s, one.step_time_s) for one in apart.splits)
     yield table("", columns, rows)
 
 
-def apart_text(apart: Apart) -> str:
+def disaggregated_text(apart: Apart) -> str:
     """The split and both steps."""
     return (
         f"Tower apart: {seconds(apart.step_time_s)} a step. The layout above is the decoder's, on "

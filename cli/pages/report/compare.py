@@ -179,13 +179,13 @@ def _time(found: Compared) -> Sequence[Block]:
 
 def _says(terms: Sequence[TermDifference], step: float) -> str:
     """The largest difference each way."""
-    said = []
+    written = []
     for word, sign in (("saves most", -1), ("pays most", 1)):
         most = max(terms, key=lambda one: sign * one.difference_s, default=None)
         if most and sign * most.difference_s >= SMALLEST_SHARE * step:
             name, change = LABELS.get(most.term, most.term), signed(most.difference_s, step)
-            said.append(f"{word} in {name} ({change})")
-    return f"The second {' and '.join(said)}." if said else "No term differs."
+            written.append(f"{word} in {name} ({change})")
+    return f"The second {' and '.join(written)}." if written else "No term differs."
 
 
 def _waterfall(

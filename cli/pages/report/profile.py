@@ -102,8 +102,11 @@ def _certainty(profile: Profile) -> Iterator[Paragraph]:
 def _facts(profile: Profile) -> Iterator[Fact]:
     yield Fact("GPU", profile.gpu, f"{profile.num_nodes} x {profile.gpus_per_node}")
     if profile.software:
-        said = (profile.software.cuda and f"CUDA {profile.software.cuda}", profile.software.backend)
-        yield Fact("torch", profile.software.torch, ", ".join(filter(None, said)))
+        written = (
+            profile.software.cuda and f"CUDA {profile.software.cuda}",
+            profile.software.backend,
+        )
+        yield Fact("torch", profile.software.torch, ", ".join(filter(None, written)))
     wall = sum(origin.wall_seconds or 0.0 for origin in profile.origins)
     if wall:
         yield Fact("took", seconds(wall))
@@ -178,14 +181,14 @@ def _machine(profile: Profile) -> Iterator[Block]:
     if profile.hosts:
         yield _hosts(profile.hosts)
     details = [
-        (host.name, what, said)
+        (host.name, what, written)
         for host in profile.hosts
         for what, lines in (
             ("network", host.nics),
             ("topology", host.topology),
             ("clocks", host.clocks),
         )
-        for said in lines
+        for written in lines
     ]
     if details:
         yield table("What the nodes say of themselves", ("node", "of", "says"), details)

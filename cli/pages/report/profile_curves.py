@@ -82,8 +82,8 @@ def _collective_traces(
     domain = spec_of(profile).nvlink_domain if has_spec(profile) else first.ranks
     if curve in profile.fitted.collectives and inside_domain(points, curve, domain):
         sizes = [round(size) for size in spaced([one.num_bytes for one in points])]
-        asked = [first.model_copy(update={"num_bytes": size}) for size in sizes]
-        took = collective_seconds_on(profile.fitted.collectives[curve], asked)
+        request = [first.model_copy(update={"num_bytes": size}) for size in sizes]
+        took = collective_seconds_on(profile.fitted.collectives[curve], request)
         yield fitted_line(sizes, [float(t) for t in took], f"{name}, fitted", colour)
 
 

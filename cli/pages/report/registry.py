@@ -33,7 +33,7 @@ from trainplan.planner.plan import PlanDocument
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """A document to be drawn."""
 
     name: str
@@ -44,17 +44,17 @@ class Asked:
     """What `--profile` says of the machine, where something is priced again."""
 
 
-def _plan_page(asked: Asked) -> Page:
+def _plan_page(request: Request) -> Page:
     """Of a plan; of a tuned one what was measured."""
-    if asked.values.get("tuned") is not None:
-        return _tuned_page(asked)
-    return plan_page(asked.name, asked.text, asked.measured)
+    if request.values.get("tuned") is not None:
+        return _tuned_page(request)
+    return plan_page(request.name, request.text, request.measured)
 
 
-def _tuned_page(asked: Asked) -> Page:
+def _tuned_page(request: Request) -> Page:
     """What was measured, then the plan of the fastest measured layout."""
-    page = tuned_page(read(TunedPlan, asked.values))
-    plan = plan_page(asked.name, asked.text, asked.measured)
+    page = tuned_page(read(TunedPlan, request.values))
+    plan = plan_page(request.name, request.text, request.measured)
     return replace(page, sections=(*page.sections, *plan.sections))
 
 
@@ -63,15 +63,17 @@ def _plain(values: Mapping[str, object]) -> Mapping[str, object]:
     return {name: value for name, value in values.items() if name != "schema"}
 
 
-Builder: TypeAlias = Callable[[Asked], Page]
+Builder: TypeAlias = Callable[[Request], Page]
 KINDS: Mapping[str, Builder] = MappingProxyType(
     {
         PlanDocument.SCHEMA: _plan_page,
-        CompareDocument.SCHEMA: lambda asked: compare_page(read(Compared, asked.values)),
-        SweepDocument.SCHEMA: lambda asked: sweep_page(read(Swept, asked.values)),
-        ValidateDocument.SCHEMA: lambda asked: validate_page(read(ValidateDocument, asked.values)),
-        Profile.SCHEMA: lambda asked: profile_page(read(Profile, _plain(asked.values))),
-        ParetoDocument.SCHEMA: lambda asked: pareto_page(read(Front, asked.values)),
+        CompareDocument.SCHEMA: lambda request: compare_page(read(Compared, request.values)),
+        SweepDocument.SCHEMA: lambda request: sweep_page(read(Swept, request.values)),
+        ValidateDocument.SCHEMA: lambda request: validate_page(
+            read(ValidateDocument, request.values)
+        ),
+        Profile.SCHEMA: lambda request: profile_page(read(Profile, _plain(request.values))),
+        ParetoDocument.SCHEMA: lambda request: pareto_page(read(Front, request.values)),
     }
 )
 """Schema of a document -> its page."""
@@ -84,23 +86,23 @@ def written(name: str, text: str, measured: Measured = NOTHING) -> str:
     Raises:
         PlanError: As `page_of`.
     """
-    return html(page_of(Asked(name, text, json.loads(text), measured)))
+    return html(page_of(Request(name, text, json.loads(text), measured)))
 
 
-def page_of(asked: Asked) -> Page:
+def page_of(request: Request) -> Page:
     """The page of a document.
 
     Raises:
         SpecError: It is none of ours, of another version, or has nothing to draw.
         CatalogError: No such kind of document has a report.
     """
-    schema = asked.values.get("schema")
+    schema = request.values.get("schema")
     if not isinstance(schema, str):
         raise SpecError(f"no document of plan: the key 'schema' is missing; {HOW}")
     if schema in KINDS:
-        return KINDS[schema](asked)
+        return KINDS[schema](request)
     if schema == InfeasibleDocument.SCHEMA:
-        raise SpecError(f"nothing fits, so there is no layout to draw{_helps(asked.values)}")
+        raise SpecError(f"nothing fits, so there is no layout to draw{_helps(request.values)}")
     others = {known.rpartition("/")[0]: known for known in KINDS}
     if known := others.get(schema.rpartition("/")[0]):
         raise SpecError(f"schema {schema[:80]!r} is not {known!r}: make it again with this version")

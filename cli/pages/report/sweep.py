@@ -38,7 +38,7 @@ def sweep_page(swept: Swept) -> Page:
 def _certainty(swept: Swept) -> Iterator[Paragraph]:
     statuses = [point.status for one in swept.curves for point in one.points]
     counts = {name: statuses.count(name) for name in dict.fromkeys(statuses)}
-    said = {
+    written = {
         "proved": "proved fastest under the cost model",
         "even": "proved but for uneven stages: `plan search` proves more",
         "found": "found, not proved: there may be a faster one",
@@ -49,7 +49,7 @@ def _certainty(swept: Swept) -> Iterator[Paragraph]:
     }
     for name, count in counts.items():
         good = name == "proved"
-        text = f"{count} of {len(statuses)} points: {said.get(name, name)}."
+        text = f"{count} of {len(statuses)} points: {written.get(name, name)}."
         yield Paragraph(text, "good" if good else "doubtful")
     if swept.weak:
         yield Paragraph("The batch grows with the GPUs: weak scaling.")

@@ -50,8 +50,8 @@ def _certainty(found: Finished) -> Iterator[Paragraph]:
     yield Paragraph(f"{found.says[:1].upper()}{found.says[1:]}.", "good" if settled else "doubtful")
     bad = [one for one in found.trials if one.outcome.ending != "measured"]
     if bad:
-        said = [ENDINGS[one.outcome.ending] for one in bad]
-        each = ", ".join(f"{said.count(name)} {name}" for name in dict.fromkeys(said))
+        written = [ENDINGS[one.outcome.ending] for one in bad]
+        each = ", ".join(f"{written.count(name)} {name}" for name in dict.fromkeys(written))
         yield Paragraph(f"Not measured: {each}, of {plural(len(found.trials), 'trial')}.")
 
 

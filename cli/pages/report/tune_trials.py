@@ -17,7 +17,7 @@ from trainplan.cli.words import layout_line, plural, seconds
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.tuning import Finished, Tried
 
-BESIDE = 0.12
+ALONGSIDE = 0.12
 """Trials that what was believed stands to the left of what was measured."""
 BAR = {"thickness": 1.5, "width": 5, "color": "@quiet"}
 """How an interval is drawn."""
@@ -73,7 +73,7 @@ def _trial_traces(plan: TunedPlan) -> Iterator[dict[str, object]]:
     believed = [_believed_of(one) for one in trials]
     yield _points(
         f"believed before, {LEVEL}",
-        [one.number - BESIDE for one in trials],
+        [one.number - ALONGSIDE for one in trials],
         believed,
         marker={"symbol": "circle-open", "size": 8, "color": "@grey"},
         text=_hovers(plan, trials),

@@ -77,8 +77,9 @@ def _sections(found: ValidateDocument) -> Iterator[Section]:
 def _certainty(found: ValidateDocument) -> Iterator[Paragraph]:
     step = found.overall.step_time
     yield Paragraph(
-        f"{step.num_priced:,} of {plural(step.num_asked, 'run')} with a measured step were priced.",
-        "good" if step.num_priced == step.num_asked else "plain",
+        f"{step.num_priced:,} of {plural(step.num_requested, 'run')} with a measured step "
+        "were priced.",
+        "good" if step.num_priced == step.num_requested else "plain",
     )
     yield Paragraph(EXPLAINED)
 
@@ -172,14 +173,14 @@ def _rows_table(caption: str, rows: Sequence[Scored]) -> Table:
 def _row(row: Scored) -> Row:
     every = asdict(row.record.terms) if row.record.terms else {}
     terms = sorted(every.items(), key=lambda item: -abs(item[1]))[:3]
-    said = (f"{name} {seconds_like(value, row.predicted)}" for name, value in terms)
+    written = (f"{name} {seconds_like(value, row.predicted)}" for name, value in terms)
     return (
         row.record.id,
         row.record.source_group,
         row.measured,
         Cell(seconds_like(row.predicted, row.measured), row.predicted),
         row.error,
-        ", ".join(said),
+        ", ".join(written),
     )
 
 

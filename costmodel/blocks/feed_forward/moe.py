@@ -290,7 +290,7 @@ def _saved(shapes: Shapes, routing: _Routing) -> tuple[FloatColumn, FloatColumn]
     tensors = activation_tensors(shapes.job.model, shapes.traits.autograd)
     low, weighted = shapes.keeps_cast_inputs, shapes.traits.footprint.weighted_experts
     share = 0.75 if low else 1.0
-    separate = shapes.traits.autograd.weighted_apart or not shapes.job.model.gated_mlp
+    separate = shapes.traits.autograd.weighted_separately or not shapes.job.model.gated_mlp
     tensors += weighted and separate
     hidden = shapes.input_bytes + (0 if weighted else shapes.storage)
     row = hidden * routing.hidden + share * tensors * shapes.storage * cut

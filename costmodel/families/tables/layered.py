@@ -120,8 +120,8 @@ def _mimo_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Field
 
 def _mimo_dense(config: HfConfig) -> Sequence[bool]:
     """The first layer is dense unless the file says."""
-    told = config.has("mlp_layer_types") or config.has("moe_layer_freq")
-    return dense_layers(config) if told else [i == 0 for i in range(count_of_layers(config))]
+    stated = config.has("mlp_layer_types") or config.has("moe_layer_freq")
+    return dense_layers(config) if stated else [i == 0 for i in range(count_of_layers(config))]
 
 
 def _longcat(config: HfConfig) -> Fields:

@@ -62,7 +62,7 @@ def plain(traits: RuntimeTraits) -> RuntimeTraits:
             norm_statistics=True,
             activation_output=True,
             offset_branch=True,
-            weighted_apart=True,
+            weighted_separately=True,
             rotated_copies=True,
         ),
     )

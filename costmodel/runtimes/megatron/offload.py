@@ -36,8 +36,10 @@ def offloads(model: ModelSpec) -> tuple[Offload, ...]:
     if model.moe is None:
         return Offload(ATTENTION), Offload(("qkv_linear", *ATTENTION))
     sets = (EXPERTS[:1], EXPERTS, ATTENTION, (*ATTENTION, *EXPERTS))
-    beside = [Offload(some, _cheap(model, some)) for some in (*sets, (*ATTENTION, *IN_MOE_LAYERS))]
-    return (*(Offload(some) for some in (*sets, OFFLOAD_MODULES)), *beside)
+    alongside = [
+        Offload(some, _cheap(model, some)) for some in (*sets, (*ATTENTION, *IN_MOE_LAYERS))
+    ]
+    return (*(Offload(some) for some in (*sets, OFFLOAD_MODULES)), *alongside)
 
 
 def _cheap(model: ModelSpec, offloaded: tuple[str, ...]) -> tuple[str, ...]:

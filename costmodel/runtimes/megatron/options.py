@@ -60,8 +60,8 @@ HYBRIDS_INTERLEAVE_NOTHING = "hybrid models interleave no passes of two micro ba
 )
 def hybrids_exchange_alone(job: Job, table: LayoutTable) -> BoolColumn:
     """Only GPT models have a plan of both passes, layer by layer."""
-    asked = job.options.overlap_moe_a2a is True and job.model.moe is not None
-    return np.full(len(table), asked and is_hybrid(job.model))
+    request = job.options.overlap_moe_a2a is True and job.model.moe is not None
+    return np.full(len(table), request and is_hybrid(job.model))
 
 
 @rule(
@@ -71,12 +71,12 @@ def hybrids_exchange_alone(job: Job, table: LayoutTable) -> BoolColumn:
     "prediction module, and recomputes neither layers nor moe",
     "TC:3002-3046",
 )
-def exchange_beside_compute(job: Job, table: LayoutTable) -> BoolColumn:
+def exchange_overlapped_with_compute(job: Job, table: LayoutTable) -> BoolColumn:
     """Passes of two micro batches are interleaved, layer by layer."""
     whole = (table.recompute == FULL) | recomputes(table, "moe")
     alone = (table.ep == 1) | ((table.pp > 1) & (table.vpp == 1))
-    asked = job.options.overlap_moe_a2a is True and job.model.moe is not None
-    return np.asarray((alone | whole | (job.model.num_nextn_predict_layers > 1)) & asked)
+    request = job.options.overlap_moe_a2a is True and job.model.moe is not None
+    return np.asarray((alone | whole | (job.model.num_nextn_predict_layers > 1)) & request)
 
 
 @rule(
@@ -85,11 +85,11 @@ def exchange_beside_compute(job: Job, table: LayoutTable) -> BoolColumn:
     "overlap_moe_a2a with zero_stage 2 or 3 excludes cuda_graph=partial",
     "FSDP:182, graphs of single layers",
 )
-def exchange_beside_compute_in_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
+def exchange_overlapped_in_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
     """Megatron-FSDP gathers weights between the halves of a layer, outside of any graph of it."""
     options, moe = job.options, job.model.moe is not None
-    asked = moe and options.overlap_moe_a2a is True and options.cuda_graph == "partial"
-    return np.asarray((table.zero_stage >= 2) & asked)
+    request = moe and options.overlap_moe_a2a is True and options.cuda_graph == "partial"
+    return np.asarray((table.zero_stage >= 2) & request)
 
 
 @rule(
@@ -100,8 +100,8 @@ def exchange_beside_compute_in_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def deepep_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     """There is nothing to dispatch on one rank."""
-    asked = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
-    return np.asarray((table.ep * table.etp == 1) & asked)
+    request = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
+    return np.asarray((table.ep * table.etp == 1) & request)
 
 
 @rule(
@@ -113,9 +113,9 @@ def deepep_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def layers_on_the_host(job: Job, table: LayoutTable) -> BoolColumn:
     """Offload by layer is the older of two ways, and stands alone."""
-    beside = (table.pp > 1) | (table.recompute != NONE) | (table.offload_modules != 0)
+    alongside = (table.pp > 1) | (table.recompute != NONE) | (table.offload_modules != 0)
     graphed = job.options.cuda_graph == "partial"
-    return np.asarray((beside | graphed) & bool(job.options.offload_activation_layers))
+    return np.asarray((alongside | graphed) & bool(job.options.offload_activation_layers))
 
 
 @rule(
@@ -199,7 +199,7 @@ def gathers_overlap_with_reductions(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @_with_reductions
-def gathers_apart_or_with_reductions(job: Job, table: LayoutTable) -> BoolColumn:
+def gathers_separately_or_with_reductions(job: Job, table: LayoutTable) -> BoolColumn:
     """As above, of a runtime whose gathers apart (`Sharding.gathers_apart`) need no overlap."""
     by_itself = job.options.overlap_param_gather is None
     apart = (table.pp > 1) & (table.vpp == 1) & by_itself
@@ -235,8 +235,8 @@ OPTION_RULES = (
     graphs_recompute_modules_only,
     graphs_recompute_without_masks,
     graph_of_step_recomputes_without_masks,
-    exchange_beside_compute,
-    exchange_beside_compute_in_fsdp,
+    exchange_overlapped_with_compute,
+    exchange_overlapped_in_fsdp,
     deepep_needs_ranks,
     layers_on_the_host,
     moments_need_sharding,

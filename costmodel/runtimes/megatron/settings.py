@@ -26,8 +26,8 @@ from trainplan.costmodel.runtimes.megatron.offload import offloads_without_graph
 from trainplan.costmodel.runtimes.megatron.options import (
     HYBRIDS_INTERLEAVE_NOTHING,
     deepep_needs_ranks,
-    exchange_beside_compute,
-    exchange_beside_compute_in_fsdp,
+    exchange_overlapped_in_fsdp,
+    exchange_overlapped_with_compute,
     graph_of_step_recomputes_without_masks,
     graphed_routers_keep_their_norm,
     graphs_recompute_modules_only,
@@ -93,10 +93,10 @@ def _by_level(job: Job) -> str | None:
 
 
 def _gradients_in_bf16(job: Job) -> str | None:
-    return _by_level(job) or _beside_fp16(job)
+    return _by_level(job) or _with_fp16(job)
 
 
-def _beside_fp16(job: Job) -> str | None:
+def _with_fp16(job: Job) -> str | None:
     return "gradients of fp16 are not summed in bf16" if job.training.precision == "fp16" else None
 
 
@@ -104,14 +104,14 @@ def _rules_of_graphs(job: Job) -> tuple[Rule, ...]:
     """Those that the options of a job let bind."""
     partial = job.options.cuda_graph == "partial"
     flexible = partial and job.options.moe_dispatcher in ("deepep", "hybridep")
-    beside = partial and job.options.overlap_moe_a2a
+    alongside = partial and job.options.overlap_moe_a2a
     return (
         *((graphs_recompute_modules_only,) if partial else ()),
         *((graphs_recompute_without_masks,) if job.options.dropout else ()),
         *((graph_of_step_recomputes_without_masks,) if job.options.dropout and not partial else ()),
         *((offloads_without_graphs,) if job.may_offload_activations else ()),
         *((graphed_routers_keep_their_norm,) if flexible else ()),
-        *((exchange_beside_compute_in_fsdp,) if beside else ()),
+        *((exchange_overlapped_in_fsdp,) if alongside else ()),
     )
 
 
@@ -125,8 +125,8 @@ def _rules_of_dispatchers(job: Job) -> tuple[Rule, ...]:
 def _rules_of_exchange(job: Job) -> tuple[Rule, ...]:
     graphed = job.options.cuda_graph == "partial"
     return (
-        exchange_beside_compute,
-        *((exchange_beside_compute_in_fsdp,) if graphed else ()),
+        exchange_overlapped_with_compute,
+        *((exchange_overlapped_in_fsdp,) if graphed else ()),
     )
 
 
@@ -173,7 +173,7 @@ DISPATCHERS = tuple(
 )
 """HybridEP gathers which experts every token chose, which the others do not: it is DeepEP and a
 gather more, and may be slower than the default."""
-BESIDE_COMPUTE = Setting(
+OVERLAPPED_WITH_COMPUTE = Setting(
     name="overlap_moe_a2a",
     value=True,
     source="--overlap-moe-expert-parallel-comm",
@@ -181,7 +181,7 @@ BESIDE_COMPUTE = Setting(
     rules=_rules_of_exchange,
     beats_default=_launches_nothing,
 )
-BESIDE_PRODUCTS = Setting(
+OVERLAPPING_PRODUCTS = Setting(
     name="overlap_tp_comm",
     value=True,
     source="--tp-comm-overlap",
@@ -215,14 +215,14 @@ GRADIENTS = Setting(
 
 NEMO_SETTINGS = (DISPATCHERS[1], *EXCHANGES, MOMENTS)
 """Of the release of 2025, before HybridEP, paged stashes and the exchange beside compute."""
-BRIDGE_SETTINGS = (PARTIAL, WHOLE, *DISPATCHERS, BESIDE_COMPUTE, *EXCHANGES, MOMENTS)
+BRIDGE_SETTINGS = (PARTIAL, WHOLE, *DISPATCHERS, OVERLAPPED_WITH_COMPUTE, *EXCHANGES, MOMENTS)
 """Of runtimes whose gradients are in bf16 and whose tensor traffic runs beside products anyhow."""
 CORE_SETTINGS = (
     PARTIAL,
     WHOLE_OF_DENSE,
     *DISPATCHERS,
-    BESIDE_COMPUTE,
-    BESIDE_PRODUCTS,
+    OVERLAPPED_WITH_COMPUTE,
+    OVERLAPPING_PRODUCTS,
     *EXCHANGES,
     MOMENTS,
     GRADIENTS,

@@ -85,10 +85,10 @@ class Footprint:
         """That of a run that may state types of moments and of weights, and what it offloads."""
         stated = MOMENT_BYTES.get(options.moment_dtype or "")
         alone: LowPrecision = "primary" if options.fp8_param_gather else "cached"
-        told = options.fp8_param_gather is not None and self.low_precision != "cast"
+        given = options.fp8_param_gather is not None and self.low_precision != "cast"
         return replace(
             self,
-            low_precision=alone if told else self.low_precision,
+            low_precision=alone if given else self.low_precision,
             moment_bytes=stated_or(stated, self.moment_bytes),
             offloaded_layers=stated_or(options.offload_activation_layers, self.offloaded_layers),
         )
@@ -123,7 +123,7 @@ class Autograd:
     """The gradients of both branches of a gated unit are written where the branches were."""
     offset_branch: bool = False
     """A gated unit adds an offset, of zero, to its second branch: one tensor more."""
-    weighted_apart: bool = False
+    weighted_separately: bool = False
     """Routing weights multiply the activation of an expert by an operation of its own, which keeps
     what it multiplies, as every operation of the router does."""
     rotated_copies: bool = False

@@ -68,6 +68,6 @@ class Offloading:
     """What the search tries to keep there in this model."""
 
     @property
-    def moves_beside(self) -> bool:
+    def moves_overlapped(self) -> bool:
         """Does what it keeps off the GPU move beside the passes?"""
         return self.offload_policy is not None and not self.in_series

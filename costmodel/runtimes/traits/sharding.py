@@ -56,7 +56,7 @@ class Gradients:
     """Bytes of one gradient on the wire."""
     narrow: bool = False
     """Gradients may take fewer bytes than weights; else never."""
-    added_apart: bool = False
+    added_separately: bool = False
     """Every weight gradient of a micro batch is a tensor of its own, whole on the rank, which is
     then added to the accumulated one; else its product adds it, or it is sharded first."""
     products_accumulate: bool = False
@@ -64,7 +64,7 @@ class Gradients:
     table, which is none, is a tensor of its own that is added."""
     widened_by_pipeline: bool = False
     """Under a pipeline those of a job in bf16 are summed in fp32, whatever they are else."""
-    kept_beside_sums: bool = False
+    kept_with_sums: bool = False
     """Where sums are wider than weights, the gradients of a micro batch wait whole, as wide as
     weights, for the next backward pass."""
     copied_for_step: bool = False
@@ -107,7 +107,7 @@ class Sharding:
     """Under a pipeline, gradients of a virtual stage are reduced in one piece after its last
     backward pass, and its weights gathered in one piece before its first forward pass; only a first
     rank without virtual stages has buckets."""
-    gathers_apart: bool = False
+    gathers_separately: bool = False
     """Where `whole_stages` has no virtual stages to hide gathers behind, weights are gathered after
     the optimizer step, whatever `overlaps_parameters` says, unless a run states otherwise."""
     whole_under_pipeline: bool = False
@@ -133,7 +133,7 @@ class Sharding:
             self,
             overlaps_gradients=stated_or(reduces, self.overlaps_gradients),
             overlaps_parameters=stated_or(gathers, self.overlaps_parameters),
-            gathers_apart=self.gathers_apart and gathers is None,
+            gathers_separately=self.gathers_separately and gathers is None,
         )
 
     def on_cpu(self) -> Sharding:

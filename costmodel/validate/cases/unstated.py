@@ -207,8 +207,8 @@ def graphs_hybridep(run: MeasuredRun, stated: RuntimeOptions) -> bool:
 
 def with_graph(stated: RuntimeOptions) -> RuntimeOptions:
     """One graph of the step, with the exchange beside compute unless the run says otherwise."""
-    beside = stated.overlap_moe_a2a is not False
-    return stated.model_copy(update={"cuda_graph": "full_iteration", "overlap_moe_a2a": beside})
+    alongside = stated.overlap_moe_a2a is not False
+    return stated.model_copy(update={"cuda_graph": "full_iteration", "overlap_moe_a2a": alongside})
 
 
 def _graph(run: MeasuredRun) -> Graph | None:

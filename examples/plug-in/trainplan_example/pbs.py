@@ -4,8 +4,8 @@ from trainplan.costmodel.hardware.cluster import ClusterSpec
 from trainplan.planner.launch import LaunchConfig
 from trainplan.planner.launchers.registry import Launcher
 from trainplan.planner.launchers.script import (
+    alongside,
     argument_arrays,
-    beside,
     exports,
     gpus_per_node,
     head,
@@ -25,7 +25,7 @@ def pbs(config: LaunchConfig, cluster: ClusterSpec, order: tuple[str, ...] = ())
         ("#!/usr/bin/env bash", f"#PBS -l select={nodes}:ngpus={gpus}", *head(config)),
         ("set -euo pipefail",),
         requirements(config),
-        beside(config, '"$PBS_O_WORKDIR"'),
+        alongside(config, '"$PBS_O_WORKDIR"'),
         exports(config.environment),
         argument_arrays(config),
         (

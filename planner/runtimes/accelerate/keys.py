@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from trainplan.planner.runtimes.exporter import recorded
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option, yaml_mapping
-from trainplan.planner.runtimes.reading import Asked
+from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.training_script.read import (
     script_of,
     text_of,
@@ -72,12 +72,12 @@ VARIABLES: Mapping[str, str] = MappingProxyType(
 SWITCHES = ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_PARALLELISM_CONFIG")
 
 
-def keys_of(notes: Notes, launch: Launch, asked: Asked) -> Keys | None:
+def keys_of(notes: Notes, launch: Launch, request: Request) -> Keys | None:
     """What a launch sets; null, with a problem: nothing can be read."""
     keys = Keys(notes)
     options = script_of(launch.starter_arguments).options
     path = launch.program if launch.starter == "file" else options.get("config_file", (None,))[0]
-    if path is not None and not _of_file(keys, path, asked):
+    if path is not None and not _of_file(keys, path, request):
         return None
     _of_options(keys, options)
     if launch.starter not in ("file", RUNTIME):
@@ -94,8 +94,8 @@ def keys_of(notes: Notes, launch: Launch, asked: Asked) -> Keys | None:
     return keys
 
 
-def _of_file(keys: Keys, path: Word, asked: Asked) -> bool:
-    text = text_of(keys.notes, path, asked)
+def _of_file(keys: Keys, path: Word, request: Request) -> bool:
+    text = text_of(keys.notes, path, request)
     if text is None:
         return False
     config = yaml_mapping(keys.notes, text, path.text, "write `accelerate config` over it")

@@ -16,7 +16,7 @@ from trainplan.planner.runtimes.accelerate import keys as mesh
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option
 from trainplan.planner.runtimes.ranks import ranks_of
-from trainplan.planner.runtimes.reading import Asked, Origin, Reader, Reading
+from trainplan.planner.runtimes.reading import Origin, Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.read import (
     ACCUMULATED,
     CHECKPOINTING,
@@ -48,26 +48,26 @@ def recognises(launch: Launch) -> bool:
     return launch.starter == mesh.RUNTIME or mesh.SWITCHES[0] in launch.environment
 
 
-def read(launch: Launch, asked: Asked) -> Reading:
+def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, as far as its keys and its arguments say them.
 
     Where its YAML names a JSON of DeepSpeed, these are what that engine takes.
     """
     notes = Notes(problems=list(launch.problems))
-    if (engine := _engine(launch, asked)) is not None:
-        return DEEPSPEED.read(engine, asked)
-    job, layout = _read(notes, launch, asked)
+    if (engine := _engine(launch, request)) is not None:
+        return DEEPSPEED.read(engine, request)
+    job, layout = _read(notes, launch, request)
     return Reading(
         mesh.RUNTIME, mesh.COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems)
     )
 
 
-def _engine(launch: Launch, asked: Asked) -> Launch | None:
+def _engine(launch: Launch, request: Request) -> Launch | None:
     """The launch with the options of `accelerate launch` that its YAML stands for.
 
     Source: commands/launch.py, _validate_launch_command, deepspeed_config_file.
     """
-    keys = mesh.keys_of(Notes(), launch, asked)
+    keys = mesh.keys_of(Notes(), launch, request)
     if keys is None or not keys.has(mesh.ENGINE_FILE):
         return None
     file = keys.entries[mesh.ENGINE_FILE.name]
@@ -83,19 +83,19 @@ def _engine(launch: Launch, asked: Asked) -> Launch | None:
     )
 
 
-def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layout | None]:
-    keys, script = mesh.keys_of(notes, launch, asked), script_of(launch.arguments)
+def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, Layout | None]:
+    keys, script = mesh.keys_of(notes, launch, request), script_of(launch.arguments)
     if keys is None or not _kind_is_read(keys):
         return None, None
     ranks = keys.of(mesh.RANKS) if keys.has(mesh.RANKS) else None
-    degrees = _degrees(keys, ranks or ranks_of(launch, asked))
-    model, length = model_of(notes, asked), sequence_of(notes, asked, script)
+    degrees = _degrees(keys, ranks or ranks_of(launch, request))
+    model, length = model_of(notes, request), sequence_of(notes, request, script)
     if degrees is None or model is None or length is None:
         return None, None
-    batch = _batch(notes, script, degrees, asked)
+    batch = _batch(notes, script, degrees, request)
     if batch is None or not batch_fits(notes, batch[1], length):
         return None, None
-    cluster = cluster_of(notes, launch, asked, degrees.ranks)
+    cluster = cluster_of(notes, launch, request, degrees.ranks)
     if cluster is None:
         return None, None
     job = Job(
@@ -229,13 +229,15 @@ def _degrees(keys: Keys, ranks: int | None) -> Degrees | None:
     return degrees
 
 
-def _batch(notes: Notes, script: Script, degrees: Degrees, asked: Asked) -> tuple[int, int] | None:
+def _batch(
+    notes: Notes, script: Script, degrees: Degrees, request: Request
+) -> tuple[int, int] | None:
     """Sequences of a micro batch and of a step; null: they do not go together."""
     micro = script.number(notes, MICRO) or Entry(1, "assumed", f"--{MICRO}")
     steps = script.number(notes, ACCUMULATED)
     assert isinstance(micro.value, int)
     at_once = micro.value * degrees.dp
-    whole, given = asked.global_batch_size, steps.value if steps else None
+    whole, given = request.global_batch_size, steps.value if steps else None
     if whole is None:
         whole = at_once * (given if isinstance(given, int) else 1)
     if whole % at_once or (given is not None and whole != at_once * int(str(given))):
@@ -248,7 +250,7 @@ def _batch(notes: Notes, script: Script, degrees: Degrees, asked: Asked) -> tupl
     if whole > at_once:
         notes.note("training.sync_each_batch", Entry(value=True, origin="assumed", written=SYNC))
     notes.note("layout.micro_batch_size", micro)
-    known = asked.global_batch_size is None and steps is not None
+    known = request.global_batch_size is None and steps is not None
     origin: Origin = "derived" if known and micro.origin == "stated" else "assumed"
     notes.note("training.global_batch_size", Entry(whole, origin, f"--{ACCUMULATED}"))
     return micro.value, whole

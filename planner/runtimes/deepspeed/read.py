@@ -23,7 +23,7 @@ from trainplan.planner.runtimes.deepspeed.offload import (
 from trainplan.planner.runtimes.deepspeed.tiles import SWITCHES
 from trainplan.planner.runtimes.keys import Entry, Keys, Notes, Option
 from trainplan.planner.runtimes.ranks import ranks_of
-from trainplan.planner.runtimes.reading import Asked, Reader, Reading
+from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.read import (
     ACCUMULATED,
     CHECKPOINTING,
@@ -66,16 +66,16 @@ def _options_of(launch: Launch) -> Mapping[str, tuple[Word | None, Word]]:
     return script_of(words).options
 
 
-def read(launch: Launch, asked: Asked) -> Reading:
+def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, as far as its JSON and its arguments say them."""
     notes = Notes(problems=list(launch.problems))
-    job, layout = _read(notes, launch, asked)
+    job, layout = _read(notes, launch, request)
     return Reading(
         engine.RUNTIME, engine.COMMIT, job, layout, tuple(notes.fields), tuple(notes.problems)
     )
 
 
-def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layout | None]:
+def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, Layout | None]:
     if PurePosixPath(launch.program.text).name.startswith(MEGATRON):
         says = (
             "arguments of Megatron-DeepSpeed are not read: give its DeepSpeed configuration alone, "
@@ -83,26 +83,26 @@ def _read(notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layou
         )
         notes.problem("megatron_deepspeed", "unread", says, launch.program.place)
         return None, None
-    keys = _keys(notes, launch, asked)
+    keys = _keys(notes, launch, request)
     if keys is None:
         return None, None
-    return job_of(keys, script_of(launch.arguments), launch, asked, engine.RUNTIME)
+    return job_of(keys, script_of(launch.arguments), launch, request, engine.RUNTIME)
 
 
 def job_of(
-    keys: Keys, script: Script, launch: Launch, asked: Asked, runtime: str
+    keys: Keys, script: Script, launch: Launch, request: Request, runtime: str
 ) -> tuple[Job | None, Layout | None]:
     """What keys of the engine and arguments of a script say, for a runtime that has this engine."""
     notes = keys.notes
     engine.check_keys(keys)
-    degrees = _degrees(keys, ranks_of(launch, asked), script)
-    model, length = model_of(notes, asked), sequence_of(notes, asked, script)
+    degrees = _degrees(keys, ranks_of(launch, request), script)
+    model, length = model_of(notes, request), sequence_of(notes, request, script)
     if degrees is None or model is None or length is None:
         return None, None
-    batch = _batch(keys, script, degrees, asked)
+    batch = _batch(keys, script, degrees, request)
     if batch is None or not batch_fits(notes, batch.whole, length):
         return None, None
-    cluster = cluster_of(notes, launch, asked, degrees.ranks)
+    cluster = cluster_of(notes, launch, request, degrees.ranks)
     if cluster is None:
         return None, None
     layout = _layout(keys, script, degrees, batch)
@@ -125,14 +125,14 @@ def job_of(
     return job, layout
 
 
-def _keys(notes: Notes, launch: Launch, asked: Asked) -> Keys | None:
+def _keys(notes: Notes, launch: Launch, request: Request) -> Keys | None:
     """Keys of the JSON; null, with a problem: there is none to read."""
     path = launch.program if launch.starter == "file" else _named(launch)
     if path is None:
         says = "--deepspeed_config names no JSON: name one"
         notes.problem("no_config", "illegal", says, launch.program.place)
         return None
-    text = text_of(notes, path, asked)
+    text = text_of(notes, path, request)
     return None if text is None else engine.keys_of(notes, text, path.text)
 
 
@@ -183,7 +183,7 @@ class Batch(NamedTuple):
     """Of a step, over all replicas."""
 
 
-def _batch(keys: Keys, script: Script, degrees: Degrees, asked: Asked) -> Batch | None:
+def _batch(keys: Keys, script: Script, degrees: Degrees, request: Request) -> Batch | None:
     """The triad, of which the runtime fills in what is missing; null: it stops."""
     counted = degrees.ranks // degrees.sp
     whole = keys.count(engine.BATCH)
@@ -208,8 +208,8 @@ def _batch(keys: Keys, script: Script, degrees: Degrees, asked: Asked) -> Batch 
         keys.problem("micro_batch_divides_batch", "illegal", says, engine.BATCH)
         return None
     whole = micro * steps * degrees.dp
-    if asked.global_batch_size not in (None, whole):
-        says = f"a step has {whole} sequences, not the {asked.global_batch_size} asked about"
+    if request.global_batch_size not in (None, whole):
+        says = f"a step has {whole} sequences, not the {request.global_batch_size} asked about"
         keys.problem("asked_batch", "ignored", f"{says}: leave --global-batch-size out")
     keys.notes.note("training.global_batch_size", keys.entry(whole, engine.BATCH, engine.MICRO))
     return Batch(micro, steps, whole)

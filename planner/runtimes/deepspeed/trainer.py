@@ -43,7 +43,7 @@ from trainplan.planner.runtimes.keys import (
     nested,
     yaml_mapping,
 )
-from trainplan.planner.runtimes.reading import Asked, Reader, Reading
+from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.runtimes.training_script.read import (
     CHECKPOINTING,
     Script,
@@ -179,16 +179,18 @@ class Trainer:
         left.sort(key=lambda key: not key.startswith(engine.ZERO))
         return {f"{self.section}.{key}": keys[key] for key in left}
 
-    def read(self, launch: Launch, asked: Asked) -> Reading:
+    def read(self, launch: Launch, request: Request) -> Reading:
         """The job and the layout of a launch, as far as its YAML says them."""
         notes = Notes(problems=list(launch.problems))
-        job, layout = self._read(notes, launch, asked)
+        job, layout = self._read(notes, launch, request)
         fields, problems = tuple(notes.fields), tuple(notes.problems)
         return Reading(self.traits.name, self.version, job, layout, fields, problems)
 
-    def _read(self, notes: Notes, launch: Launch, asked: Asked) -> tuple[Job | None, Layout | None]:
+    def _read(
+        self, notes: Notes, launch: Launch, request: Request
+    ) -> tuple[Job | None, Layout | None]:
         path = _path(launch)
-        text = text_of(notes, path, asked)
+        text = text_of(notes, path, request)
         instead = "name the configuration of the trainer"
         config = None if text is None else yaml_mapping(notes, text, path.text, instead)
         if config is None:
@@ -201,7 +203,7 @@ class Trainer:
             for name, value in self._script(keys).items()
         }
         of_engine = engine.engine_keys(notes, made, path.text)
-        job, layout = job_of(of_engine, Script(words), launch, asked, self.traits.name)
+        job, layout = job_of(of_engine, Script(words), launch, request, self.traits.name)
         return (job, layout) if job is None or layout is None else self.finished(keys, job, layout)
 
     def _check(self, keys: Keys, config: Mapping[str, object]) -> None:

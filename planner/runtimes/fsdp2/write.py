@@ -62,18 +62,18 @@ def export_fsdp2(job: Job, layout: Layout) -> LaunchConfig:
     """
     _refuse(job, layout)
     settings = {**_model(job.model), **_training(job, layout), **_layout(job, layout)}
-    told = summary(job, layout)
+    stated = summary(job, layout)
     head = (f"Written by `plan export` for PyTorch {VERSION}: FSDP2 and DTensor.", *CHECKED)
     return LaunchConfig(
         runtime="fsdp2",
         runtime_version=f"PyTorch {VERSION}",
-        summary=told,
+        summary=stated,
         environment=(),
         required_environment=(),
         entry_point=ModuleEntry(MODULE),
         arguments=(option("data", "--steps", steps_of(job)),),
         notes=tuple(_notes(job)),
-        files=(ConfigFile(f"{MODULE}.py", _module((*head, *told), settings)),),
+        files=(ConfigFile(f"{MODULE}.py", _module((*head, *stated), settings)),),
         keys=tuple(settings.items()),
         read_back=False,
     )
@@ -152,7 +152,7 @@ def _settings(job: Job) -> Iterator[str]:
             f"seq_length = {job.training.seq_length} is longer than the "
             f"{job.model.max_position_embeddings} positions of {job.model.name!r}"
         )
-    for name, value in job.options.told().items():
+    for name, value in job.options.settings().items():
         if value not in OPTIONS.get(name, ()):
             yield f"{name}={value} is not written; leave the option out"
 

@@ -24,7 +24,7 @@ from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as 
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.write import written_model
-from trainplan.planner.runtimes.reading import Asked, Field, Reader, Reading
+from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
 from trainplan.planner.shell import Launch, Place, Problem, Word
 
 PROGRAMS = frozenset({"run_recipe.py"})
@@ -36,7 +36,7 @@ NOT_OURS = frozenset({"device_max_connections"})
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Written:
     """What the words say."""
 
     named: Mapping[str, Word]
@@ -52,26 +52,26 @@ def recognises(launch: Launch) -> bool:
     return PurePosixPath(launch.program.text).name in PROGRAMS
 
 
-def read(launch: Launch, asked: Asked) -> Reading:
+def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
-    said = _said(launch.arguments)
-    recipe, problems = _recipe(launch, said)
+    written = _written(launch.arguments)
+    recipe, problems = _recipe(launch, written)
     if problems:
-        return Reading(EXPORTER.runtime, COMMIT, None, None, (), (*said.problems, *problems))
-    keys, wrong = _own_keys(said.keys, recipe)
+        return Reading(EXPORTER.runtime, COMMIT, None, None, (), (*written.problems, *problems))
+    keys, wrong = _own_keys(written.keys, recipe)
     table = key_table("megatron_bridge")
     given = dict(options_of(table, _with_precision(_base(recipe) | keys)))
-    model = asked.model or (preset(recipe.model) if recipe else None)
+    model = request.model or (preset(recipe.model) if recipe else None)
     shape = _shape(preset(recipe.model)) if recipe else {}
     flags = shape | _completed(given, model)
     arguments = [word for flag, words in flags.items() for word in _option(flag, words)]
     lone = replace(launch, arguments=tuple(arguments), is_module=False)
-    reading = MEGATRON_LM.read(lone, replace(asked, model=model))
-    found = _as_bridge(reading, table, keys, given, (*said.problems, *wrong))
+    reading = MEGATRON_LM.read(lone, replace(request, model=model))
+    found = _as_bridge(reading, table, keys, given, (*written.problems, *wrong))
     return replace(found, own_name=_nested) if recipe and recipe.nested else found
 
 
-def _said(words: Sequence[Word]) -> Said:
+def _written(words: Sequence[Word]) -> Written:
     """Options and keys; of a repeated one the last."""
     named: dict[str, Word] = {}
     short: dict[str, Word] = {}
@@ -97,19 +97,19 @@ def _said(words: Sequence[Word]) -> Said:
                 short[SHORT[flag]] = following
             else:
                 named[flag] = following
-    return Said(named, short | keys, tuple(problems))
+    return Written(named, short | keys, tuple(problems))
 
 
-def _recipe(launch: Launch, said: Said) -> tuple[Recipe | None, tuple[Problem, ...]]:
+def _recipe(launch: Launch, written: Written) -> tuple[Recipe | None, tuple[Problem, ...]]:
     """The recorded recipe; none of our own exports, whose keys say everything."""
     if launch.is_module:
         return None, ()
-    stem = said.named.get("--model")
-    word = said.named.get("--recipe", stem)
+    stem = written.named.get("--model")
+    word = written.named.get("--recipe", stem)
     if word is None:
         says = "neither --recipe nor --model says which recipe runs: add one"
         return None, (Problem("missing_recipe", "illegal", says, launch.program.place),)
-    name = word.text if "--recipe" in said.named else f"{word.text}_pretrain_config"
+    name = word.text if "--recipe" in written.named else f"{word.text}_pretrain_config"
     if name in recipes():
         return recipes()[name], ()
     near = get_close_matches(name, recipes(), 3)

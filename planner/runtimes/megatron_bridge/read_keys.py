@@ -58,12 +58,12 @@ def plain(text: str) -> str:
 
 def options_of(table: KeyTable, keys: Mapping[str, Word]) -> Iterator[tuple[str, list[Word]]]:
     """Options of Megatron-LM that say the same, each with the words of its values."""
-    said = {key: replace(word, text=plain(word.text)) for key, word in keys.items()}
-    latent = said.get("model.multi_latent_attention")
-    beside = (LATENT,) if latent is not None and latent.text == "true" else ()
-    for flag, templates in table.of(beside).items():
+    written = {key: replace(word, text=plain(word.text)) for key, word in keys.items()}
+    latent = written.get("model.multi_latent_attention")
+    alongside = (LATENT,) if latent is not None and latent.text == "true" else ()
+    for flag, templates in table.of(alongside).items():
         pairs = [template.partition("=")[::2] for template in templates]
-        found = [(said[key], value) for key, value in pairs if key in said]
+        found = [(written[key], value) for key, value in pairs if key in written]
         if not found or not all(_says(word.text, value) for word, value in found):
             continue
         values = [(word, value) for word, value in found if "{}" in value]

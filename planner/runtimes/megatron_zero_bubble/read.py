@@ -24,7 +24,7 @@ from trainplan.planner.runtimes.megatron_zero_bubble.write import (
     padded_layers,
 )
 from trainplan.planner.runtimes.megatron_zero_bubble.write import MEGATRON_ZERO_BUBBLE as EXPORTER
-from trainplan.planner.runtimes.reading import Asked, Reader, Reading
+from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.shell import COMMAND_LINE, Launch, Problem, Word
 
 SIGNS = frozenset(
@@ -75,7 +75,7 @@ TOO_LONG = 10
 """Digits of a number that is not read."""
 
 
-def read(launch: Launch, asked: Asked) -> Reading:
+def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
     split = _split(launch.arguments)
     schedule = _schedule(split)
@@ -88,14 +88,14 @@ def read(launch: Launch, asked: Asked) -> Reading:
             Word(word, COMMAND_LINE) for word in ("--pipeline-model-parallel-layout", text)
         )
     words = tuple(word for group in shared.values() for word in group)
-    reading = MEGATRON_LM.read(replace(launch, arguments=words), asked)
+    reading = MEGATRON_LM.read(replace(launch, arguments=words), request)
     own = (*split.problems, *_wrong(split, schedule))
     silent = NOT_OURS | OF_INTERLEAVING if schedule in V_SHAPED else NOT_OURS
     others = tuple(p for p in reading.problems if p.cause not in silent)
     job, layout = reading.job, reading.layout
     if job is not None:
-        told = {"runtime": EXPORTER.runtime, "options": _options(job, split)}
-        job = job.model_copy(update=told)
+        stated = {"runtime": EXPORTER.runtime, "options": _options(job, split)}
+        job = job.model_copy(update=stated)
     if job is not None and layout is not None:
         layout = _as_run(layout, schedule, job.model.num_hidden_layers)
     return replace(
@@ -192,9 +192,9 @@ def _wrong(split: Split, schedule: Schedule) -> Iterator[Problem]:
 
 def _as_run(layout: Layout, schedule: Schedule, layers: int) -> Layout:
     """Under the schedule that runs; stages that are the even split are none of their own."""
-    told = layout.model_copy(update={"schedule": schedule})
+    stated = layout.model_copy(update={"schedule": schedule})
     even = stage_specs(layers_per_stage(layers, layout.pp * layout.vpp))
-    return told.model_copy(update={"stages": None}) if told.stages == even else told
+    return stated.model_copy(update={"stages": None}) if stated.stages == even else stated
 
 
 def _options(job: Job, split: Split) -> RuntimeOptions:

@@ -233,8 +233,8 @@ def _environment(base: LaunchConfig, *, split: bool) -> tuple[EnvironmentVariabl
 
 
 def _summary(base: LaunchConfig, layout: Layout) -> tuple[str, ...]:
-    told = f"layout: schedule={layout.schedule} vpp={layout.vpp}"
-    return (*base.summary[:-1], base.summary[-1].replace("schedule=1f1b ", ""), told)
+    stated = f"layout: schedule={layout.schedule} vpp={layout.vpp}"
+    return (*base.summary[:-1], base.summary[-1].replace("schedule=1f1b ", ""), stated)
 
 
 def _notes(job: Job, *, split: bool) -> Iterator[str]:

@@ -16,7 +16,7 @@ from trainplan.costmodel.job import LARGEST_SIZE
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.runtimes.keys import Entry, Notes
 from trainplan.planner.runtimes.ranks import machines_of
-from trainplan.planner.runtimes.reading import Asked
+from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.shell import Launch, Word, number
 
 SEQUENCE = ("block_size", "max_seq_length", "max_seq_len", "max_length", "model_max_length")
@@ -77,50 +77,50 @@ def script_of(arguments: Sequence[Word]) -> Script:
     return Script(found)
 
 
-def text_of(notes: Notes, path: Word, asked: Asked) -> str | None:
+def text_of(notes: Notes, path: Word, request: Request) -> str | None:
     """Text of a file that a launch names; else a problem.
 
     Where a run would tell the folder, as in exported scripts, it is sought beside the launch.
     """
     name = path.text.rpartition("/")[2] if path.unresolved else path.text
-    text = None if "$" in name or not name else asked.text_of(name)
+    text = None if "$" in name or not name else request.text_of(name)
     if text is None:
         says = f"there is no {path.text} to read: give that file alone, or run beside it"
         notes.problem("no_config", "unread", says, path.place)
     return text
 
 
-def cluster_of(notes: Notes, launch: Launch, asked: Asked, ranks: int) -> ClusterSpec | None:
+def cluster_of(notes: Notes, launch: Launch, request: Request, ranks: int) -> ClusterSpec | None:
     """What so many ranks run on; else a problem."""
-    machines = machines_of(launch, asked, ranks)
+    machines = machines_of(launch, request, ranks)
     notes.fields += machines.fields
     notes.problems += machines.problems
     return machines.cluster
 
 
-def model_of(notes: Notes, asked: Asked) -> ModelSpec | None:
+def model_of(notes: Notes, request: Request) -> ModelSpec | None:
     """The model asked about; else a problem: no configuration says its shape."""
-    if asked.model is None:
+    if request.model is None:
         says = "the model is built by the training script, which is not run: give it with --model"
         notes.problem("unread_model", "unread", says)
         return None
-    notes.note("model.name", Entry(asked.model.name, "assumed"))
-    return asked.model
+    notes.note("model.name", Entry(request.model.name, "assumed"))
+    return request.model
 
 
-def sequence_of(notes: Notes, asked: Asked, script: Script) -> int | None:
+def sequence_of(notes: Notes, request: Request, script: Script) -> int | None:
     """Tokens of a sequence, from the arguments or as asked; else a problem."""
-    said = script.number(notes, *SEQUENCE)
-    if said is None and asked.seq_length is not None:
-        said = Entry(asked.seq_length, "assumed", "--seq-length of `plan check`")
-    if said is None:
+    written = script.number(notes, *SEQUENCE)
+    if written is None and request.seq_length is not None:
+        written = Entry(request.seq_length, "assumed", "--seq-length of `plan check`")
+    if written is None:
         names = ", ".join(f"--{name}" for name in SEQUENCE)
         says = f"the length of a sequence is not told ({names}): give it with --seq-length"
         notes.problem("unread_sequence", "unread", says)
         return None
-    notes.note("training.seq_length", said)
-    assert isinstance(said.value, int)
-    return said.value
+    notes.note("training.seq_length", written)
+    assert isinstance(written.value, int)
+    return written.value
 
 
 def batch_fits(notes: Notes, batch: int, length: int) -> bool:

@@ -142,11 +142,11 @@ def trained_file(job: Job, layout: Layout, traits: RuntimeTraits) -> ConfigFile 
 
 
 def _module(job: Job, imports: set[str], parts: list[str]) -> str:
-    said = job.model.trained.text if job.model.trained else "all of the model"
+    written = job.model.trained.text if job.model.trained else "all of the model"
     share = job.training.loss_tokens
     tokens = f", on {share:g} of the tokens" if share < 1 else ""
     lines = [text for name, text in IMPORTS.items() if name in imports]
-    head = f'"""What train.py trains. Written by `plan export`: {said}{tokens}."""\n'
+    head = f'"""What train.py trains. Written by `plan export`: {written}{tokens}."""\n'
     return "\n".join((head, *lines)) + "\n" + "".join(parts)
 
 

@@ -46,7 +46,7 @@ def _reasons(job: Job, layout: Layout, written: Mapping[str, tuple[object, ...]]
     if job.training.precision not in PRECISIONS:
         names = ", ".join(PRECISIONS)
         yield f"{job.training.precision} is no precision of its configuration: use {names}"
-    for name, value in job.options.told().items():
+    for name, value in job.options.settings().items():
         if value not in written.get(name, ()):
             yield f"{name}={value} has no key; leave the option out"
     if layout.recompute == "selective":

@@ -32,7 +32,7 @@ from trainplan.planner.work import Deadline
 NARROWEST, WIDER = 100, 8
 """Labels of a stage kept in the first sweep, and how many times more in the next. Source:
 assumed."""
-CROWD = 100
+CONTENTION = 100
 """Times the width, new labels of a stage that are thinned before they are compared. Source:
 assumed."""
 AT_ONCE = 2_000_000
@@ -104,8 +104,8 @@ class Search:
             if new is None:  # out of time
                 bound = min(left, known, labels.smallest_bound())
                 return replace(best, lower_bound=max(best.lower_bound, bound))
-            crowd, outside = most_promising(new, CROWD * width)
-            labels, behind = most_promising(self._undominated(crowd, s + 1), width)
+            contention, outside = most_promising(new, CONTENTION * width)
+            labels, behind = most_promising(self._undominated(contention, s + 1), width)
             left = min(left, outside, behind)
             trail.append(labels)
         best = self._answer(trail, best, cutoff)

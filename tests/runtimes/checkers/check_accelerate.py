@@ -22,7 +22,7 @@ READ = ("ACCELERATE_", "FSDP_", "PARALLELISM_CONFIG_")
 
 
 def accept(launch):
-    told = {name: text for name, text in launch["environment"].items() if name.startswith(READ)}
+    stated = {name: text for name, text in launch["environment"].items() if name.startswith(READ)}
     degrees, plugin = ParallelismConfig(), FullyShardedDataParallelPlugin()
     degrees._validate_accelerator(
         types.SimpleNamespace(
@@ -33,13 +33,13 @@ def accept(launch):
             distributed_type=DistributedType.FSDP,
         )
     )
-    for name in told:
+    for name in stated:
         del os.environ[name]
-    said = {name: text for name, text in _of_yaml(launch).items() if name.startswith(READ)}
+    written = {name: text for name, text in _of_yaml(launch).items() if name.startswith(READ)}
     differs = {
-        name: (told[name], said.get(name))
-        for name in told
-        if told[name].lower() != said.get(name, "").lower()  # truth is read in any case
+        name: (stated[name], written.get(name))
+        for name in stated
+        if stated[name].lower() != written.get(name, "").lower()  # truth is read in any case
     }
     if differs:
         raise ValueError(f"the script and the YAML differ: {differs}")

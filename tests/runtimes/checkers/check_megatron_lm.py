@@ -92,11 +92,11 @@ def _groups(args, ranks):
 def _interleave(args):
     """The interleaved schedule up to its first tensor: it alone counts micro batches."""
 
-    asked = []
+    wanted = []
 
     def second(kind):
-        asked.append(kind)
-        if len(asked) > 1:
+        wanted.append(kind)
+        if len(wanted) > 1:
             raise _PassedError
 
     zeros = torch.zeros

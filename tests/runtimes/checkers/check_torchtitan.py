@@ -35,7 +35,7 @@ for name, answer in OF_A_GPU.items():
 from torchtitan.tools import utils
 
 # before others take it by name; its own asks for a GPU first
-utils.has_cuda_capability = lambda *asked: torch.cuda.get_device_capability() >= asked
+utils.has_cuda_capability = lambda *wanted: torch.cuda.get_device_capability() >= wanted
 
 from torchtitan.config import ConfigManager
 from torchtitan.distributed.parallel_dims import ParallelDims

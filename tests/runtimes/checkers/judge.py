@@ -21,12 +21,12 @@ def judge(accept: Callable[[dict], dict], *, last: bool = False) -> None:
     """
     for launch in json.load(sys.stdin):
         ranks = (0, launch["ranks"] - 1) if last else (0,)
-        said = [_apart(accept, launch, rank) for rank in ranks]
-        verdict = next((one for one in said if one["refusal"]), said[0])
+        written = [_separate(accept, launch, rank) for rank in ranks]
+        verdict = next((one for one in written if one["refusal"]), written[0])
         print(json.dumps({"name": launch["name"], **verdict}), file=OUT, flush=True)
 
 
-def _apart(accept: Callable[[dict], dict], launch: dict, rank: int) -> dict:
+def _separate(accept: Callable[[dict], dict], launch: dict, rank: int) -> dict:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -35,8 +35,8 @@ def _apart(accept: Callable[[dict], dict], launch: dict, rank: int) -> dict:
             json.dump(_verdict(accept, launch, rank), out)
         os._exit(0)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        text = told.read()
+    with os.fdopen(reader) as stated:
+        text = stated.read()
     os.waitpid(child, 0)
     return json.loads(text) if text else {"refusal": "the process died"}
 
@@ -45,10 +45,10 @@ def _verdict(accept: Callable[[dict], dict], launch: dict, rank: int) -> dict:
     os.environ.update(launch["environment"])
     os.environ.update(WORLD_SIZE=str(launch["ranks"]), RANK=str(rank), LOCAL_RANK="0")
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT="29500")
-    said = io.StringIO()
+    written = io.StringIO()
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(written), contextlib.redirect_stderr(written):
             return {"refusal": None, "understood": accept(launch)}
     except BaseException as error:  # noqa: BLE001 - parsers exit, and whatever is raised is a verdict
-        last = said.getvalue().strip().splitlines()[-1:]
+        last = written.getvalue().strip().splitlines()[-1:]
         return {"refusal": f"{type(error).__name__}: {error} {' '.join(last)}"[:1000]}

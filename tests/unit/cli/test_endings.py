@@ -158,9 +158,9 @@ def test_a_runtime_without_launch_files_is_not_called_unknown(tmp_path: Path):
 def test_without_gpus_a_runtime_that_needs_them_has_no_launch_files(tmp_path: Path):
     made, launch = tmp_path / "plan.json", ("--output-dir", tmp_path / "launch")
     sizes = ("--model", ROOT / "examples/tiny.yaml", "--cluster", CPU)
-    asked = ("search", *sizes, "--global-batch-size", "4", "--seq-length", "128")
-    refused(plan(*asked, "--precision", "bf16"), "no bf16 speed of cpu-intel-xeon is known")
-    found = plan(*asked, "--output", made)
+    wanted = ("search", *sizes, "--global-batch-size", "4", "--seq-length", "128")
+    refused(plan(*wanted, "--precision", "bf16"), "no bf16 speed of cpu-intel-xeon is known")
+    found = plan(*wanted, "--output", made)
     assert "precision fp32: no product was measured in bf16" in " ".join(found.out.split())
     assert "runtime fsdp2: megatron-lm trains on no CPU" in " ".join(found.out.split())
     assert plan("export", made, *launch).code == 0
@@ -304,12 +304,12 @@ def test_a_second_control_c_ends_at_once(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.usefixtures("in_a_terminal")
-@pytest.mark.parametrize("asked", [("--json",), ("--objective", "energy")])
+@pytest.mark.parametrize("wanted", [("--json",), ("--objective", "energy")])
 def test_control_c_is_as_a_time_limit_whatever_is_asked(
-    monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, wanted: tuple[str, ...]
 ):
     monkeypatch.setattr("trainplan.cli.terminal.clock.Clock.report", _pressed(1))
-    outcome = plan("search", *LLAMA, *asked)
+    outcome = plan("search", *LLAMA, *wanted)
     assert (outcome.code, outcome.err) == (130, f"{STOPPED}\n")
     assert outcome.out
 

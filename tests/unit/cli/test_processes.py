@@ -125,9 +125,9 @@ def test_work_beside_tasks_is_done_by_a_process_of_its_own(forking):
     result = forking.in_background(lambda: (sum(known), os.getpid()))
     known.append(3)
     where = {where for _, where in forking.run([Half(1), Half(2)], Steps())}
-    number, beside = result()
+    number, alongside = result()
     assert number == 3, "what is known when it begins"
-    assert beside not in {os.getpid(), *where}
+    assert alongside not in {os.getpid(), *where}
 
 
 def test_work_beside_tasks_shares_its_own_tasks_with_nobody(forking):
@@ -213,9 +213,9 @@ def test_work_that_the_user_stops_ends_here_with_the_time_there_is():
     with Processes(2, alone_s=0.0, stopped=stopped) as processes:
         wait_for(processes)
         begun = time.monotonic()
-        beside = processes.in_background(lambda: os.getpid() == home or time.sleep(60.0))
+        alongside = processes.in_background(lambda: os.getpid() == home or time.sleep(60.0))
         assert list(processes.run([UntilTheEnd()] * 4, Stopped())) == [os.getpid()] * 4
-        assert beside()
+        assert alongside()
     assert time.monotonic() - begun < 20
 
 

@@ -9,7 +9,7 @@ from trainplan.cli.pages.parts.evidence import plan_evidence_lines
 from trainplan.cli.pages.parts.headline import job_line, refusals, run_lines, run_words, spent_lines
 from trainplan.cli.pages.parts.objective import objective_lines
 from trainplan.cli.pages.parts.placement import (
-    apart_text,
+    disaggregated_text,
     group_lines,
     placement_text,
     proof_text,
@@ -38,8 +38,8 @@ def certainty(plan: Plan) -> Iterator[Paragraph]:
     for line in plan_evidence_lines(plan):
         yield Paragraph(_joined(line), "plain" if inside else "doubtful")
     if plan.apart:
-        told = (apart_text(plan.apart), unified_text(plan.apart), proof_text(plan.apart))
-        yield from (Paragraph(text) for text in told)
+        stated = (disaggregated_text(plan.apart), unified_text(plan.apart), proof_text(plan.apart))
+        yield from (Paragraph(text) for text in stated)
 
 
 def _joined(text: str) -> str:

@@ -125,6 +125,6 @@ def _row(estimate: Estimate, one: AxisLinks) -> Row:
     sent = (
         "not counted" if value is None else value for value in (one.inside_bytes, one.outside_bytes)
     )
-    told: Row = (exposed, exposed / step) if names else ("in another row", "")
+    stated: Row = (exposed, exposed / step) if names else ("in another row", "")
     words = ", ".join(LABELS[name] for name in names)
-    return WORDS[one.axis], one.size, one.stride, one.inside, one.domains, *sent, *told, words
+    return WORDS[one.axis], one.size, one.stride, one.inside, one.domains, *sent, *stated, words

@@ -36,12 +36,12 @@ def _blocks(plan: Plan, name: str) -> Iterator[Block]:
         yield Paragraph("The document holds the decoder's job: search the whole model again.")
     else:
         yield Code("The search again", search_command(plan, name))
-        yield from (Paragraph(text) for text in not_told(plan))
+        yield from (Paragraph(text) for text in not_stated(plan))
         yield from _files(plan.job)
     yield Code("On from here", NEXT.format(plan=shlex.quote(name)))
 
 
-def not_told(plan: Plan) -> Iterator[str]:
+def not_stated(plan: Plan) -> Iterator[str]:
     """What the command cannot say of how the plan was made."""
     if any(source.kind == "measured" for source in plan.sources):
         yield "Numbers were measured: add the --profile that the plan was made with."

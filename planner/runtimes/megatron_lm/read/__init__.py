@@ -11,7 +11,7 @@ from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM as EXPORTER
 from trainplan.planner.runtimes.reading import Reader
 from trainplan.planner.shell import Launch
 
-NOT_SAID: Mapping[str, str] = MappingProxyType(
+NOT_WRITTEN: Mapping[str, str] = MappingProxyType(
     {
         "cluster": "how many ranks is said, not on which GPUs, over what network, at what price",
         "training.tokens": "whole steps are said, and some number of them where the job has none",

@@ -10,7 +10,7 @@ from trainplan.costmodel.hardware import ClusterSpec, parse_cluster
 from trainplan.costmodel.job import Precision
 from trainplan.planner.runtimes.megatron_lm.read.arguments import shown
 from trainplan.planner.runtimes.ranks import ASSUMED_GPU, counts_of, is_silent
-from trainplan.planner.runtimes.reading import Asked, Field
+from trainplan.planner.runtimes.reading import Field, Request
 from trainplan.planner.shell import Launch, Problem, number
 
 ASSUMED_GPUS = (ASSUMED_GPU, "b200")
@@ -39,13 +39,13 @@ def lacks_format(cluster: ClusterSpec, precision: Precision) -> str | None:
     return next((group.gpu for group in lacking), None)
 
 
-def place_of(launch: Launch, asked: Asked, precision: Precision) -> Place:
+def place_of(launch: Launch, request: Request, precision: Precision) -> Place:
     """The cluster of a launch, or the user's where the launch leaves counts open."""
     counts = counts_of(launch)
-    if asked.cluster is not None:
-        if is_silent(launch) or counts is None or counts[0] * counts[1] == asked.cluster.num_gpus:
-            return Place(asked.cluster, _fields(asked.cluster, launch, "stated"), ())
-        return _resized(asked.cluster, launch, *counts)
+    if request.cluster is not None:
+        if is_silent(launch) or counts is None or counts[0] * counts[1] == request.cluster.num_gpus:
+            return Place(request.cluster, _fields(request.cluster, launch, "stated"), ())
+        return _resized(request.cluster, launch, *counts)
     if counts is None:
         words = (launch.ranks, launch.nodes, launch.gpus_per_node)
         unknown = next((word for word in words if word and number(word) is None), None)
@@ -61,14 +61,14 @@ def place_of(launch: Launch, asked: Asked, precision: Precision) -> Place:
     return Place(cluster, _fields(cluster, launch, "assumed"), ())
 
 
-def _resized(asked: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Place:
+def _resized(request: ClusterSpec, launch: Launch, nodes: int, gpus: int) -> Place:
     """The launch says how many ranks there are, the user what they run on."""
     try:
-        cluster = parse_cluster(f"{nodes}x{gpus}:{asked.groups[0].gpu}")
+        cluster = parse_cluster(f"{nodes}x{gpus}:{request.groups[0].gpu}")
     except PlanError as error:
         return Place(None, (), (Problem("world_size", "unread", str(error)),))
     says = (
-        f"the launch starts {nodes * gpus} ranks and the cluster has {asked.num_gpus} GPUs: "
+        f"the launch starts {nodes * gpus} ranks and the cluster has {request.num_gpus} GPUs: "
         f"priced on {cluster.name}, correct one of them"
     )
     problem = Problem("cluster_size", "ignored", says, launch.nodes.place if launch.nodes else None)

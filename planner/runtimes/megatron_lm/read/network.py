@@ -65,8 +65,8 @@ def _delayed(f: Facts) -> bool:
 def _host_layers(f: Facts) -> bool:
     layers = f.count("cpu_offloading_num_layers")
     graphs = graph_kind(f.arguments) not in ("none", "full_iteration")
-    beside = f.pp > 1 or f.recomputes != "none" or f.on(OFFLOADS) or graphs
-    return layers > 0 and (layers >= f.layers or beside)
+    alongside = f.pp > 1 or f.recomputes != "none" or f.on(OFFLOADS) or graphs
+    return layers > 0 and (layers >= f.layers or alongside)
 
 
 def _width(f: Facts) -> bool:

@@ -30,7 +30,7 @@ from trainplan.planner.runtimes.megatron_lm.read.pipeline import virtual_stages
 from trainplan.planner.runtimes.megatron_lm.read.vocabulary import ASSUMED, like, named, vocabulary
 from trainplan.planner.runtimes.megatron_lm.read.without_price import unpriced
 from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM
-from trainplan.planner.runtimes.reading import Asked, Field, Reading
+from trainplan.planner.runtimes.reading import Field, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Verdict
 from trainplan.planner.space import broken_rules
 
@@ -61,17 +61,17 @@ OF_VARIABLES = (
     "offload_needs_environment",
     "graph_needs_environment",
 )
-SAID_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs_experts"})
+STATED_ELSEWHERE = frozenset({"dp_divides_batch", "interleaved_shape", "ep_needs_experts"})
 """Rules whose case a check of the runtime names."""
 
 
-def read(launch: Launch, asked: Asked) -> Reading:
+def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, and what is wrong with it."""
     arguments, unparsed = parse(launch.arguments)
-    place = place_of(launch, asked, precision(arguments))
+    place = place_of(launch, request, precision(arguments))
     unread = (*_unread(arguments), *place.problems)
     facts = _facts(launch, arguments, place)
-    job, layout, assumed, wrong = _question(arguments, place.cluster, asked)
+    job, layout, assumed, wrong = _question(arguments, place.cluster, request)
     open_values = any(one.cause == "unread_value" for one in unread)
     elsewhere = any(dest in arguments for dest in OTHER_FILES)
     checked = () if open_values or elsewhere else tuple(_checked(facts, job, layout))
@@ -116,14 +116,14 @@ def _facts(launch: Launch, arguments: Arguments, place: Place) -> Facts:
 
 
 def _question(
-    arguments: Arguments, cluster: ClusterSpec | None, asked: Asked
+    arguments: Arguments, cluster: ClusterSpec | None, request: Request
 ) -> tuple[Job | None, Layout | None, frozenset[str], tuple[Problem, ...]]:
     """Job and layout, as far as there are any, what of them is assumed, and what is wrong."""
     try:
-        model, assumed, problems = _model(arguments, asked)
+        model, assumed, problems = _model(arguments, request)
         if model is None or cluster is None:
             return None, None, frozenset(), problems
-        training = _training(arguments, cluster, asked)
+        training = _training(arguments, cluster, request)
         if training is None:
             return None, None, frozenset(), problems
         options = read_options(
@@ -140,7 +140,7 @@ def _question(
     except ValidationError as error:
         says = f"{first_complaint(error).text}: correct the option that says it"
         return None, None, frozenset(), (Problem("bad_value", "illegal", says),)
-    job = named(job, asked.model)
+    job = named(job, request.model)
     if gpu := lacks_format(cluster, job.training.precision):
         says = f"no {job.training.precision} speed of {gpu} is known: choose another format"
         problems = (*problems, Problem("gpu_lacks_format", "illegal", says))
@@ -150,16 +150,16 @@ def _question(
 
 
 def _model(
-    arguments: Arguments, asked: Asked
+    arguments: Arguments, request: Request
 ) -> tuple[ModelSpec | None, frozenset[str], tuple[Problem, ...]]:
     """The model, what of it is assumed, and a note on that."""
     if not num_layers(arguments) or not all(arguments.count(dest) for dest in OF_SHAPE):
-        return asked.model, frozenset(), ()
+        return request.model, frozenset(), ()
     size = vocabulary(arguments)
     if size is not None:
         return read_model(arguments, size), frozenset(), ()
-    model = read_model(arguments, asked.model.vocab_size if asked.model else ASSUMED)
-    if asked.model:
+    model = read_model(arguments, request.model.vocab_size if request.model else ASSUMED)
+    if request.model:
         return model, frozenset(), ()
     alike = next(like(model, vocabulary=False), None)
     entries = alike.vocab_size if alike else ASSUMED
@@ -175,13 +175,13 @@ def _model(
     return model, frozenset({"model.vocab_size"}), (problem,)
 
 
-def _training(arguments: Arguments, cluster: ClusterSpec, asked: Asked) -> TrainingSpec | None:
+def _training(arguments: Arguments, cluster: ClusterSpec, request: Request) -> TrainingSpec | None:
     """Length, batch, format and tokens; null: there is no length or no batch."""
     length = arguments.whole("seq_length") or arguments.whole("encoder_seq_length")
     micro = arguments.count("micro_batch_size")
-    whole = arguments.whole("global_batch_size") or asked.global_batch_size
+    whole = arguments.whole("global_batch_size") or request.global_batch_size
     length, batch = (
-        length or asked.seq_length,
+        length or request.seq_length,
         whole or micro * (cluster.num_gpus // inner_ranks(arguments)),
     )
     if not length or not batch:
@@ -201,13 +201,13 @@ def _checked(facts: Facts, job: Job | None, layout: Layout | None) -> Iterator[P
     rules = {}
     if job is not None and layout is not None:
         rules = {rule.name: rule for rule in broken_rules(job, LayoutTable.of([layout]))[0]}
-    said: set[str] = set()
+    lines: set[str] = set()
     for check in (*CHECKS, *rules):
         if isinstance(check, Check):
-            if check.cause not in said and (numbers := check.broken(facts)):
-                said.add(check.cause)
+            if check.cause not in lines and (numbers := check.broken(facts)):
+                lines.add(check.cause)
                 says = check.says + (f" ({numbers})" if isinstance(numbers, str) else "")
                 yield Problem(check.cause, "illegal", says, facts.arguments.place(check.dest))
-        elif check in rules and check not in said | SAID_ELSEWHERE:
-            said.add(check)
+        elif check in rules and check not in lines | STATED_ELSEWHERE:
+            lines.add(check)
             yield Problem(check, VERDICTS.get(check, "illegal"), rules[check].says)

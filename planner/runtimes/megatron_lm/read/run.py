@@ -73,11 +73,11 @@ def _exchange(f: Facts) -> bool:
     # the list counts whether or not it is recomputed (TC:3035)
     whole = whole or "moe" in f.arguments.texts("recompute_modules")
     wide = not (f.on("bf16") or f.on("fp16"))
-    beside = f.on("moe_shared_expert_overlap") or f.count("mtp_num_layers") > 1
+    alongside = f.on("moe_shared_expert_overlap") or f.count("mtp_num_layers") > 1
     graphed = graph_kind(f.arguments) == "transformer_engine" and bool(
         {"moe", "mlp"} & set(graph_modules(f.arguments)) or not graph_modules(f.arguments)
     )
-    return f.on(EXCHANGE) and (not halves or whole or wide or beside or graphed)
+    return f.on(EXCHANGE) and (not halves or whole or wide or alongside or graphed)
 
 
 def _narrow(f: Facts) -> bool:

@@ -55,13 +55,13 @@ def like(model: ModelSpec, *, vocabulary: bool) -> Iterator[ModelSpec]:
     yield from sorted(found, key=lambda one: -sum(a == b for a, b in zip(one, model, strict=True)))
 
 
-def named(job: Job, asked: ModelSpec | None) -> Job:
+def named(job: Job, request: ModelSpec | None) -> Job:
     """The job with the model's name, where the asked one or a preset has its shape.
 
     One whose launch would be word for word the same is the model, with what no option says.
     """
     shape = _shape(job.model, vocabulary=True)
-    own = asked if asked and _shape(asked, vocabulary=True) == shape else None
+    own = request if request and _shape(request, vocabulary=True) == shape else None
     alike = own or next(like(job.model, vocabulary=True), None)
     if alike is None:
         return job

@@ -23,7 +23,7 @@ def optimizer_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iter
     yield from _replica_arguments(layout)
     if traits.sharding.overlaps_gradients:
         yield switch("optimizer", "--overlap-grad-reduce")
-    apart = traits.sharding.gathers_apart and _gathers_in_turn(layout)
+    apart = traits.sharding.gathers_separately and _gathers_in_turn(layout)
     if layout.zero_stage >= 1 and traits.sharding.overlaps_parameters and not apart:
         yield switch("optimizer", "--overlap-param-gather")
     yield from _offload_arguments(layout)

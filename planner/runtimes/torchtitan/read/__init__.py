@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainplan.planner.runtimes.keys import Entry, Notes, exact
-from trainplan.planner.runtimes.reading import Asked, Reader, Reading
+from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, MODEL, SECTIONS
 from trainplan.planner.runtimes.torchtitan.read.command import override, selected
 from trainplan.planner.runtimes.torchtitan.read.config import Config, flattened, shown
@@ -28,16 +28,16 @@ def recognises(launch: Launch) -> bool:
     return text.endswith("train.py") and any(w.text.split("=")[0] in old for w in launch.arguments)
 
 
-def read(launch: Launch, asked: Asked) -> Reading:
+def read(launch: Launch, request: Request) -> Reading:
     """The job and the layout of a launch, as far as its text says them."""
     config = Config(Notes(problems=list(launch.problems)), parse=exact)
     chosen = selected(launch.arguments)
     toml = next((chosen[name] for name in TOML if name in chosen), None)
-    model = _older(config, toml, asked, launch) if toml else _current(config, chosen, asked)
+    model = _older(config, toml, request, launch) if toml else _current(config, chosen, request)
     if toml is None:
         override(config, launch.arguments)
-    made = _model(config, model, asked, chosen)
-    job, layout = (None, None) if made is None else job_of(config, launch, asked, made)
+    made = _model(config, model, request, chosen)
+    job, layout = (None, None) if made is None else job_of(config, launch, request, made)
     if made is not None:
         config.note("model.name", made.model.name, MODEL)
     release = COMMIT if toml is None else RELEASE
@@ -45,11 +45,11 @@ def read(launch: Launch, asked: Asked) -> Reading:
     return Reading("torchtitan", release, job, layout, fields, problems)
 
 
-def _older(config: Config, path: Word, asked: Asked, launch: Launch) -> ReadModel | str:
-    return read_toml(config, path, asked, launch.arguments)
+def _older(config: Config, path: Word, request: Request, launch: Launch) -> ReadModel | str:
+    return read_toml(config, path, request, launch.arguments)
 
 
-def _current(config: Config, chosen: dict[str, Word], asked: Asked) -> ReadModel | str:
+def _current(config: Config, chosen: dict[str, Word], request: Request) -> ReadModel | str:
     """Keys of the function that `--module` and `--config` name; the model, or why there is none."""
     for name in ("module", "config"):
         if name not in chosen:
@@ -64,7 +64,7 @@ def _current(config: Config, chosen: dict[str, Word], asked: Asked) -> ReadModel
     if ready_made(short, function.text) is not None:
         name = f"torchtitan.models.{short}.config_registry.{function.text}"
         return _of_registry(config, name, function)
-    text, path = _text(module.text, asked)
+    text, path = _text(module.text, request)
     if text is None:
         known = f"; its own are {', '.join(modules())}" if short not in modules() else ""
         says = f"there is no {module.text} with {function.text} to read{known}: give the file"
@@ -73,10 +73,10 @@ def _current(config: Config, chosen: dict[str, Word], asked: Asked) -> ReadModel
     return _from_source(config, text, path, function, short)
 
 
-def _text(module: str, asked: Asked) -> tuple[str | None, str]:
+def _text(module: str, request: Request) -> tuple[str | None, str]:
     base = module.replace(".", "/")
     for path in (f"{base}/config_registry.py", f"{base}.py", f"{base.rsplit('/', 1)[-1]}.py"):
-        text = asked.text_of(path)
+        text = request.text_of(path)
         if text is not None:
             return text, path
     return None, base
@@ -148,13 +148,13 @@ def _followed(name: str) -> object:
 
 
 def _model(
-    config: Config, read: ReadModel | str, asked: Asked, chosen: dict[str, Word]
+    config: Config, read: ReadModel | str, request: Request, chosen: dict[str, Word]
 ) -> ReadModel | None:
     """The model read, or the one asked about; else a problem."""
     if isinstance(read, ReadModel):
         return read
-    if asked.model is not None:
-        return ReadModel(asked.model, None, None)
+    if request.model is not None:
+        return ReadModel(request.model, None, None)
     if not any(problem.verdict in ("illegal", "unread") for problem in config.notes.problems):
         says = f"the model cannot be read, since {read}: give it with --model"
         config.problem("unread_model", "unread", says, MODEL)

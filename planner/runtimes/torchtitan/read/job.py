@@ -15,7 +15,7 @@ from trainplan.costmodel.runtimes import FILLED, RUNTIMES
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.planner.runtimes.keys import Name
 from trainplan.planner.runtimes.ranks import machines_of, ranks_of
-from trainplan.planner.runtimes.reading import Asked
+from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.read.checks import check_features, check_ranks
 from trainplan.planner.runtimes.torchtitan.read.config import Config
@@ -145,12 +145,12 @@ def recompute_of(config: Config, layers_of_stage: int | None) -> dict[str, objec
 
 
 def job_of(
-    config: Config, launch: Launch, asked: Asked, read: ReadModel
+    config: Config, launch: Launch, request: Request, read: ReadModel
 ) -> tuple[Job | None, Layout | None]:
     """The question and the answer that the launch is."""
     values = parsed_degrees(config)
     check_features(config, values, read.model)
-    degrees = filled(config, values, ranks_of(launch, asked))
+    degrees = filled(config, values, ranks_of(launch, request))
     if degrees is None:
         return None, None
     check_ranks(config, degrees, read.model)
@@ -158,7 +158,7 @@ def job_of(
     if batch is None:
         return None, None
     ranks = degrees.dp * degrees.tp * degrees.cp * degrees.pp
-    machines = machines_of(launch, asked, ranks)
+    machines = machines_of(launch, request, ranks)
     config.notes.fields += machines.fields
     config.notes.problems += machines.problems
     cluster = machines.cluster
@@ -178,7 +178,7 @@ def job_of(
     config.note("training.seq_length", batch.seq_length, key.LENGTH)
     config.note("training.global_batch_size", batch.whole, key.STEP, key.TOKENS)
     config.note("training.precision", job.training.precision, key.PRECISION)
-    return job, _layout(config, asked, job, degrees, batch)
+    return job, _layout(config, request, job, degrees, batch)
 
 
 def _precision(config: Config, read: ReadModel) -> Precision:
@@ -188,7 +188,7 @@ def _precision(config: Config, read: ReadModel) -> Precision:
 
 
 def _layout(
-    config: Config, asked: Asked, job: Job, degrees: Degrees, batch: Batch
+    config: Config, request: Request, job: Job, degrees: Degrees, batch: Batch
 ) -> Layout | None:
     layers = job.model.num_hidden_layers
     schedule: Schedule = "1f1b"
@@ -220,7 +220,7 @@ def _layout(
     _note_layout(config, layout)
     csv = config.entries.get(key.SCHEDULE_CSV.name)
     if degrees.pp > 1 and csv is not None and csv.value:
-        return by_table(config, job, layout, asked.text_of(str(csv.value)))
+        return by_table(config, job, layout, request.text_of(str(csv.value)))
     _check_pipeline(config, layout)
     return layout
 

@@ -115,17 +115,17 @@ def _of_sizes(spec: Made) -> ReadModel | str:
 
 
 def _sizes(spec: Made, builder: Made, *, bare: bool) -> Iterator[tuple[str, object]]:
-    told, size = spec.named, builder.named
+    stated, size = spec.named, builder.named
     rope = size["rope"]
     if not isinstance(rope, Made):
         raise TypeError("rope")
-    yield "name", told["flavor"]
+    yield "name", stated["flavor"]
     yield "num_hidden_layers", size["n_layers"]
-    yield "hidden_size", told["dim"]
-    yield "vocab_size", told["vocab_size"]
-    yield "tie_word_embeddings", told["tied"]
-    yield "norm_eps", told["norm_eps"]
-    yield "num_nextn_predict_layers", told.get("num_mtp_layers", 0)
+    yield "hidden_size", stated["dim"]
+    yield "vocab_size", stated["vocab_size"]
+    yield "tie_word_embeddings", stated["tied"]
+    yield "norm_eps", stated["norm_eps"]
+    yield "num_nextn_predict_layers", stated.get("num_mtp_layers", 0)
     yield "num_attention_heads", size["n_heads"]
     yield "max_position_embeddings", rope.named["max_context_length"]
     yield "rope_theta", rope.named["theta"]

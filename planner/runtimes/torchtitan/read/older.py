@@ -13,7 +13,7 @@ from typing import Any
 from trainplan.costmodel.job import Precision
 from trainplan.planner.runtimes.keys import Entry
 from trainplan.planner.runtimes.keys import Option as Key
-from trainplan.planner.runtimes.reading import Asked
+from trainplan.planner.runtimes.reading import Request
 from trainplan.planner.runtimes.torchtitan import keys as key
 from trainplan.planner.runtimes.torchtitan.read.command import Option, literal, options
 from trainplan.planner.runtimes.torchtitan.read.config import Config
@@ -57,12 +57,12 @@ DROPPED = (
 
 
 def read_toml(
-    config: Config, path: Word, asked: Asked, arguments: Sequence[Word]
+    config: Config, path: Word, request: Request, arguments: Sequence[Word]
 ) -> ReadModel | str:
     """Keys of a TOML file and of the command over it, as keys of today; and the model."""
     place = Place(path.text, None)
     config.notes.problem("old_format", "unmodelled", DROPPED, place)
-    text = asked.text_of(path.text)
+    text = request.text_of(path.text)
     if text is None:
         config.notes.problem(
             "unread_config", "unread", f"there is no {path.text} to read: give it", place

@@ -199,7 +199,7 @@ class _Reader:
     def _called(self, node: ast.Call, names: Mapping[str, object], depth: int) -> object:
         name = _dotted(node.func)
         if name == "str" and len(node.args) == 1:
-            return self._beside(node.args[0])
+            return self._alongside(node.args[0])
         first = tuple(self.value(one, names, depth) for one in node.args)
         named = {k.arg: self.value(k.value, names, depth) for k in node.keywords if k.arg}
         lines = {k.arg: k.value.lineno for k in node.keywords if k.arg}
@@ -213,7 +213,7 @@ class _Reader:
         known = self.followed(whole)
         return Made(whole, node.lineno, named, first, lines) if known is None else known
 
-    def _beside(self, node: ast.expr) -> object:
+    def _alongside(self, node: ast.expr) -> object:
         """A file in the folder of the module: `str(Path(__file__).with_name("x"))`."""
         match node:
             case ast.Call(

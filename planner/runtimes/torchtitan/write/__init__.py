@@ -70,7 +70,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
         UnsupportedError: The model or the layout has something no key expresses.
     """
     refuse(job, layout)
-    told = summary(job, layout)
+    stated = summary(job, layout)
     model = model_of(job, compiled=job.options.compile is not False)
     values = training(job, layout) | parallelism(job, layout) | compiler(job)
     checkpoints = recomputed(job, layout)
@@ -79,7 +79,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
         head=(
             f"Written by `plan export` for torchtitan {COMMIT}.",
             f"checked: {CHECKED}",
-            *told,
+            *stated,
         ),
         model=model,
         vocab_size=job.model.vocab_size,
@@ -97,7 +97,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
         runtime="torchtitan",
         runtime_version=COMMIT,
         checked=CHECKED,
-        summary=told,
+        summary=stated,
         environment=(),
         required_environment=REQUIRED,
         entry_point=ModuleEntry("torchtitan.train"),

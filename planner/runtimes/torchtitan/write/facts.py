@@ -90,10 +90,10 @@ def what_it_builds(model: ModelSpec) -> dict[str, object]:
 
 def _scaling(scaling: dict[str, Any], *, latent: bool) -> dict[str, Any]:
     """Numbers that the kind of scaling reads, with what stands for those that are silent."""
-    told = {name: scaling[name] for name in ("rope_type", "factor")}
-    told["original"] = scaling["original_max_position_embeddings"]
+    stated = {name: scaling[name] for name in ("rope_type", "factor")}
+    stated["original"] = scaling["original_max_position_embeddings"]
     if scaling["rope_type"] == "llama3":
-        return told | {n: scaling[n] for n in ("low_freq_factor", "high_freq_factor")}
+        return stated | {n: scaling[n] for n in ("low_freq_factor", "high_freq_factor")}
     silent = {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": True}
-    told |= {n: v if scaling[n] is None else scaling[n] for n, v in silent.items()}
-    return told | ({"mscale": scaling["mscale_all_dim"] or 0.0} if latent else {})
+    stated |= {n: v if scaling[n] is None else scaling[n] for n, v in silent.items()}
+    return stated | ({"mscale": scaling["mscale_all_dim"] or 0.0} if latent else {})

@@ -224,7 +224,7 @@ def _positions(model: ModelSpec) -> Call:
     if scaling := model.rope_scaling:
         length = scaling.original_max_position_embeddings or model.max_position_embeddings
         llama = scaling.rope_type == "llama3"
-        told = {
+        given = {
             "scaling": "llama" if llama else "yarn",
             ("scaling_factor" if llama else "rope_factor"): scaling.factor,
             ("original_max_position_embeddings" if llama else "original_seq_len"): length,
@@ -234,7 +234,7 @@ def _positions(model: ModelSpec) -> Call:
             "beta_slow": None if llama else scaling.beta_slow,
             "truncate": None if llama else scaling.truncate,
         }
-        named |= {name: value for name, value in told.items() if value is not None}
+        named |= {name: value for name, value in given.items() if value is not None}
     return Call("ComplexRoPE.Config", named)
 
 

@@ -74,11 +74,11 @@ def _settings(job: Job, layout: Layout) -> Iterator[str]:
         "fp8_param_gather": options.fp8_param_gather is not None,
         "moment_dtype": options.moment_dtype not in (None, "fp32"),
         "offload_activation_layers": bool(options.offload_activation_layers),
-        **{name: name in options.told() for name in CAPACITY},
+        **{name: name in options.settings() for name in CAPACITY},
         "cp_comm_type": options.cp_comm_type not in (None, "all_gather"),
     }
-    for name, told in refused.items():
-        if told:
+    for name, stated in refused.items():
+        if stated:
             yield f"{name}={getattr(options, name)} has no key; leave the option out"
     if options.fp8_recipe == "tensorwise":
         yield (

@@ -305,8 +305,8 @@ def test_all_fields_that_are_missing_or_unknown_are_told_at_once(tmp_path: Path)
 @pytest.mark.parametrize("number", [999, 12])
 def test_the_last_layer_is_not_offloaded(number: int):
     words = ("--option", f"offload_activation_layers={number}")
-    said = f"offload_activation_layers = {number} leaves none of the 12 layers"
-    refused(plan("search", *TINY, *words), said, "give 11 or fewer")
+    written = f"offload_activation_layers = {number} leaves none of the 12 layers"
+    refused(plan("search", *TINY, *words), written, "give 11 or fewer")
 
 
 def test_a_gpu_without_a_fused_core_cannot_be_told_to_have_one():

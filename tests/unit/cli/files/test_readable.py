@@ -23,7 +23,7 @@ def outside(tmp_path):
     READABLE.reset(token)
 
 
-def said(call, text):
+def written(call, text):
     """The refusal of a text, without it."""
     with pytest.raises(PlanError) as caught:
         call(text)
@@ -38,8 +38,8 @@ def routing(text):
 @pytest.mark.parametrize("name", ["config.json", "folder"])
 def test_a_file_that_is_there_and_one_that_is_not_are_refused_alike(outside, call, name):
     there, missing = (f"{folder}/{name}" for folder in (outside, outside.parent / "nothing"))
-    assert said(call, there) == said(call, missing)
-    assert "--allow-files" in said(call, there)
+    assert written(call, there) == written(call, missing)
+    assert "--allow-files" in written(call, there)
 
 
 def test_a_name_of_the_catalog_is_read_whatever_lies_in_the_folder_of_the_server(

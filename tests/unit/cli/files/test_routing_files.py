@@ -106,7 +106,7 @@ def test_a_routing_is_a_name_or_a_file(tmp_path):
     assert RuntimeOptions.model_validate(json.loads(json.dumps(read.stated()))) == read
     random = RuntimeOptions(routing=RoutingSpec(kind="random"))
     assert random.stated() == {"routing": "random"}
-    assert random.told() == {}
+    assert random.settings() == {}
 
 
 @pytest.mark.parametrize(

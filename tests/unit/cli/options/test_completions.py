@@ -129,10 +129,10 @@ def test_a_completion_imports_nothing_that_answers():
         "import sys\nfrom trainplan.cli.main import main\ntry: main()\n"
         "finally: print(*sys.modules, file=sys.stderr)"
     )
-    asked = {"_PLAN_COMPLETE": "bash_complete", "COMP_LINE": "plan search --fix recompute="}
+    wanted = {"_PLAN_COMPLETE": "bash_complete", "COMP_LINE": "plan search --fix recompute="}
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, **asked},
+        env={**os.environ, **wanted},
         capture_output=True,
         text=True,
         check=False,

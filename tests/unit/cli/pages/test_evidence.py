@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.planner.evidence.test_evidence import JOB, LAYOUT, run
-from trainplan.cli.pages.parts.evidence import MOST_TOLD, evidence_lines, plan_evidence_lines
+from trainplan.cli.pages.parts.evidence import MOST_LISTED, evidence_lines, plan_evidence_lines
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.evidence.envelope import Measurements
@@ -46,9 +46,9 @@ def test_an_answer_beyond_all_runs_is_warned_of_by_axis():
 def test_of_many_axes_a_few_are_told_and_the_others_counted():
     layout = Layout(tp=4, pp=8, vpp=2, cp=1, dp=1, micro_batch_size=4, schedule="interleaved")
     found = evidence_of(JOB, layout, Measurements((run(),)))
-    assert len(found.beyond) == MOST_TOLD + 2
+    assert len(found.beyond) == MOST_LISTED + 2
     line = list(evidence_lines(found))[1]
-    assert line.count("no scored run") == MOST_TOLD
+    assert line.count("no scored run") == MOST_LISTED
     assert line.endswith("; 2 more axes.")
 
 
@@ -73,14 +73,16 @@ def test_where_the_answer_lies_inside_no_near_tie_is_named(plan):
 
 
 def test_the_price_of_trust_is_told_with_where_it_comes_from(plan):
-    told = with_trusted(plan, value_without=2.0, lower_bound_without=2.0, cost_fraction=0.012)
-    assert told[-1] == "--trusted costs 1.2 %: a second search without it gives 2.00 s (proved)."
-    told = with_trusted(plan, value_without=2.0, lower_bound_without=1.9, cost_fraction=0.012)
-    assert told[-1].startswith("--trusted costs 1.2 % as far as both were searched: a second")
-    told = with_trusted(plan, value_without=2.0, lower_bound_without=1.9, cost_fraction=0.0)
-    assert told[-1] == (
+    stated = with_trusted(plan, value_without=2.0, lower_bound_without=2.0, cost_fraction=0.012)
+    assert stated[-1] == "--trusted costs 1.2 %: a second search without it gives 2.00 s (proved)."
+    stated = with_trusted(plan, value_without=2.0, lower_bound_without=1.9, cost_fraction=0.012)
+    assert stated[-1].startswith("--trusted costs 1.2 % as far as both were searched: a second")
+    stated = with_trusted(plan, value_without=2.0, lower_bound_without=1.9, cost_fraction=0.0)
+    assert stated[-1] == (
         "--trusted costs nothing: a second search without it gives no better (not proved: it may "
         "go down to 1.90 s)."
     )
-    told = with_trusted(plan, value_without=2.0, lower_bound_without=None, cost_fraction=0.0)
-    assert told[-1] == ("--trusted: its price is not known, no time was left to search without it.")
+    stated = with_trusted(plan, value_without=2.0, lower_bound_without=None, cost_fraction=0.0)
+    assert stated[-1] == (
+        "--trusted: its price is not known, no time was left to search without it."
+    )

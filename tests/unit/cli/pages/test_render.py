@@ -53,11 +53,11 @@ def test_seconds_that_round_to_nothing_have_no_sign():
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "stated"),
     [(90_000.0, (86_400, "days")), (7200.0, (3600, "hours")), (90.0, (60, "minutes"))],
 )
-def test_a_run_is_told_in_a_unit_that_shows_it(value: float, told: tuple[int, str]):
-    assert long_unit(value) == told
+def test_a_run_is_told_in_a_unit_that_shows_it(value: float, stated: tuple[int, str]):
+    assert long_unit(value) == stated
 
 
 def test_counts_are_short():
@@ -214,11 +214,11 @@ def with_ties(plan: Plan, *measured: bool) -> Plan:
 def test_near_ties_are_explained_above_the_table_in_a_line(make_job):
     found = search(make_job("gpt2", "1x1:h100-sxm", 8, 1024), SearchOptions(top=1))
     assert isinstance(found, Plan)
-    told = [
+    stated = [
         list(ties_lines(with_ties(found, *measured)))
         for measured in ((), (True,), (True, True), (True, False, False))
     ]
-    assert told == [
+    assert stated == [
         [],
         [f"Row 2 (~) may be as fast as row 1 ({near_tie_text()})."],
         [f"Rows 2 to 3 (~) may be as fast as row 1 ({near_tie_text()})."],

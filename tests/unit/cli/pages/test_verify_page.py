@@ -42,20 +42,20 @@ def test_the_answer_comes_first(pieces):
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "written"),
     [
         ({"found": SENT}, "send over pp of 9 bytes, 8 are counted"),
         ({"found": FAR}, "losses differ by 2.0e-01"),
         ({"failure": "rank 1 was ended by signal 9"}, "ended by signal 9"),
     ],
 )
-def test_what_differs_is_said_with_its_layout(pieces, other, said):
+def test_what_differs_is_said_with_its_layout(pieces, other, written):
     found = [Ran(pieces[0], 1.5, FINE), Ran(pieces[1], 0.5, **other)]
     text = page(found)
     assert text.startswith("not equal: 1 of 2 combinations")
     name = short_layout(pieces[1].layout)
     assert f"{name}: " in text
-    assert said in text
+    assert written in text
     event = VerifyEnded.of(found, ()).json()
     assert event["equal"] is False
     assert [one["equal"] for one in event["combinations"]] == [True, False]

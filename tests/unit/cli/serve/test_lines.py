@@ -49,8 +49,8 @@ def read(*lines):
 def test_a_message_that_is_too_long_is_refused_by_its_id(size, begin, end, number):
     found, refused = read(b'{"a":1}\n', begin + b"x" * size + end + b"\n", b'{"b":2}\n')
     assert found == ['{"a":1}\n', '{"b":2}\n']
-    ((told, why),) = refused
-    assert told == number
+    ((stated, why),) = refused
+    assert stated == number
     assert "larger than 1,000 bytes" in why
 
 

@@ -45,16 +45,16 @@ def test_where_the_system_does_not_say_when_a_process_began_its_work_counts(monk
 
 
 @pytest.mark.parametrize(
-    ("stream", "told"), [(Terminal, [3, 6, 9, 12, 15, 18, 21]), (io.StringIO, [10, 20])]
+    ("stream", "stated"), [(Terminal, [3, 6, 9, 12, 15, 18, 21]), (io.StringIO, [10, 20])]
 )
-def test_a_line_of_progress_comes_every_few_seconds(monkeypatch, stream, told):
+def test_a_line_of_progress_comes_every_few_seconds(monkeypatch, stream, stated):
     now, lines = [0.0], stream()
     monkeypatch.setattr("trainplan.cli.terminal.clock.time.monotonic", lambda: now[0])
     monkeypatch.setattr(sys, "stderr", lines)
     clock = Clock(math.inf)
     for now[0] in range(23):
         clock.report(0.5, 8.0, 10.0)
-    whole = [f"{second} s: best so far 10 s a step, gap 20.0 %" for second in told]
+    whole = [f"{second} s: best so far 10 s a step, gap 20.0 %" for second in stated]
     assert lines.getvalue().splitlines() == whole
 
 

@@ -24,7 +24,7 @@ def priced(*options: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("options", "text", "said"),
+    ("options", "text", "written"),
     [
         (("--nodes", "2", "--gpus", "8"), "2x8:h100-sxm", "--gpus are those of each node"),
         (("--gpus", "16"), "2x8:h100-sxm", "2 nodes of 8 h100-sxm"),
@@ -33,11 +33,11 @@ def priced(*options: str) -> tuple[str, str]:
     ],
 )
 def test_counts_and_a_gpu_are_another_way_to_say_a_cluster(
-    options: tuple[str, ...], text: str, said: str
+    options: tuple[str, ...], text: str, written: str
 ):
     counted, remarks = priced(*options, "--gpu", "h100")
     assert counted == priced("--cluster", text)[0]
-    assert said in remarks
+    assert written in remarks
     assert len(remarks.splitlines()) == 1
 
 
@@ -91,8 +91,8 @@ def test_a_network_that_is_none_is_refused(text: str):
 
 def test_a_network_replaces_that_of_the_machine_and_says_so(capsys: pytest.CaptureFixture[str]):
     with_nic(cluster_of("2xp4d"), "100Gb/s")
-    assert "8 x 100 Gb/s in a node" in (said := capsys.readouterr().err)
-    assert "instead of 4 x 100 Gb/s" in said
+    assert "8 x 100 Gb/s in a node" in (written := capsys.readouterr().err)
+    assert "instead of 4 x 100 Gb/s" in written
 
 
 def test_a_thinner_network_makes_a_step_longer():
@@ -166,9 +166,9 @@ def here(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 def test_without_a_cluster_this_machine_is_asked_and_named(monkeypatch: pytest.MonkeyPatch):
     here(monkeypatch, *["NVIDIA H100 80GB HBM3"] * 4)
-    found, said = priced()
+    found, written = priced()
     assert found == priced("--cluster", "1x4:h100-sxm")[0]
-    assert said == (
+    assert written == (
         "no --cluster: this machine, 1x4:h100-sxm (nvidia-smi: 4 x NVIDIA H100 80GB HBM3)\n"
     )
 

@@ -68,7 +68,7 @@ def test_a_row_says_that_its_stages_are_taken_as_even(capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "stated"),
     [
         ("", "FIELD=VALUE"),
         ("tp", "@plan.json:3"),
@@ -80,8 +80,8 @@ def test_a_row_says_that_its_stages_are_taken_as_even(capsys):
         ("@nowhere.json:2", "no such file"),
     ],
 )
-def test_what_is_no_layout_is_refused_with_the_ways_to_write_one(text, told):
-    with pytest.raises(PlanError, match=told):
+def test_what_is_no_layout_is_refused_with_the_ways_to_write_one(text, stated):
+    with pytest.raises(PlanError, match=stated):
         parse_layout(text, CLUSTER)
 
 
@@ -98,9 +98,9 @@ def test_a_layout_of_a_plan_s_table_is_named_by_its_row(tmp_path):
     assert parse_layout(headline, CLUSTER) == parse_layout(f"@{path}", CLUSTER)
     with pytest.raises(SpecError, match="no candidate 9: the plan lists 1, 2, 3"):
         parse_layout(f"@{path}:9", CLUSTER)
-    asked = plan("why-not", path, "--layout", f"@{path}:2")
-    assert asked.code == 0
-    assert "number 2 of the plan's table" in asked.out or "It loses" in asked.out
+    wanted = plan("why-not", path, "--layout", f"@{path}:2")
+    assert wanted.code == 0
+    assert "number 2 of the plan's table" in wanted.out or "It loses" in wanted.out
 
 
 def test_to_fix_uneven_stages_is_to_exclude_even_ones():

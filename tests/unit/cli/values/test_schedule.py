@@ -262,9 +262,9 @@ def test_splitting_the_backward_pass_sends_the_gradient_earlier():
 
 def test_no_hint_promises_a_slower_pipeline():
     for kind in ("1f1b", "zb-h1", "gpipe"):
-        asked = pipeline(4, 8, times=StageTimes(3, 4, 2))
-        scored = scheduled(kind, asked)
-        assert all(hint.makespan < scored.makespan for hint in better(scored, asked))
+        question = pipeline(4, 8, times=StageTimes(3, 4, 2))
+        scored = scheduled(kind, question)
+        assert all(hint.makespan < scored.makespan for hint in better(scored, question))
 
 
 def test_a_program_knows_its_placement_and_its_virtual_stages():

@@ -69,9 +69,9 @@ def test_what_is_wrong_is_left_out_with_a_line_that_names_the_package(
     install, name, reference, reason
 ):
     registry = install(flux={name: reference, "four": at("THREE")})
-    with pytest.warns(PluginWarning) as said:
+    with pytest.warns(PluginWarning) as written:
         assert dict(registry) == OURS | {"four": 3}
-    (line,) = [str(one.message) for one in said]
+    (line,) = [str(one.message) for one in written]
     assert line.startswith(f"plug-in flux 1.0: launchers.{name} is left out: ")
     assert reason in line
     assert "\n" not in line
@@ -97,10 +97,10 @@ def test_of_two_plug_ins_with_one_name_the_second_is_left_out(install):
 
 
 def test_a_plug_in_that_asks_while_it_is_imported_sees_ours(install, monkeypatch):
-    asked = ModuleType("asks_while_imported")
-    monkeypatch.setitem(sys.modules, asked.__name__, asked)
+    wanted = ModuleType("asks_while_imported")
+    monkeypatch.setitem(sys.modules, wanted.__name__, wanted)
     registry = install(flux={"three": "asks_while_imported:THREE"})
-    asked.__getattr__ = lambda name: len([*registry])
+    wanted.__getattr__ = lambda name: len([*registry])
     assert registry["three"] == len(OURS)
 
 
@@ -174,9 +174,9 @@ def test_a_plug_in_that_does_not_load_is_left_out_and_others_stay(path, body, re
     module = ModuleType("plug_in_by_test")
     module.PLUGIN = Plugin()
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    with pytest.warns(PluginWarning, match=r"plug-in bad 1\.0: all of it is left out") as said:
+    with pytest.warns(PluginWarning, match=r"plug-in bad 1\.0: all of it is left out") as written:
         assert [one.package for one in plugins.installed()] == ["good"]
-    assert reason in str(said[0].message)
+    assert reason in str(written[0].message)
     sys.modules.pop("bad_plug_in", None)
 
 

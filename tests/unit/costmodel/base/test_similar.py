@@ -6,7 +6,7 @@ from trainplan.cli.commands import COMMANDS
 from trainplan.cli.commands.tune import TRIAL_LAUNCHERS
 from trainplan.cli.options import names
 from trainplan.costmodel.axes import AXIS_OF_OPTION
-from trainplan.costmodel.base.errors import did_you_mean, meant, near, shortened
+from trainplan.costmodel.base.errors import did_you_mean, intended, near, shortened
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.optimizers import OPTIMIZERS
 from trainplan.costmodel.presets.presets import preset_names
@@ -64,9 +64,9 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("kind", meant())
+@pytest.mark.parametrize("kind", intended())
 def test_every_name_of_another_project_means_one_there_is_and_is_none_itself(kind: str):
-    for typed, here in meant()[kind].items():
+    for typed, here in intended()[kind].items():
         assert set(here) <= set(KNOWN[kind]), (typed, here)
         assert typed not in KNOWN[kind]
         assert typed == "".join(filter(str.isalnum, typed.lower()))

@@ -15,7 +15,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.step import explicit, price
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.write import export_megatron_lm
 from trainplan.planner.space.choices import broken_rules
@@ -98,8 +98,8 @@ def test_windows_and_sinks_are_priced_by_the_exchange_that_can_run_them(model, l
 @pytest.mark.parametrize("way", ["p2p", "a2a", "all_gather"])
 def test_an_export_says_the_exchange_that_was_priced(way):
     config = export_megatron_lm(job_of(cp_comm_type=way), Layout(cp=4, dp=8))
-    (said,) = [one.values for one in config.arguments if one.flag == "--cp-comm-type"]
-    assert said == (way,)
+    (written,) = [one.values for one in config.arguments if one.flag == "--cp-comm-type"]
+    assert written == (way,)
 
 
 @pytest.mark.parametrize(("tp", "refused"), [(2, False), (4, True)])
@@ -203,23 +203,23 @@ def test_no_exchange_inside_a_ring_is_a_ring():
 )
 def test_an_exchange_that_nests_badly_is_refused_by_name(runtime, layout, rule):
     job = job_of(runtime=runtime)
-    asked = LayoutTable.of([Layout(**layout, dp=32 // layout["cp"])])
-    assert rule in [one.name for one in broken_rules(job, asked)[0]]
+    wanted = LayoutTable.of([Layout(**layout, dp=32 // layout["cp"])])
+    assert rule in [one.name for one in broken_rules(job, wanted)[0]]
 
 
 def test_another_exchange_of_all_context_ranks_has_no_ring_to_be_inside_of():
     job = job_of(cp_comm_type="a2a")
-    asked = LayoutTable.of([Layout(cp=8, cp_heads=2, dp=4)])
-    assert "cp_heads_is_in_a_ring" in [one.name for one in broken_rules(job, asked)[0]]
+    wanted = LayoutTable.of([Layout(cp=8, cp_heads=2, dp=4)])
+    assert "cp_heads_is_in_a_ring" in [one.name for one in broken_rules(job, wanted)[0]]
 
 
 def test_an_exchange_inside_a_ring_is_written_for_megatron_and_read_back():
     job, layout = job_of(), Layout(cp=8, cp_heads=4, dp=4)
     config = export_megatron_lm(job, layout)
-    said = {one.flag: one.values for one in config.arguments}
-    assert said["--cp-comm-type"] == ("a2a+p2p",)
-    assert said["--hierarchical-context-parallel-sizes"] == ("4", "2")
-    reading = MEGATRON_LM.read(launch_of(config), Asked(cluster=job.cluster, model=job.model))
+    written = {one.flag: one.values for one in config.arguments}
+    assert written["--cp-comm-type"] == ("a2a+p2p",)
+    assert written["--hierarchical-context-parallel-sizes"] == ("4", "2")
+    reading = MEGATRON_LM.read(launch_of(config), Request(cluster=job.cluster, model=job.model))
     assert reading.layout == layout
     assert not [one for one in reading.problems if "hierarchical" in one.says]
 
@@ -228,7 +228,7 @@ def test_one_way_of_exchange_costs_the_same_beside_two():
     job = job_of()
     context = context_of(job, machine_of(job.cluster, "bf16"))
     one, two = Layout(cp=16, dp=2), Layout(cp=16, cp_heads=4, dp=2)
-    alone, beside = (
+    alone, alongside = (
         price(context.with_table(LayoutTable.of(some))) for some in ([one], [one, two])
     )
-    assert alone.step_seconds[0] == beside.step_seconds[0] != beside.step_seconds[1]
+    assert alone.step_seconds[0] == alongside.step_seconds[0] != alongside.step_seconds[1]

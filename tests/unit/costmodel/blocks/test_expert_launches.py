@@ -31,11 +31,11 @@ def of_a_layer(make_job):
 
 def test_an_exchange_beside_compute_takes_a_layer_apart_and_costs_the_host_more(launches):
     plain, constants = launches()
-    beside, _ = launches(overlap_moe_a2a=True)
+    alongside, _ = launches(overlap_moe_a2a=True)
     factor = constants.host_moe_beside
     assert factor > 1
-    assert beside.forward_seconds == pytest.approx(factor * plain.forward_seconds)
-    assert beside.backward_seconds == pytest.approx(factor * plain.backward_seconds)
+    assert alongside.forward_seconds == pytest.approx(factor * plain.forward_seconds)
+    assert alongside.backward_seconds == pytest.approx(factor * plain.backward_seconds)
 
 
 def test_a_graph_of_the_step_leaves_nothing_to_launch_whatever_runs_beside(launches):

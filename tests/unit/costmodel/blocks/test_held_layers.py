@@ -25,8 +25,8 @@ def chunks(layers, vpp):
 
 def ways(number, others, vpp):
     """Layers of one kind in every chunk, beside at most so many others."""
-    for beside in range(others + 1):
-        for sizes in chunks(number + beside, vpp):
+    for alongside in range(others + 1):
+        for sizes in chunks(number + alongside, vpp):
             for held in product(*(range(size + 1) for size in sizes)):
                 if sum(held) == number:
                     yield held

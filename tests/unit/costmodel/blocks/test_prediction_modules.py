@@ -59,8 +59,8 @@ def test_modules_of_the_same_weights_hold_them_once():
     two = {"num_nextn_predict_layers": 2, "nextn_layers": (ATTENTION, MOE)}
     found = {}
     for shared in (False, True):
-        asked = candidates(with_modules(**two, nextn_shared=shared))
-        params = block_params(asked.job, asked.table)
+        wanted = candidates(with_modules(**two, nextn_shared=shared))
+        params = block_params(wanted.job, wanted.table)
         found[shared] = 2 * params.mtp, 2 * params.mtp_experts
     for alone, together in zip(found[False], found[True], strict=True):
         assert alone == pytest.approx(2 * together)

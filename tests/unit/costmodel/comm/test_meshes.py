@@ -14,12 +14,12 @@ MESHES = ("mi300x", "mi325x", "mi350x", "mi355x")
 def seconds(make_job):
     """(GPU, ranks, stride) -> seconds to gather 1 GiB inside a node."""
 
-    def told(gpu, ranks, stride=1):
+    def stated(gpu, ranks, stride=1):
         machine = machine_for(make_job("small-dense", f"1x8:{gpu}"))
         links = group(machine, np.array([ranks]), np.array([stride]))
         return float(collective_seconds(machine, "all_gather", np.array([2.0**30]), links)[0])
 
-    return told
+    return stated
 
 
 @pytest.mark.parametrize("gpu", MESHES)

@@ -73,12 +73,12 @@ def job(make_job):
 def seconds(job):
     """(profile, ranks, stride) -> seconds of an all-gather of 1 MiB."""
 
-    def told(measured, ranks, stride):
+    def stated(measured, ranks, stride):
         machine = machine_for(job, Measured(profile=measured))
         links = group(machine, np.array([ranks]), np.array([stride]))
         return float(collective_seconds(machine, "all_gather", np.array([2.0**20]), links)[0])
 
-    return told
+    return stated
 
 
 def test_a_strided_group_takes_what_was_measured_of_its_stride(seconds):
@@ -142,8 +142,8 @@ def test_doctor_says_whether_strided_groups_were_measured(job, more, kind, count
     assert known["strided groups"].points == counted
     assert known["collectives in a node"].kind == "measured"
     assert known["collectives in a node"].points == len(neighbours())
-    said = [note for note in notes(job, Measured(profile=found)) if "strided" in note]
-    assert bool(said) == (kind == "assumed")
+    written = [note for note in notes(job, Measured(profile=found)) if "strided" in note]
+    assert bool(written) == (kind == "assumed")
 
 
 @pytest.mark.parametrize("found", [(), points("all_reduce", 2)])

@@ -108,14 +108,14 @@ def test_every_kth_subgroup_on_the_gpu_ends_no_later_than_any_other_stride():
 
 def test_fuyou_updates_beside_the_backward_pass_what_zero_infinity_updates_behind_it():
     job = model(layers=16, micro_batches=1, forward=0.4)
-    beside = METHODS["fuyou"].work(job, SPEEDS, Placement())
+    alongside = METHODS["fuyou"].work(job, SPEEDS, Placement())
     behind = METHODS["zero-infinity"].work(job, SPEEDS, Placement())
-    assert beside.lane_seconds[Lane.CPU] == pytest.approx(behind.lane_seconds[Lane.CPU])
+    assert alongside.lane_seconds[Lane.CPU] == pytest.approx(behind.lane_seconds[Lane.CPU])
     # 1.6e9 parameters: 12 + 2 + 2 bytes are read at 6 GB/s, 12 + 2 written at 4 GB/s
-    assert beside.lane_seconds[Lane.DRIVE_READ] == pytest.approx([16 * 1.6e9 / 6e9])
-    assert beside.lane_seconds[Lane.DRIVE_WRITE] == pytest.approx([14 * 1.6e9 / 4e9])
+    assert alongside.lane_seconds[Lane.DRIVE_READ] == pytest.approx([16 * 1.6e9 / 6e9])
+    assert alongside.lane_seconds[Lane.DRIVE_WRITE] == pytest.approx([14 * 1.6e9 / 4e9])
     passes = 16 * 3 * 0.4
-    assert beside.makespan < passes + 2.0 < behind.makespan
+    assert alongside.makespan < passes + 2.0 < behind.makespan
 
 
 def test_fuyou_updates_once_whatever_the_micro_batches():

@@ -215,8 +215,8 @@ def test_megatron_runs_gradients_update_and_weights_in_a_chain_or_tensor_by_tens
     speeds, placement = Speeds(h2d=10.0, d2h=40.0, cpu_params=5.0), Placement(optimizer=1.0)
     chain = seconds_of_step(one(), speeds, placement, megatron_offload_policy(overlap=False))
     assert chain == pytest.approx([12 + 1 + 2 + 4])
-    beside = megatron_offload_policy(overlap=True, subgroups=10)
-    found = seconds_of_step(one(), speeds, placement, beside)
+    alongside = megatron_offload_policy(overlap=True, subgroups=10)
+    found = seconds_of_step(one(), speeds, placement, alongside)
     assert found == pytest.approx([12 + 0.1 + 0.2 + 4.0])
 
 
@@ -281,8 +281,10 @@ def test_on_200_machines_the_double_of_a_speed_is_worth_what_was_said_of_its_lan
         policy = POLICIES["zero-3 pipelined"]
         faster = replace(rows[1], **{name: 2 * getattr(rows[1], name)})
         seconds = seconds_of_step(rows[0], faster, rows[2], policy)
-        for work, said in zip(each_row(*rows, policy), seconds, strict=True):
-            assert work.makespan[0] - work.saved_seconds(lane)[0] == pytest.approx(said, rel=1e-12)
+        for work, written in zip(each_row(*rows, policy), seconds, strict=True):
+            assert work.makespan[0] - work.saved_seconds(lane)[0] == pytest.approx(
+                written, rel=1e-12
+            )
 
 
 def test_what_moves_spares_no_more_than_the_gpus_update_and_what_does_not_adds_nothing():

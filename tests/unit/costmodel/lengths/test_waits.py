@@ -124,6 +124,6 @@ def test_a_pipeline_takes_as_long_as_a_clock_says(depth):
     slots = 2 * (count + depth - 1)
     seen = (clocked(depth, drawn, linear) - slots * linear).mean() / slots
     path = heaviest_path(grid(works, top), top, depth)
-    said = 1 + (path - 1) * count / (count + depth - 1)
-    assert said == pytest.approx(seen, rel=0.07)
-    assert said <= mean(largest_of(grid(works, top), depth), top), "no more than the heaviest"
+    written = 1 + (path - 1) * count / (count + depth - 1)
+    assert written == pytest.approx(seen, rel=0.07)
+    assert written <= mean(largest_of(grid(works, top), depth), top), "no more than the heaviest"

@@ -45,10 +45,10 @@ def recorded_collectives(gpu):
     return sets
 
 
-def errors(gpu, kept, asked):
+def errors(gpu, kept, wanted):
     """|predicted / measured - 1| of points not kept."""
-    predicted = predict_products(kept, catalog.gpu(gpu), "bf16", asked)
-    return np.abs(predicted / np.array([point.time.seconds for point in asked]) - 1)
+    predicted = predict_products(kept, catalog.gpu(gpu), "bf16", wanted)
+    return np.abs(predicted / np.array([point.time.seconds for point in wanted]) - 1)
 
 
 def spread_out(points, count, seed):
@@ -68,8 +68,8 @@ def test_recorded_products_tell_those_left_out(gpu, count, most, seed):
     points = recorded_products(gpu)
     chosen = set(spread_out(points, count, seed))
     kept = [points[i] for i in chosen]
-    asked = [point for i, point in enumerate(points) if i not in chosen]
-    assert np.median(errors(gpu, kept, asked)) <= most
+    wanted = [point for i, point in enumerate(points) if i not in chosen]
+    assert np.median(errors(gpu, kept, wanted)) <= most
 
 
 @pytest.mark.parametrize("gpu", ["b200", "a100-pcie-80gb"])
@@ -77,7 +77,7 @@ def test_each_of_96_recorded_products_is_told_by_the_others(gpu):
     points = recorded_products(gpu)
     drawn = [points[i] for i in np.random.default_rng(0).permutation(len(points))[:96]]
     found = left_out(
-        drawn, lambda kept, asked: predict_products(kept, catalog.gpu(gpu), "bf16", asked)
+        drawn, lambda kept, wanted: predict_products(kept, catalog.gpu(gpu), "bf16", wanted)
     )
     assert 0 < found <= 0.06
 

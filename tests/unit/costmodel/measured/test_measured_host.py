@@ -156,8 +156,8 @@ def test_memory_and_drive_of_a_profile_reach_the_machine_and_say_so():
     assert found.drives.read_bytes_per_second == pytest.approx(GIB / 0.2)
     assert found.drives.write_bytes_per_second == pytest.approx(GIB / 0.5)
     assert found.drives.written_bytes is None
-    said = {p.quantity for p in found.provenance if (p.kind, p.source) == ("measured", "a test")}
-    assert said == {"h100-sxm host memory", "h100-sxm drive"}
+    written = {p.quantity for p in found.provenance if (p.kind, p.source) == ("measured", "a test")}
+    assert written == {"h100-sxm host memory", "h100-sxm drive"}
 
 
 def test_a_profile_without_a_host_leaves_the_machine_as_it_was():
@@ -206,9 +206,9 @@ def test_nodes_whose_drives_nobody_states_have_the_one_that_was_measured():
     assert not has_drives(job_on(plain))
     assert with_measured_drives(other, mine) == other
     assert with_measured_drives(plain, profile(*DRIVE)) == plain
-    said = measured_machine(found, "bf16", mine).provenance
-    assert "h100-sxm host" not in {p.quantity for p in said}
-    assert ("h100-sxm drive", "measured") in {(p.quantity, p.kind) for p in said}
+    written = measured_machine(found, "bf16", mine).provenance
+    assert "h100-sxm host" not in {p.quantity for p in written}
+    assert ("h100-sxm drive", "measured") in {(p.quantity, p.kind) for p in written}
 
 
 def test_drives_of_known_number_and_unknown_speed_share_the_measured_one():
@@ -222,8 +222,8 @@ def test_drives_of_known_number_and_unknown_speed_share_the_measured_one():
         groups=(NodeGroup(gpu="h100-sxm", num_nodes=1, gpus_per_node=8, host=stated),),
     )
     assert with_measured_drives(cluster, mine) == cluster
-    said = {p.quantity for p in measured_machine(cluster, "bf16", mine).provenance}
-    assert {"h100-sxm host", "h100-sxm drive"} <= said
+    written = {p.quantity for p in measured_machine(cluster, "bf16", mine).provenance}
+    assert {"h100-sxm host", "h100-sxm drive"} <= written
 
 
 def job_on(cluster):
@@ -245,7 +245,7 @@ def test_an_offloaded_layout_says_what_was_not_measured():
     measured = adam, copy("device_to_host", 1.0)
     assert host_notes(whole, profile(*measured)) == ()
     for offload in ({"optimizer": 1.0, "tier": "nvme"}, {"parameters": "nvme"}):
-        (said,) = host_notes(Layout(offload=offload), profile(*measured, DRIVE[0]))
-        assert said.startswith("drive not measured: as the cluster says")
+        (written,) = host_notes(Layout(offload=offload), profile(*measured, DRIVE[0]))
+        assert written.startswith("drive not measured: as the cluster says")
         assert host_notes(Layout(offload=offload), profile(*measured, *DRIVE)) == ()
     assert host_notes(Layout(offload={"tier": "nvme"}), profile()) == ()

@@ -484,15 +484,15 @@ def test_a_step_of_another_optimizer_prices_that_alone(make_job):
 def test_a_note_says_where_an_optimizer_was_not_measured(make_job):
     adam = OptimizerPoint(num_params=10**8, time=timing(0.01))
 
-    def said(name, *points):
+    def written(name, *points):
         found = profile_notes(make_job("small-dense", NODE, optimizer=name), profile(*points))
         return [note for note in found if "step of" in note]
 
-    (note,) = said("dist-muon", adam)
+    (note,) = written("dist-muon", adam)
     assert note == "no step of muon was measured: its bytes have the speed of AdamW's"
-    assert not said("dist-muon", adam, of_squares("muon", 0.1))
-    assert not said("adamw", adam)
-    assert not said("muon")
+    assert not written("dist-muon", adam, of_squares("muon", 0.1))
+    assert not written("adamw", adam)
+    assert not written("muon")
 
 
 @pytest.mark.parametrize("name", ["sgd", "muon", "dist-muon"])

@@ -52,14 +52,14 @@ def profile(job):
     """slowness -> products of an H100, whose products the catalog knows from training runs."""
     machine = machine_of(job.cluster, "bf16")
 
-    def told(slowness, source="a test"):
+    def stated(slowness, source="a test"):
         points = tuple(times(machine, slowness))
         bare = Profile(
             gpu="h100-sxm", gpus_per_node=8, origins=(Origin(source=source),), points=points
         )
         return fitted(bare, catalog.gpu("h100-sxm"))
 
-    return told
+    return stated
 
 
 def test_a_kernel_slower_alone_than_the_catalog_says_is_slower_in_a_step():
@@ -135,8 +135,8 @@ def test_products_of_a_gpu_that_accumulates_fast_alone_set_share_and_residuals()
 
 
 def test_the_answer_says_by_how_much(job, profile):
-    said = " ".join(notes(job, Measured(profile(0.8))))
-    assert "measured, shrunk to the catalog: matrix products by 9" in said
+    written = " ".join(notes(job, Measured(profile(0.8))))
+    assert "measured, shrunk to the catalog: matrix products by 9" in written
     machine = measured_machine(job.cluster, "bf16", profile(1.3))
     assert shares_note(machine, profile(1.3)) == ()
 
@@ -186,8 +186,8 @@ def test_a_profile_that_no_step_was_held_against_widens_the_interval(make_job, p
     seconds = estimate(job, LAYOUT, Measured(parts)).step_time_s
     steps = calibrate([Observation("a-run", "a test", job, LAYOUT, seconds)], parts)
     assert width(Measured(parts)) > 1.01 * width(Measured())
-    (said,) = interval_lines(job, estimate(job, LAYOUT, Measured(parts)).uncertainty)
-    assert "no measured step was held against this profile" in said
+    (written,) = interval_lines(job, estimate(job, LAYOUT, Measured(parts)).uncertainty)
+    assert "no measured step was held against this profile" in written
     assert width(Measured(parts, steps)) < width(Measured(parts))
     assert not machine_for(job, Measured(parts, steps)).unvalidated
     refused = steps.model_copy(update={"refused": True})

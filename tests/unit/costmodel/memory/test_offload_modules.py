@@ -194,21 +194,21 @@ def test_the_option_names_sets_of_modules_in_any_order():
 def test_a_search_offloads_modules_only_where_the_job_allows_it(job):
     assert Space(context_for(job)).axis_values()["offload_modules"] == ["none"]
     for text in ("free", "core_attn+attn_proj"):
-        asked = parse_choice(f"offload_modules={text}", excluded=False)
-        space = Space(context_for(allowed(job, [asked])))
+        wanted = parse_choice(f"offload_modules={text}", excluded=False)
+        space = Space(context_for(allowed(job, [wanted])))
         assert "core_attn+attn_proj" in space.axis_values()["offload_modules"]
-        assert not values_outside_grid(space, [asked])
+        assert not values_outside_grid(space, [wanted])
     some = parse_choice("offload_modules=core_attn", excluded=False)
-    (told,) = values_outside_grid(Space(context_for(allowed(job, [some]))), [some])
-    assert "the search tries none, core_attn+attn_proj, qkv_linear+core_attn+attn_proj" in told
+    (stated,) = values_outside_grid(Space(context_for(allowed(job, [some]))), [some])
+    assert "the search tries none, core_attn+attn_proj, qkv_linear+core_attn+attn_proj" in stated
     none = parse_choice("offload_modules=none", excluded=False)
     assert not allowed(job, [none]).may_offload_activations
 
 
 def test_a_plan_may_offload_where_it_is_asked_to(make_job):
     job = make_job("llama3-8b", "1x8:h100-sxm", 64, 8192)
-    asked = parse_choice("offload_modules=core_attn+attn_proj", excluded=False)
+    wanted = parse_choice("offload_modules=core_attn+attn_proj", excluded=False)
     even = parse_choice("stages=even", excluded=False)
-    plan = search(job, SearchOptions(fix=(asked, even)))
+    plan = search(job, SearchOptions(fix=(wanted, even)))
     assert plan.best.layout.offload_modules == ATTENTION
     assert not search(job, SearchOptions(fix=(even,))).best.layout.offload_modules

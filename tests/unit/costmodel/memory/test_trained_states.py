@@ -65,8 +65,8 @@ def job_of(make_job):
     """(model, runtime) -> Job on eight H100."""
 
     def make(model, runtime="accelerate", cluster="1x8:h100-sxm", seq_length=2048):
-        asked = {"model": model, "runtime": runtime}
-        return make_job("small-dense", cluster, 32, seq_length).model_copy(update=asked)
+        wanted = {"model": model, "runtime": runtime}
+        return make_job("small-dense", cluster, 32, seq_length).model_copy(update=wanted)
 
     return make
 

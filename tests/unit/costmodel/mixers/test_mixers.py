@@ -41,7 +41,7 @@ def test_sizes_that_no_layer_has_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong", "said"),
+    ("kind", "wrong", "written"),
     [
         (SsmSpec, {"num_heads": 8, "state_size": 4, "num_groups": 3}, "num_groups = 3"),
         (SsmSpec, {"num_heads": 8, "state_size": 4, "num_groups": 2, "time_step_rank": 2}, "leave"),
@@ -50,8 +50,8 @@ def test_sizes_that_no_layer_has_are_refused():
         (LinearAttentionSpec, LINEAR | {"rule": "lightning"}, "conv_kernel is null"),
     ],
 )
-def test_sizes_that_contradict_each_other_are_refused(kind, wrong, said):
-    with pytest.raises(ValueError, match=said):
+def test_sizes_that_contradict_each_other_are_refused(kind, wrong, written):
+    with pytest.raises(ValueError, match=written):
         kind(**wrong)
 
 

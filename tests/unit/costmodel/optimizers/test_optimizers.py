@@ -18,8 +18,8 @@ def matrix(rows, columns, role="hidden", **cut):
 
 
 def state(text, one, width=4):
-    asked = OptimizerSpec.parse(text)
-    return float(optimizer_of(asked).state_bytes(one, asked, width))
+    wanted = OptimizerSpec.parse(text)
+    return float(optimizer_of(wanted).state_bytes(one, wanted, width))
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_the_state_of_a_matrix_of_96_by_200(text, bytes_of_matrix):
 )
 def test_tables_at_the_ends_and_vectors_are_left_to_adam(text, role):
     one = matrix(512, 1 if role == "vector" else 64, role)
-    asked = OptimizerSpec.parse(text)
+    wanted = OptimizerSpec.parse(text)
     assert state(text, one) == 8 * float(one.elements)
-    assert not optimizer_of(asked).products(one, asked)
-    assert optimizer_of(asked).decomposition_flop(one, asked) == 0
+    assert not optimizer_of(wanted).products(one, wanted)
+    assert optimizer_of(wanted).decomposition_flop(one, wanted) == 0
 
 
 def test_small_tensors_keep_moments_in_fp32():
@@ -65,8 +65,8 @@ def test_small_tensors_keep_moments_in_fp32():
 
 def flop(text, one):
     """FLOPs of the products of one step."""
-    asked = OptimizerSpec.parse(text)
-    found = optimizer_of(asked).products(one, asked)
+    wanted = OptimizerSpec.parse(text)
+    found = optimizer_of(wanted).products(one, wanted)
     return sum(2 * float(p.m) * float(p.n) * float(p.k) * p.times for p in found)
 
 
@@ -94,8 +94,8 @@ def test_preconditioners_multiply_from_both_sides():
 
 def test_factorizations_are_spread_over_their_period():
     def each(text):
-        asked = OptimizerSpec.parse(text)
-        return float(optimizer_of(asked).decomposition_flop(matrix(96, 200), asked))
+        wanted = OptimizerSpec.parse(text)
+        return float(optimizer_of(wanted).decomposition_flop(matrix(96, 200), wanted))
 
     m, n = 96.0, 200.0
     assert each("galore:rank=8") == pytest.approx((14 * n * m * m + 8 * m**3) / 200)

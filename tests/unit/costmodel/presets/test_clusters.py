@@ -8,7 +8,7 @@ from trainplan.costmodel.hardware.cluster import NodeGroup, parse_cluster
 from trainplan.costmodel.machine.constants import machine_of
 from trainplan.costmodel.presets.clusters import (
     cluster_of,
-    gpu_meant,
+    gpu_intended,
     machine_named,
     machines,
     read_cluster,
@@ -68,7 +68,7 @@ def test_a_text_that_says_all_is_read_as_ever_and_needs_no_remark(text: str):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "written"),
     [
         ("8x8:h100", "cluster 8x8:h100: h100-sxm"),
         ("64xh100", "cluster 64xh100: 8 nodes of 8 h100-sxm"),
@@ -79,8 +79,8 @@ def test_a_text_that_says_all_is_read_as_ever_and_needs_no_remark(text: str):
         ),
     ],
 )
-def test_what_a_text_leaves_open_is_said_in_a_line(text: str, said: str):
-    assert read_cluster(text).remarks == (said,)
+def test_what_a_text_leaves_open_is_said_in_a_line(text: str, written: str):
+    assert read_cluster(text).remarks == (written,)
 
 
 def test_every_group_of_a_mix_is_read_and_said():
@@ -142,8 +142,8 @@ def test_no_name_of_a_machine_is_that_of_a_gpu_or_of_two_machines():
 def test_short_names_are_short_for_gpus_and_are_none_themselves():
     assert set(short_names().values()) <= set(catalog.gpu_names())
     assert not set(short_names()) & set(catalog.gpu_names())
-    assert gpu_meant("NVIDIA H100 80GB HBM3") == "h100-sxm"
-    assert gpu_meant("rtx-pro-6000") == "rtx-pro-6000-server"
+    assert gpu_intended("NVIDIA H100 80GB HBM3") == "h100-sxm"
+    assert gpu_intended("rtx-pro-6000") == "rtx-pro-6000-server"
 
 
 @pytest.mark.parametrize(

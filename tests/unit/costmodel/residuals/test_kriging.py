@@ -9,7 +9,7 @@ from trainplan.costmodel.residuals.kriging import NUGGET, Residuals, residuals
 
 SIZES = np.array([1e3, 8e3, 64e3, 512e3])
 RATIOS = np.array([1.4, 1.0, 0.8, 0.9])
-APART = np.array([2.0, 2.0**30])
+SEPARATE = np.array([2.0, 2.0**30])
 """So far apart that neither tells of the other."""
 POINTS = st.lists(st.tuples(st.floats(1, 1e12), st.floats(0.2, 5)), min_size=3, max_size=12).map(
     lambda pairs: tuple(np.array(column) for column in zip(*pairs, strict=True))
@@ -17,8 +17,8 @@ POINTS = st.lists(st.tuples(st.floats(1, 1e12), st.floats(0.2, 5)), min_size=3, 
 
 
 def test_at_a_measured_point_the_factor_is_the_measured_ratio_within_the_nugget():
-    left = residuals((APART,), np.array([2.0, 0.5]), level=0.0)
-    believed = np.log(left.factor(APART)) / np.log([2.0, 0.5])
+    left = residuals((SEPARATE,), np.array([2.0, 0.5]), level=0.0)
+    believed = np.log(left.factor(SEPARATE)) / np.log([2.0, 0.5])
     assert believed == pytest.approx(1 / (1 + NUGGET), rel=1e-4)
 
 
@@ -54,27 +54,27 @@ def test_the_same_ratio_everywhere_is_that_ratio(points, ratio, size):
     assert left.factor(np.array([size])) == pytest.approx([ratio])
 
 
-@given(points=POINTS, asked=st.lists(st.floats(0, 1e13), min_size=1, max_size=20))
-def test_a_column_of_rows_gives_what_single_rows_give(points, asked):
+@given(points=POINTS, wanted=st.lists(st.floats(0, 1e13), min_size=1, max_size=20))
+def test_a_column_of_rows_gives_what_single_rows_give(points, wanted):
     left = residuals((points[0],), points[1])
-    whole = left.factor(np.array(asked))
-    single = [left.factor(np.array([one]))[0] for one in asked]
+    whole = left.factor(np.array(wanted))
+    single = [left.factor(np.array([one]))[0] for one in wanted]
     assert whole == pytest.approx(single, rel=1e-12)
 
 
 @given(points=POINTS, scale=st.floats(0.1, 10), size=st.floats(1, 1e13))
 def test_all_ratios_scaled_scale_the_factor(points, scale, size):
     sizes, ratios = points
-    asked = np.array([size])
-    before = residuals((sizes,), ratios).factor(asked)
-    after = residuals((sizes,), scale * ratios).factor(asked)
+    wanted = np.array([size])
+    before = residuals((sizes,), ratios).factor(wanted)
+    after = residuals((sizes,), scale * ratios).factor(wanted)
     assert after == pytest.approx(scale * before, rel=1e-6)
 
 
 def test_the_order_of_points_does_not_matter():
     turned = residuals((SIZES[::-1],), RATIOS[::-1])
-    asked = np.geomspace(1, 1e9, 30)
-    assert turned.factor(asked) == pytest.approx(residuals((SIZES,), RATIOS).factor(asked))
+    wanted = np.geomspace(1, 1e9, 30)
+    assert turned.factor(wanted) == pytest.approx(residuals((SIZES,), RATIOS).factor(wanted))
 
 
 def test_sizes_of_several_shapes_are_broadcast():
@@ -86,8 +86,8 @@ def test_sizes_of_several_shapes_are_broadcast():
 
 
 def test_nearer_points_count_more():
-    left = residuals((APART,), np.array([2.0, 0.5]), level=0.0)
-    along = left.factor(np.geomspace(*APART, 40))
+    left = residuals((SEPARATE,), np.array([2.0, 0.5]), level=0.0)
+    along = left.factor(np.geomspace(*SEPARATE, 40))
     assert (np.diff(along) < 0).all()
 
 

@@ -16,7 +16,7 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.runtimes.executes import executes_layers, model_modules
 from trainplan.costmodel.runtimes.megatron.options import hybrids_exchange_alone
-from trainplan.costmodel.runtimes.megatron.settings import BESIDE_COMPUTE
+from trainplan.costmodel.runtimes.megatron.settings import OVERLAPPED_WITH_COMPUTE
 from trainplan.costmodel.runtimes.megatron.state_rules import (
     STATE_RULES,
     low_precision_states_fill_blocks,
@@ -132,7 +132,7 @@ def test_a_model_without_attention_has_no_core_to_recompute():
 
 
 def test_hybrid_models_exchange_tokens_of_experts_alone():
-    asked = RuntimeOptions(overlap_moe_a2a=True)
+    wanted = RuntimeOptions(overlap_moe_a2a=True)
     moe = {"moe": SMALL_MOE.moe, "feed_forward": "moe"}
     for fields, hybrid in (
         (moe, False),
@@ -141,8 +141,8 @@ def test_hybrid_models_exchange_tokens_of_experts_alone():
     ):
         one = job(**fields)
         assert is_hybrid(one.model) == hybrid
-        with_option = one.model_copy(update={"options": asked})
+        with_option = one.model_copy(update={"options": wanted})
         table = LayoutTable.of([Layout(ep=2, dp=8)])
         assert hybrids_exchange_alone.broken(with_option, table) == hybrid
         assert not hybrids_exchange_alone.broken(one, table)
-        assert bool(BESIDE_COMPUTE.lacks(one)) == hybrid
+        assert bool(OVERLAPPED_WITH_COMPUTE.lacks(one)) == hybrid

@@ -73,15 +73,15 @@ def priced(job, **layout):
 
 
 def test_gradients_of_deepspeed_have_16_bits_unless_told(job_of):
-    told = {"dp": 8, "zero_stage": 1}
-    half = priced(job_of("deepspeed"), **told).gradients
-    assert priced(job_of("deepspeed", gradient_dtype="fp32"), **told).gradients == 2 * half
+    stated = {"dp": 8, "zero_stage": 1}
+    half = priced(job_of("deepspeed"), **stated).gradients
+    assert priced(job_of("deepspeed", gradient_dtype="fp32"), **stated).gradients == 2 * half
 
 
 def test_the_optimizer_waits_on_the_host_by_the_ratio(job_of):
-    told = {"dp": 8, "zero_stage": 3}
-    whole = priced(job_of("deepspeed"), **told).optimizer
-    half = priced(job_of("deepspeed"), **told, offload=OffloadSpec(optimizer=0.5)).optimizer
+    stated = {"dp": 8, "zero_stage": 3}
+    whole = priced(job_of("deepspeed"), **stated).optimizer
+    half = priced(job_of("deepspeed"), **stated, offload=OffloadSpec(optimizer=0.5)).optimizer
     assert half == pytest.approx(whole / 2)
 
 

@@ -18,7 +18,7 @@ from trainplan.planner.space.choices import broken_rules
 
 
 @pytest.fixture
-def asked(make_job):
+def wanted(make_job):
     """A job of a dense model, or of one with experts, that sets some options."""
 
     def job(model="llama3-8b", precision="bf16", **options):
@@ -119,9 +119,9 @@ MLP = {"recompute": "selective", "recompute_modules": ("mlp",)}
     ],
 )
 def test_an_option_leaves_only_layouts_that_the_runtime_runs_with_it(
-    asked, options, breaks, keeps, name
+    wanted, options, breaks, keeps, name
 ):
-    job = asked("mixtral-8x7b", **options)
+    job = wanted("mixtral-8x7b", **options)
 
     def broken(layout):
         table = LayoutTable.of([Layout(**{"dp": 8} | layout)])
@@ -166,50 +166,50 @@ def test_an_option_leaves_only_layouts_that_the_runtime_runs_with_it(
         ({"offload_activation_layers": 3}, {"--cpu-offloading-num-layers": ("3",)}),
     ],
 )
-def test_an_option_becomes_the_arguments_that_mean_it(asked, options, expected):
-    config = exported(asked(**options))
+def test_an_option_becomes_the_arguments_that_mean_it(wanted, options, expected):
+    config = exported(wanted(**options))
     assert {flag: values(config, flag) for flag in expected} == expected
     new = {flag for flag in expected if not flag.endswith("-dropout")}
-    assert not new & flags(exported(asked()))
+    assert not new & flags(exported(wanted()))
 
 
-def test_overlap_follows_its_options(asked):
+def test_overlap_follows_its_options(wanted):
     both = {"--overlap-grad-reduce", "--overlap-param-gather"}
-    assert both <= flags(exported(asked()))
-    off = asked(overlap_grad_reduce=False, overlap_param_gather=False)
+    assert both <= flags(exported(wanted()))
+    off = wanted(overlap_grad_reduce=False, overlap_param_gather=False)
     assert not both & flags(exported(off))
-    assert both & flags(exported(asked(overlap_param_gather=False))) == {"--overlap-grad-reduce"}
-    in_turn = exported(asked(overlap_param_gather=True), pp=2)
+    assert both & flags(exported(wanted(overlap_param_gather=False))) == {"--overlap-grad-reduce"}
+    in_turn = exported(wanted(overlap_param_gather=True), pp=2)
     assert both <= flags(in_turn)
-    assert both & flags(exported(asked(), pp=2)) == {"--overlap-grad-reduce"}
-    beside = asked(overlap_tp_comm=True)
-    assert "--tp-comm-overlap" in flags(exported(beside, tp=2, sequence_parallel=True))
-    assert "--tp-comm-overlap" not in flags(exported(beside))
+    assert both & flags(exported(wanted(), pp=2)) == {"--overlap-grad-reduce"}
+    alongside = wanted(overlap_tp_comm=True)
+    assert "--tp-comm-overlap" in flags(exported(alongside, tp=2, sequence_parallel=True))
+    assert "--tp-comm-overlap" not in flags(exported(alongside))
 
 
 @pytest.mark.parametrize("dispatcher", ["deepep", "hybridep"])
-def test_a_dispatcher_is_a_backend_of_the_flexible_one(asked, dispatcher):
-    config = exported(asked("mixtral-8x7b", moe_dispatcher=dispatcher), ep=8)
+def test_a_dispatcher_is_a_backend_of_the_flexible_one(wanted, dispatcher):
+    config = exported(wanted("mixtral-8x7b", moe_dispatcher=dispatcher), ep=8)
     assert values(config, "--moe-token-dispatcher-type") == ("flex",)
     assert values(config, "--moe-flex-dispatcher-backend") == (dispatcher,)
-    plain = exported(asked("mixtral-8x7b"), ep=8)
+    plain = exported(wanted("mixtral-8x7b"), ep=8)
     assert values(plain, "--moe-token-dispatcher-type") == ("alltoall",)
 
 
-def test_graphs_and_exchanges_bring_their_variables(asked):
+def test_graphs_and_exchanges_bring_their_variables(wanted):
     def variables(job, **layout):
         return {one.name: one.value for one in exported(job, **layout).environment}
 
-    graphed = asked("mixtral-8x7b", cuda_graph="partial")
+    graphed = wanted("mixtral-8x7b", cuda_graph="partial")
     modules = ("attn", "moe_router", "moe_preprocess")
     assert values(exported(graphed, ep=8), "--cuda-graph-modules") == modules
-    deepep = asked("mixtral-8x7b", cuda_graph="partial", moe_dispatcher="deepep")
+    deepep = wanted("mixtral-8x7b", cuda_graph="partial", moe_dispatcher="deepep")
     assert values(exported(deepep, ep=8), "--cuda-graph-modules") == modules[:2]
     assert variables(graphed, ep=8)["NCCL_GRAPH_REGISTER"] == "0"
-    beside = asked("mixtral-8x7b", overlap_moe_a2a=True)
-    assert "--overlap-moe-expert-parallel-comm" in flags(exported(beside, ep=8))
-    assert variables(beside, ep=8)["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
-    assert "NCCL_GRAPH_REGISTER" not in variables(beside, ep=8)
+    alongside = wanted("mixtral-8x7b", overlap_moe_a2a=True)
+    assert "--overlap-moe-expert-parallel-comm" in flags(exported(alongside, ep=8))
+    assert variables(alongside, ep=8)["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
+    assert "NCCL_GRAPH_REGISTER" not in variables(alongside, ep=8)
 
 
 @pytest.mark.parametrize(
@@ -222,13 +222,13 @@ def test_graphs_and_exchanges_bring_their_variables(asked):
         ({"model": "deepseek-v3", "overlap_tp_comm": True}, "latent attention"),
     ],
 )
-def test_a_setting_without_an_option_is_refused(asked, job, says):
+def test_a_setting_without_an_option_is_refused(wanted, job, says):
     with pytest.raises(UnsupportedError, match=says):
-        exported(asked(**job))
+        exported(wanted(**job))
 
 
-def test_a_plan_remembers_what_was_set(asked):
-    job = asked(cuda_graph="full_iteration", moment_dtype="bf16")
+def test_a_plan_remembers_what_was_set(wanted):
+    job = wanted(cuda_graph="full_iteration", moment_dtype="bf16")
     plan = search(job, SearchOptions(fix=(parse_choice("pp=1", excluded=False),)))
     text = json.dumps(plan_json(plan))
     assert json.loads(text)["options"] == {"cuda_graph": "full_iteration", "moment_dtype": "bf16"}
@@ -239,8 +239,8 @@ def test_a_plan_remembers_what_was_set(asked):
     assert chosen_from_json(json.dumps(older))[0].options == RuntimeOptions()
 
 
-def test_experts_are_exchanged_beside_compute_with_one_module_of_multi_token_prediction(asked):
-    job = asked("deepseek-v3", overlap_moe_a2a=True)
+def test_experts_are_exchanged_beside_compute_with_one_module_of_multi_token_prediction(wanted):
+    job = wanted("deepseek-v3", overlap_moe_a2a=True)
     check(job, Layout(dp=8, ep=8))
     model = job.model.model_copy(update={"num_nextn_predict_layers": 2})
     with pytest.raises(SpecError, match="exchange_beside_compute"):
@@ -250,16 +250,16 @@ def test_experts_are_exchanged_beside_compute_with_one_module_of_multi_token_pre
 @pytest.mark.parametrize(
     ("stated", "expected"), [(None, "fp32"), ("fp32", "fp32"), ("bf16", "bf16")]
 )
-def test_gradients_of_fsdp_have_the_bytes_that_were_priced(asked, stated, expected):
-    job = asked(gradient_dtype=stated)
+def test_gradients_of_fsdp_have_the_bytes_that_were_priced(wanted, stated, expected):
+    job = wanted(gradient_dtype=stated)
     for stage in (2, 3):
         config = exported(job, zero_stage=stage)
         assert values(config, "--megatron-fsdp-main-grads-dtype") == (expected,)
     assert "--megatron-fsdp-main-grads-dtype" not in flags(exported(job, zero_stage=1))
 
 
-def test_offload_by_layer_stands_alone(asked):
+def test_offload_by_layer_stands_alone(wanted):
     layout = Layout(dp=8, offload_modules=("core_attn", "attn_proj"))
-    check(asked(), layout)
+    check(wanted(), layout)
     with pytest.raises(SpecError, match="layers_on_the_host"):
-        check(asked(offload_activation_layers=2), layout)
+        check(wanted(offload_activation_layers=2), layout)

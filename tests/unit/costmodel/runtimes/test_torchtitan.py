@@ -232,13 +232,13 @@ def test_gradients_summed_whole_under_a_pipeline_hide_behind_no_pass(job_of):
     priced = price(context_of(job, machine).with_table(table), merged=False)
     held = rank_params(priced.ranks, priced.params)
     wire = step_traffic(context_of(job, machine).with_table(table), held)
-    beside = price(
+    alongside = price(
         Candidates(job, machine, changed(job, "sharding", whole_under_pipeline=False), table),
         merged=False,
     )
     assert (priced.traffic > wire.reduce).all()
     slowed = machine.constants.overlap_contention
-    assert (beside.traffic < (0.1 + slowed) * (wire.reduce + wire.gather)).all()
+    assert (alongside.traffic < (0.1 + slowed) * (wire.reduce + wire.gather)).all()
 
 
 @pytest.mark.parametrize("stated", ["fused", None])

@@ -148,8 +148,8 @@ def test_whole_groups_of_pp_are_asked_for_by_megatron_only(make_job):
         name: {rule.name for rule in broken_rules(on(job, name), table)[0]}
         for name in ("torchtitan", "megatron-lm", "megatron-zero-bubble")
     }
-    asked = {"interleaved_needs_whole_groups"}
-    expected = {"torchtitan": set(), "megatron-lm": asked, "megatron-zero-bubble": asked}
+    wanted = {"interleaved_needs_whole_groups"}
+    expected = {"torchtitan": set(), "megatron-lm": wanted, "megatron-zero-bubble": wanted}
     assert names == expected
 
 

@@ -197,10 +197,10 @@ def test_held_passes_are_never_fewer_than_those_of_the_program(named, relative, 
     layers = np.random.default_rng(seed).integers(0, 5, size=(shape.pp, shape.vpp))
     program = program_for(name, shape, relative)
     found = (held_along(program, layers) * layers).sum(axis=1)
-    said = (held_passes(name, shape.num_microbatches, layers) * layers).sum(axis=1)
-    assert (found <= said).all()
+    written = (held_passes(name, shape.num_microbatches, layers) * layers).sum(axis=1)
+    assert (found <= written).all()
     if not SCHEDULES[name].adapts and name != "hanayo":
-        np.testing.assert_array_equal(found, said)
+        np.testing.assert_array_equal(found, written)
 
 
 @examples(25, by_night=60)

@@ -17,11 +17,11 @@ from trainplan.costmodel.schedules.programs.split_backward import split_backward
 from trainplan.costmodel.timeline.clock import StageSeconds, run
 
 
-def seconds(program, forward=1.0, backward=2.0, weight=1.0, beside=()):
+def seconds(program, forward=1.0, backward=2.0, weight=1.0, alongside=()):
     """Equal stages; `beside` are seconds of the ops after the whole backward pass."""
     chunks = program.sequence_chunks
     one = np.ones((1, program.num_stages * chunks)) / chunks
-    others = tuple(value * one for value in beside)
+    others = tuple(value * one for value in alongside)
     return StageSeconds(forward * one, backward * one, weight * one, others)
 
 
@@ -78,7 +78,7 @@ def test_later_chunks_of_a_causal_sequence_attend_to_more():
 def test_shares_of_the_output_layer_cost_a_micro_batch_for_each_barrier(name, barriers, pp):
     m = 6 * pp
     program = checked(program_for(name, Shape(pp, 1, m)))
-    timeline = run(program, seconds(program, beside=(0.25, 0.25)))
+    timeline = run(program, seconds(program, alongside=(0.25, 0.25)))
     assert timeline.peak_activations[0] == pp + barriers
     without_stalls = 3.5 * m + 3 * (pp - 1)
     assert without_stalls <= timeline.makespan <= without_stalls + 2 * 3.5
@@ -86,7 +86,7 @@ def test_shares_of_the_output_layer_cost_a_micro_batch_for_each_barrier(name, ba
 
 def test_no_share_of_the_output_layer_overtakes_its_barrier():
     program = program_for("vocab-1f1b-2", Shape(4, 1, 8))
-    timeline = run(program, seconds(program, beside=(0.25, 0.25)))
+    timeline = run(program, seconds(program, alongside=(0.25, 0.25)))
     for microbatch in range(8):
         of_microbatch = program.microbatch == microbatch
         scores = timeline.end[(program.kind == Op.VOCAB_FORWARD) & of_microbatch]
@@ -114,8 +114,8 @@ def test_copies_to_the_host_are_free_while_they_hide_behind_a_pass(name):
     plain = program_for(name, Shape(4, vpp, 16))
     copied = checked(with_copies(plain, np.ones(plain.num_stages, dtype=bool)))
     alone = run(plain, seconds(plain))
-    hidden = run(copied, seconds(copied, beside=(0, 0, 1.0, 1.0)))
-    exposed = run(copied, seconds(copied, beside=(0, 0, 2.0, 2.0)))
+    hidden = run(copied, seconds(copied, alongside=(0, 0, 1.0, 1.0)))
+    exposed = run(copied, seconds(copied, alongside=(0, 0, 2.0, 2.0)))
     assert hidden.makespan == alone.makespan < exposed.makespan
     assert hidden.peak_activations.max() == 2 < alone.peak_activations.max()
 

@@ -176,7 +176,7 @@ def test_runtimes_without_kernels_of_liger_refuse_them(make_job):
 @pytest.mark.parametrize("liger", [None, "0.6"])
 def test_layouts_without_tiles_cost_the_same_beside_others_with_them(make_job, liger):
     job = with_liger(long_job(make_job, 1 << 17), liger)
-    alone, beside = rows(job, UNTILED), rows(job, UNTILED, LOSS, BOTH)
-    assert alone.step_seconds[0] == beside.step_seconds[0]
-    assert alone.memory.used[0] == beside.memory.used[0]
-    assert len({*beside.step_seconds}) == len({*beside.memory.used}) == 3
+    alone, alongside = rows(job, UNTILED), rows(job, UNTILED, LOSS, BOTH)
+    assert alone.step_seconds[0] == alongside.step_seconds[0]
+    assert alone.memory.used[0] == alongside.memory.used[0]
+    assert len({*alongside.step_seconds}) == len({*alongside.memory.used}) == 3

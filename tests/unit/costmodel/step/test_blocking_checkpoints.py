@@ -11,15 +11,15 @@ def step_seconds(make_job, runtime, checkpoints):
     job = make_job("llama3.1-8b", "1x1:h200-sxm", 1, 1 << 16)
     offload = OffloadSpec(optimizer=1.0, parameters="cpu", checkpoints=checkpoints)
     layout = Layout(**FULL, zero_stage=3, tiled_loss=True, offload=offload)
-    told = {"runtime": runtime, "options": RuntimeOptions(liger="0.6")}
-    return estimate(job.model_copy(update=told), layout).step_time_s
+    stated = {"runtime": runtime, "options": RuntimeOptions(liger="0.6")}
+    return estimate(job.model_copy(update=stated), layout).step_time_s
 
 
 def test_copies_that_block_take_more_time_than_copies_beside(make_job):
     """The embedding, which keeps nothing, runs before the first layer."""
-    blocking, beside = (
+    blocking, alongside = (
         step_seconds(make_job, runtime, 1.0) for runtime in ("arctic-training", "deepspeed")
     )
     without = step_seconds(make_job, "arctic-training", 0.0)
     assert without < blocking
-    assert beside < blocking
+    assert alongside < blocking

@@ -96,10 +96,10 @@ def test_unfused_attention_is_slower_and_keeps_the_scores():
 
 def test_overlapped_tensor_parallel_traffic_costs_less_but_not_nothing():
     job, layout = ("llama3-8b", "1x8:h100-sxm"), {"tp": 8, "sequence_parallel": True}
-    plain, beside = (
+    plain, alongside = (
         estimate(job_of(*job, overlap_tp_comm=on), **layout).terms.tp_comm for on in (False, True)
     )
-    assert 0.2 * plain < beside < 0.8 * plain
+    assert 0.2 * plain < alongside < 0.8 * plain
 
 
 def test_hybrid_sharding_over_slow_nodes_is_faster_than_one_large_group():

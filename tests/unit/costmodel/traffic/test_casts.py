@@ -114,8 +114,14 @@ def test_the_first_micro_batch_delays_a_step_by_the_casts_of_every_rank(
 
 
 def test_weights_in_16_bits_are_gathered_in_16_bits_and_kept_beside_their_copies(candidates_of):
-    alone, beside = (
+    alone, alongside = (
         candidates_of("nemo", options={"fp8_param_gather": one}).traits for one in (True, False)
     )
-    assert (alone.sharding.weight_message_bytes, beside.sharding.weight_message_bytes) == (1, None)
-    assert (alone.footprint.low_precision, beside.footprint.low_precision) == ("primary", "cached")
+    assert (alone.sharding.weight_message_bytes, alongside.sharding.weight_message_bytes) == (
+        1,
+        None,
+    )
+    assert (alone.footprint.low_precision, alongside.footprint.low_precision) == (
+        "primary",
+        "cached",
+    )

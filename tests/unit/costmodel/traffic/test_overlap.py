@@ -87,9 +87,9 @@ def test_without_virtual_stages_a_pipeline_gathers_once_where_it_is_exported_so(
     priced, wire = priced_of(job, pp=4, dp=16)
     traits = traits_of(job)
     alone = replace(traits, sharding=replace(traits.sharding, overlaps_parameters=False))
-    beside, _ = priced_of(job, alone, pp=4, dp=16)
+    alongside, _ = priced_of(job, alone, pp=4, dp=16)
     assert (priced.traffic >= wire.gather).all()
-    assert priced.traffic == pytest.approx(beside.traffic)
+    assert priced.traffic == pytest.approx(alongside.traffic)
 
 
 @pytest.mark.parametrize(

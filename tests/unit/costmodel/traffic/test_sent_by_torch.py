@@ -16,8 +16,8 @@ ROW = 4 * TOKENS * HIDDEN
 
 
 def sent(pp_rank=0, **layout):
-    asked = request(**layout)
-    return dict(torch_sent_bytes(asked.job, traits_of(asked.job), asked.layout, pp_rank))
+    wanted = request(**layout)
+    return dict(torch_sent_bytes(wanted.job, traits_of(wanted.job), wanted.layout, pp_rank))
 
 
 def test_one_process_sends_nothing():

@@ -158,8 +158,8 @@ def test_a_spent_budget_leaves_points_untried(case):
 
 @pytest.mark.parametrize("measured", [Measured(), MEASURED])
 def test_the_nic_is_multiplied_whether_measured_or_of_the_datasheet(case, measured):
-    asked = replace(case, measured=measured)
-    found = [turned(asked, "nic", value) for value in ("1", "4")]
+    wanted = replace(case, measured=measured)
+    found = [turned(wanted, "nic", value) for value in ("1", "4")]
     slow, fast = (machine_for(one.job, one.measured).nic_bytes_per_second for one in found)
     assert slow == machine_for(case.job, measured).nic_bytes_per_second
     assert fast == pytest.approx(4 * slow)
@@ -184,15 +184,15 @@ def test_other_gpus_and_formats_are_other_jobs(case):
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "intended"),
     [
         ("gpu_memory_gib=40,80", "memory_gib"),
         ("globalbatch=1,2", "global_batch_size"),
         ("tp_size=1,2", "tp"),
     ],
 )
-def test_a_knob_that_is_nearly_one_suggests_it(text: str, meant: str):
-    with pytest.raises(SpecError, match=f"did you mean '{meant}'"):
+def test_a_knob_that_is_nearly_one_suggests_it(text: str, intended: str):
+    with pytest.raises(SpecError, match=f"did you mean '{intended}'"):
         parse_varied(text)
 
 

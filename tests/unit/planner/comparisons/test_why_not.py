@@ -30,10 +30,10 @@ def plan(job):
 
 @pytest.fixture(scope="module")
 def ask(job, plan):
-    def asked(layout, against=plan):
+    def wanted(layout, against=plan):
         return why_not(Case(job, against.options), against, layout, Unlimited())
 
-    return asked
+    return wanted
 
 
 def test_a_broken_rule_is_named_with_its_source(job, ask):

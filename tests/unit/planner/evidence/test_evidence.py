@@ -109,7 +109,7 @@ def test_the_nearest_runs_come_first_each_shape_once_with_their_errors():
     assert found.num_runs == 5
 
 
-def said(known, layout, job=JOB):
+def written(known, layout, job=JOB):
     return {one.axis: (one.scope, one.text) for one in evidence_of(job, layout, known).beyond}
 
 
@@ -131,7 +131,7 @@ def test_an_answer_like_a_run_leaves_nothing():
 )
 def test_a_degree_above_every_run_is_named_with_the_largest(axis, layout, here):
     known = Measurements((run(),))
-    scope, text = said(known, layout)[axis]
+    scope, text = written(known, layout)[axis]
     largest = 1 if axis in ("vpp", "cp", "micro_batch_size") else getattr(LAYOUT, axis)
     assert (scope, text) == ("any", f"no scored run has {axis} > {largest} (here {here})")
     assert not is_inside(JOB, layout, known)
@@ -139,7 +139,7 @@ def test_a_degree_above_every_run_is_named_with_the_largest(axis, layout, here):
 
 def test_the_product_of_pp_and_vpp_is_an_axis_of_its_own():
     known = Measurements((run(pp=8, vpp=1), run(pp=2, vpp=4)))
-    assert set(said(known, Layout(pp=8, vpp=4, dp=4, schedule="interleaved"))) == {
+    assert set(written(known, Layout(pp=8, vpp=4, dp=4, schedule="interleaved"))) == {
         "pp * vpp",
         "schedule",
     }
@@ -150,16 +150,16 @@ def test_each_axis_is_named_in_the_widest_scope_it_leaves():
     layout = Layout(tp=8, pp=4, dp=1)
     elsewhere = run(tp=8, runtime="torchtitan", gpu="a100-sxm-80gb")
     kin = run(tp=8, runtime="nemo", gpu="a100-sxm-80gb")
-    assert said(Measurements((run(),)), layout)["tp"][0] == "any"
-    assert said(Measurements((run(), elsewhere)), layout)["tp"] == (
+    assert written(Measurements((run(),)), layout)["tp"][0] == "any"
+    assert written(Measurements((run(), elsewhere)), layout)["tp"] == (
         "runtime",
         "no scored run on Megatron Core has tp > 2 (here 8)",
     )
-    assert said(Measurements((run(), kin)), layout)["tp"] == (
+    assert written(Measurements((run(), kin)), layout)["tp"] == (
         "gpu",
         "no scored run on hopper GPUs has tp > 2 (here 8)",
     )
-    assert "tp" not in said(Measurements((run(), run(tp=8, gpu="h200-sxm"))), layout)
+    assert "tp" not in written(Measurements((run(), run(tp=8, gpu="h200-sxm"))), layout)
 
 
 def test_only_what_a_search_chooses_on_this_runtime_makes_a_layout_untrusted():
@@ -176,7 +176,7 @@ def test_only_what_a_search_chooses_on_this_runtime_makes_a_layout_untrusted():
 def test_models_whose_records_count_a_little_otherwise_are_of_one_size():
     own = OWN.parameters
     for count, beyond in ((own * 0.995, False), (own * 0.98, True)):
-        texts = said(Measurements((run(parameters=count),)), LAYOUT)
+        texts = written(Measurements((run(parameters=count),)), LAYOUT)
         assert ("parameters" in texts) == beyond
 
 
@@ -185,12 +185,12 @@ def test_what_has_no_size_is_named_by_its_word():
     layout = LAYOUT.model_copy(
         update={"recompute": "selective", "recompute_modules": ("core_attn", "mlp")}
     )
-    assert said(known, layout)["recompute"][1] == "no scored run has recomputed mlp"
+    assert written(known, layout)["recompute"][1] == "no scored run has recomputed mlp"
     whole = LAYOUT.model_copy(
         update={"recompute": "full", "recompute_method": "block", "recompute_num_layers": 1}
     )
-    assert said(known, whole)["recompute"][1] == "no scored run has recomputed full"
-    assert said(known, LAYOUT.model_copy(update={"zero_stage": 3}))["zero_stage"][1] == (
+    assert written(known, whole)["recompute"][1] == "no scored run has recomputed full"
+    assert written(known, LAYOUT.model_copy(update={"zero_stage": 3}))["zero_stage"][1] == (
         "no scored run has ZeRO-3"
     )
 
@@ -230,7 +230,7 @@ def test_layers_of_a_mixer_that_no_run_has_are_beyond_what_was_measured():
     model = JOB.model.model_copy(update={"mixer": "mamba", "ssm": ssm})
     shape = shape_of(Setup.of(JOB.model_copy(update={"model": model})), LAYOUT)
     assert shape.kind == ("mamba",)
-    said = [beyond.text for beyond in Measurements((run(),)).beyond(shape)]
-    assert "no scored run has mamba layers" in said
+    written = [beyond.text for beyond in Measurements((run(),)).beyond(shape)]
+    assert "no scored run has mamba layers" in written
     no_mixer = JOB.model.model_copy(update={"mixer": "none"})
     assert shape_of(Setup.of(JOB.model_copy(update={"model": no_mixer})), LAYOUT).kind == ("dense",)

@@ -7,7 +7,7 @@ import pytest
 
 from trainplan.costmodel.timeline.lower_bounds import settled
 from trainplan.planner.plan import SearchOptions
-from trainplan.planner.questions import best_plan as asked
+from trainplan.planner.questions import best_plan as wanted
 from trainplan.planner.questions.best_plan import search
 
 
@@ -26,14 +26,14 @@ def test_a_smaller_bound_stays_what_it_is():
 
 
 def test_an_answer_whose_bound_is_below_it_by_rounding_is_proved(make_job, monkeypatch):
-    job, answer = make_job("small-dense", "1x8:h100-sxm"), asked.answer
+    job, answer = make_job("small-dense", "1x8:h100-sxm"), wanted.answer
 
     def rounded(context):
         found = answer(context)
         bound = found.target.lower_bound * (1 - 4.4e-16)
         return replaced(found, bound)
 
-    monkeypatch.setattr(asked, "answer", rounded)
+    monkeypatch.setattr(wanted, "answer", rounded)
     proof = search(job).certificate
     assert proof.optimal
     assert proof.gap_fraction == 0

@@ -26,8 +26,8 @@ def job_of(make_job, cluster="1x8:h100-sxm", runtime="deepspeed", model="llama3.
 
 
 def context_of(job, budget=None, **options):
-    asked = SearchOptions(objective="context", **options)
-    return SearchContext.of(job, asked, NOTHING, budget or Unlimited())
+    wanted = SearchOptions(objective="context", **options)
+    return SearchContext.of(job, wanted, NOTHING, budget or Unlimited())
 
 
 @pytest.fixture(scope="module")

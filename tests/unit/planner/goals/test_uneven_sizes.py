@@ -102,9 +102,9 @@ def test_a_deadline_that_only_uneven_stages_meet_is_met(job, steps_of_small):
 def test_uneven_stages_meet_a_deadline_that_even_ones_miss(job, steps_of_small):
     uneven_result, even = steps_of_small
     days = days_of_run(job, (uneven_result + even) / 2)
-    asked = {"objective": "gpus", "deadline_days": days}
-    plan = search(job, SearchOptions(fix=PIPELINE, **asked))
-    more = search(job, SearchOptions(fix=EVEN, **asked))
+    wanted = {"objective": "gpus", "deadline_days": days}
+    plan = search(job, SearchOptions(fix=PIPELINE, **wanted))
+    more = search(job, SearchOptions(fix=EVEN, **wanted))
     assert plan.job.cluster.num_gpus == 4 < more.job.cluster.num_gpus
     assert plan.best.estimate.step_time_s == pytest.approx(uneven_result)
     assert plan.certificate.objective.gap_fraction == 0

@@ -57,13 +57,13 @@ def test_two_groups_of_one_gpu_are_planned_as_one(job):
 
 
 def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_ones(job):
-    asked = SearchOptions(fix=PIPELINE, search_options="none")
-    whole = search(job, asked)
+    wanted = SearchOptions(fix=PIPELINE, search_options="none")
+    whole = search(job, wanted)
     proofs = {}
 
     def complete(calls):
         try:
-            proofs[calls] = search(job, asked, Steps(calls)).certificate
+            proofs[calls] = search(job, wanted, Steps(calls)).certificate
         except SpecError:  # too early for any answer
             return False
         return proofs[calls].alternatives_complete
@@ -73,7 +73,7 @@ def test_no_proof_of_uneven_stages_is_claimed_where_the_time_was_spent_on_even_o
         assert proof.lower_bound_s <= whole.best.estimate.step_time_s * (1 + 1e-9)
 
 
-class Asked(Steps):
+class Request(Steps):
     """Every question takes a moment."""
 
     def seconds_left(self) -> float:
@@ -89,7 +89,7 @@ def test_the_answer_is_proved_before_the_alternatives_are_complete(make_job):
 
     def proved(calls):
         try:
-            plans[calls] = search(job, held, Asked(calls))
+            plans[calls] = search(job, held, Request(calls))
         except SpecError:  # too early for any answer
             return False
         return plans[calls].certificate.optimal

@@ -125,7 +125,7 @@ def argv(machine) -> list[str]:
     return (Path(machine["RECORD"]) / "argv").read_text(encoding="utf-8").split("\0")[:-1]
 
 
-BESIDE = [name for name, launcher in LAUNCHERS.items() if not launcher.carries_files]
+ALONGSIDE = [name for name, launcher in LAUNCHERS.items() if not launcher.carries_files]
 """Launchers whose files lie beside the script."""
 
 
@@ -140,7 +140,7 @@ def test_scripts_are_valid_bash(launcher, program, config, job):
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("launcher", BESIDE)
+@pytest.mark.parametrize("launcher", ALONGSIDE)
 def test_a_module_gets_the_path_of_its_file(launcher, config, job, machine, folder):
     path = write(launcher, config, job, folder)
     done = start(path, machine, spooled=folder.parent / "copy" if launcher == "slurm" else None)
@@ -149,7 +149,7 @@ def test_a_module_gets_the_path_of_its_file(launcher, config, job, machine, fold
     assert not list(folder.parent.rglob("pwned"))
 
 
-@pytest.mark.parametrize("launcher", sorted({*BESIDE} - {"mpi"}))
+@pytest.mark.parametrize("launcher", sorted({*ALONGSIDE} - {"mpi"}))
 def test_a_program_runs_in_place_of_its_module(launcher, config, job, machine, folder):
     config = replace(config, entry_point=ModuleEntry("toy.train", "toy-train"))
     path = write(launcher, config, job, folder)
@@ -167,7 +167,7 @@ def test_mpi_runs_a_program_in_place_of_its_module(config, job, machine, folder)
     assert argv(machine) == ["--config", f"{folder}/train.toml"]
 
 
-@pytest.mark.parametrize("launcher", sorted({*LAUNCHERS} - {*BESIDE}))
+@pytest.mark.parametrize("launcher", sorted({*LAUNCHERS} - {*ALONGSIDE}))
 def test_a_manifest_carries_the_files(launcher, config, job, machine, folder):
     path = folder / "script.sh"
     path.write_text(script_of(launcher, config, job.cluster), encoding="utf-8")
@@ -179,7 +179,7 @@ def test_a_manifest_carries_the_files(launcher, config, job, machine, folder):
     assert not list(folder.parent.rglob("pwned"))
 
 
-@pytest.mark.parametrize("launcher", BESIDE)
+@pytest.mark.parametrize("launcher", ALONGSIDE)
 def test_a_missing_file_stops_with_a_sentence(launcher, config, job, machine, folder):
     done = start(write(launcher, config, job, folder, files=False), machine)
     assert done.returncode == 2

@@ -122,12 +122,12 @@ def test_a_derived_number_that_contradicts_the_layout_is_refused(plan, change, f
 
 def test_the_refusal_names_both_values_and_the_way_out(plan):
     document = json.loads(json.dumps(plan_json(plan)))
-    meant = document["best"]["layout"]["num_microbatches"]
+    intended = document["best"]["layout"]["num_microbatches"]
     document["best"]["layout"]["num_microbatches"] = 777
     with pytest.raises(SpecError) as refusal:
         chosen_from_json(json.dumps(document))
     assert str(refusal.value) == (
-        f"field 'best.layout.num_microbatches' is 777 but the layout means {meant}: "
+        f"field 'best.layout.num_microbatches' is 777 but the layout means {intended}: "
         "edit the plan through `plan search`/`plan estimate`"
     )
 

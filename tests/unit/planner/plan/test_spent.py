@@ -76,7 +76,7 @@ def test_unlike_gpus_and_gpus_without_a_power_limit_have_no_energy(make_job):
 
 
 @pytest.mark.parametrize(
-    ("said", "lines"),
+    ("written", "lines"),
     [
         ({}, []),
         ({"tokens": 10**12}, [r"energy [\d,.]+ [MG]Wh, [\d.]+ Wh a step \(GPUs alone\)"]),
@@ -93,9 +93,9 @@ def test_unlike_gpus_and_gpus_without_a_power_limit_have_no_energy(make_job):
         ),
     ],
 )
-def test_energy_is_printed_with_what_it_counts_where_it_is_asked_for(job, said, lines):
-    asked = stated(job, **said)
-    found = list(spent_lines(asked, spent(asked)))
+def test_energy_is_printed_with_what_it_counts_where_it_is_asked_for(job, written, lines):
+    wanted = stated(job, **written)
+    found = list(spent_lines(wanted, spent(wanted)))
     assert len(found) == len(lines)
     for line, pattern in zip(found, lines, strict=True):
         assert re.fullmatch(pattern, line), line

@@ -101,10 +101,10 @@ def test_parts_of_ranges_hold_every_step_once():
 def test_a_runtime_that_offloads_nothing_has_one_fraction(make_job):
     assert fractions_of(RUNTIMES["accelerate"], ()) == (Fractions(0.0, 0.0),)
     job = make_job("small-dense", "1x8:h100-sxm").model_copy(update={"runtime": "accelerate"})
-    (told,) = values_outside_grid(
+    (stated,) = values_outside_grid(
         Space(context_for(job)), [parse_choice("offload=0.5", excluded=False)]
     )
-    assert told == "--fix offload=0.5: the search tries 0 only"
+    assert stated == "--fix offload=0.5: the search tries 0 only"
     assert Space(context_for(job)).axis_values()["offload.optimizer"] == [0.0]
 
 

@@ -94,10 +94,10 @@ def test_a_search_and_the_command_print_the_same(make_job, capsys):
     best = planner.search(job, planner.SearchOptions(only_answer=True)).best
     assert planner.estimate(job, best.layout) == best.estimate
     layout = Layout(pp=2, vpp=2, dp=4, schedule="interleaved")
-    asked = "--model gpt2 --cluster 1x8:a100-sxm-80gb --global-batch-size 64 --seq-length 1024"
-    run(["estimate", *asked.split(), "--layout", "pp=2,vpp=2,dp=4,schedule=interleaved", "--json"])
-    said = json.loads(capsys.readouterr().out)["estimate"]["step_time_s"]
-    assert said == planner.estimates(job, [layout]).step_time_s[0]
+    wanted = "--model gpt2 --cluster 1x8:a100-sxm-80gb --global-batch-size 64 --seq-length 1024"
+    run(["estimate", *wanted.split(), "--layout", "pp=2,vpp=2,dp=4,schedule=interleaved", "--json"])
+    written = json.loads(capsys.readouterr().out)["estimate"]["step_time_s"]
+    assert written == planner.estimates(job, [layout]).step_time_s[0]
 
 
 def test_a_layout_that_breaks_a_rule_is_named_by_its_place(make_job):

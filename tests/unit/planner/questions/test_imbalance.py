@@ -63,8 +63,8 @@ def test_experts_on_one_rank_are_full_whatever_tokens_choose(job_of):
 
 def test_drops_are_said_to_change_the_training(job_of):
     options = {"routing": "zipf:0.5", "moe_capacity_factor": 1.0}
-    told = list(imbalance_notes(job_of(**options), LAYOUT))
-    (line,) = [one for one in told if one.startswith("changes the training: ")]
+    given = list(imbalance_notes(job_of(**options), LAYOUT))
+    (line,) = [one for one in given if one.startswith("changes the training: ")]
     found = imbalance(job_of(**options), LAYOUT, 1.0)
     assert found.dropped_fraction > 0.01
     assert f"{found.dropped_fraction:.1%} of the rows" in line
@@ -103,8 +103,8 @@ def test_how_tokens_choose_is_not_offered_to_be_dropped(job_of):
 
 
 def test_options_of_experts_mean_nothing_without_any(job_of):
-    told = notes(job_of("small-dense", routing="random", moe_capacity_factor=1.0))
-    assert "routing and moe_capacity_factor changes nothing: small-dense has no experts" in told
+    given = notes(job_of("small-dense", routing="random", moe_capacity_factor=1.0))
+    assert "routing and moe_capacity_factor changes nothing: small-dense has no experts" in given
 
 
 def test_a_model_of_ones_own_with_biased_experts_is_told_of_both_biases(make_job):

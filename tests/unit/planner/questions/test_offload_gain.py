@@ -23,10 +23,10 @@ def few_gpus(make_job):
 def test_what_would_be_faster_is_named_with_no_more_than_the_search_gains(tight):
     plan, [note] = note_of(tight)
     assert "with qkv_linear+core_attn+attn_proj on the host" in note
-    asked, notes = note_of(tight, "offload_modules=free")
+    wanted, notes = note_of(tight, "offload_modules=free")
     assert not notes
     gain = float(note.partition("at least ")[2].partition(" %")[0]) / 100
-    whole = 1 - asked.best.estimate.step_time_s / plan.best.estimate.step_time_s
+    whole = 1 - wanted.best.estimate.step_time_s / plan.best.estimate.step_time_s
     assert 0.01 <= gain <= whole + 0.0005
 
 

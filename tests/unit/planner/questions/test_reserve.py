@@ -87,8 +87,8 @@ def test_an_unknown_price_is_said_to_be_unknown(plan):
         reserve_bytes=RESERVE, value_without=2.0, lower_bound_without=None, cost_fraction=0.0
     )
     certificate = plan.certificate.model_copy(update={"reserve": unknown})
-    told = list(plan_evidence_lines(plan.model_copy(update={"certificate": certificate})))
-    assert told[-1] == (
+    stated = list(plan_evidence_lines(plan.model_copy(update={"certificate": certificate})))
+    assert stated[-1] == (
         "--reserve 48.0GiB: its price is not known, no time was left to search without it."
     )
 

@@ -8,7 +8,7 @@ import yaml
 from tests.training_scripts import launch, word
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes import READERS, Request
 from trainplan.planner.runtimes.accelerate.read import ACCELERATE
 from trainplan.planner.shell import Launch
 
@@ -25,14 +25,14 @@ FILE = Launch("file", word("a.yaml"), is_module=False, arguments=(), environment
 
 def read(config=None, of=FILE, *, cluster=None, model="llama3.1-8b", batch=64, **changes):
     text = config if isinstance(config, str) else yaml.safe_dump({**BASE, **changes})
-    asked = Asked(
+    wanted = Request(
         cluster=parse_cluster(cluster) if cluster else None,
         model=preset(model) if model else None,
         seq_length=2048,
         global_batch_size=batch,
         text_of={"a.yaml": text}.get,
     )
-    return ACCELERATE.read(of, asked)
+    return ACCELERATE.read(of, wanted)
 
 
 def fsdp(**changes):
@@ -178,12 +178,12 @@ def test_a_yaml_that_names_a_json_of_deepspeed_is_read_as_that():
             "offload_param": {"device": "cpu"},
         },
     }
-    told = {"deepspeed_config_file": "ds.json", "zero3_init_flag": True}
+    stated = {"deepspeed_config_file": "ds.json", "zero3_init_flag": True}
     text = yaml.safe_dump(
         {"distributed_type": "DEEPSPEED", "num_processes": 8, "num_machines": 1}
-        | {"deepspeed_config": told}
+        | {"deepspeed_config": stated}
     )
-    asked = Asked(
+    wanted = Request(
         model=preset("llama3.1-8b"),
         seq_length=2048,
         text_of={"a.yaml": text, "ds.json": json.dumps(engine)}.get,
@@ -191,7 +191,7 @@ def test_a_yaml_that_names_a_json_of_deepspeed_is_read_as_that():
     words = ("--config_file", "a.yaml")
     started = launch(starter="accelerate", nodes=None, gpus=None, starter_arguments=words)
     for made in (FILE, started):
-        reading = ACCELERATE.read(made, asked)
+        reading = ACCELERATE.read(made, wanted)
         assert reading.problems == ()
         assert reading.runtime == "deepspeed"
         assert (reading.layout.dp, reading.job.training.global_batch_size) == (8, 64)

@@ -31,28 +31,28 @@ def export(offload=KEPT, *, seq=1 << 19, precision="bf16", options=None, **layou
     return EXPORTERS["arctic-training"](job, Layout(**{**LONG, **layout}, offload=offload))
 
 
-def told(*args, **kwargs):
+def stated(*args, **kwargs):
     return yaml.safe_load(export(*args, **kwargs).files[0].text)
 
 
 def test_techniques_of_long_sequences_have_keys():
-    config = told(OffloadSpec(checkpoints=1))
+    config = stated(OffloadSpec(checkpoints=1))
     assert config["sequence_parallel_size"] == 8
     assert config["tiled_mlp_compute"] is True
     assert config["activation_checkpoint_cpu_offload"] is True
     assert config["data"]["max_length"] == 1 << 19
     assert (config["micro_batch_size"], config["gradient_accumulation_steps"]) == (1, 16)
-    plain = told(tiled_mlp=False)
+    plain = stated(tiled_mlp=False)
     assert "tiled_mlp_compute" not in plain
     assert "activation_checkpoint_cpu_offload" not in plain
 
 
 def test_the_loss_is_tiled_with_sequence_ranks_or_by_liger():
     liger, alone = {"liger": "0.6"}, {"cp": 1, "dp": 8, "tiled_mlp": False, "seq": 1 << 15}
-    assert told(options=liger)["model"]["type"] == "liger"
-    assert told(options=liger, **alone)["model"]["type"] == "liger"
-    assert told()["model"]["type"] == "huggingface"
-    assert told(**alone, tiled_loss=False)["model"]["type"] == "huggingface"
+    assert stated(options=liger)["model"]["type"] == "liger"
+    assert stated(options=liger, **alone)["model"]["type"] == "liger"
+    assert stated()["model"]["type"] == "huggingface"
+    assert stated(**alone, tiled_loss=False)["model"]["type"] == "huggingface"
     for layout in ({"tiled_loss": False}, alone, alone | {"tiled_loss": False, "options": liger}):
         with pytest.raises(UnsupportedError, match="tiles the loss with sequence ranks or kernels"):
             export(**layout)
@@ -66,7 +66,7 @@ def test_it_is_said_whose_gradients_are_not_divided():
 
 
 def test_kernels_of_liger_are_a_type_of_model():
-    assert told(options={"liger": "0.6"})["model"]["type"] == "liger"
+    assert stated(options={"liger": "0.6"})["model"]["type"] == "liger"
     assert not any("--option liger" in note for note in export(options={"liger": "0.6"}).notes)
     with pytest.raises(UnsupportedError, match="liger"):
         export(options={"liger": "0.5"})
@@ -75,12 +75,12 @@ def test_kernels_of_liger_are_a_type_of_model():
 
 
 def test_an_offloaded_optimizer_is_one_for_processors():
-    assert told()["optimizer"]["type"] == "fused_adam"
-    assert told(OffloadSpec(optimizer=0.5))["optimizer"]["type"] == "cpu_adam"
+    assert stated()["optimizer"]["type"] == "fused_adam"
+    assert stated(OffloadSpec(optimizer=0.5))["optimizer"]["type"] == "cpu_adam"
 
 
 def test_the_section_of_the_engine_is_that_of_deepspeed_without_what_the_trainer_writes():
-    section = told(AWAY)["deepspeed"]
+    section = stated(AWAY)["deepspeed"]
     assert section["zero_optimization"]["offload_param"]["device"] == "nvme"
     assert section["seq_parallel_communication_data_type"] == "bf16"
     assert section["aio"]["queue_depth"] == 8
@@ -100,8 +100,8 @@ def test_what_only_the_user_knows_is_filled_in():
 
 def test_recomputation_is_on_unless_the_file_says_otherwise():
     none = dict.fromkeys(("recompute_method", "recompute_num_layers")) | {"recompute": "none"}
-    assert told(**none)["model"]["disable_activation_checkpoint"] is True
-    assert told()["model"]["disable_activation_checkpoint"] is False
+    assert stated(**none)["model"]["disable_activation_checkpoint"] is True
+    assert stated()["model"]["disable_activation_checkpoint"] is False
 
 
 @pytest.mark.parametrize("offload", [KEPT, AWAY, OffloadSpec(optimizer=0.5)])
@@ -117,8 +117,8 @@ def test_its_checkpoints_are_copied_by_the_stream_that_computes():
     offload_policy = {
         name: RUNTIMES[name].offloading.offload_policy for name in ("deepspeed", "arctic-training")
     }
-    beside = {name: one(3, 1).overlaps_checkpoints for name, one in offload_policy.items()}
-    assert beside == {"deepspeed": True, "arctic-training": False}
+    alongside = {name: one(3, 1).overlaps_checkpoints for name, one in offload_policy.items()}
+    assert alongside == {"deepspeed": True, "arctic-training": False}
 
 
 def test_what_its_models_cannot_be_is_refused():

@@ -7,7 +7,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.runtimes import EXPORTERS, READERS, Asked
+from trainplan.planner.runtimes import EXPORTERS, READERS, Request
 from trainplan.planner.runtimes.arctic_training import READER as ARCTIC_TRAINING
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
@@ -64,19 +64,19 @@ def job_of(seq=1 << 19, batch=16, **options):
 )
 def test_what_is_exported_is_read_back(layout, job):
     config = EXPORTERS["arctic-training"](job, Layout(**layout))
-    made, asked = launch_of(config, job)
+    made, wanted = launch_of(config, job)
     made = launch(*(word.text for word in made.arguments), program="/bin/arctic_training_run")
     assert next(one for one in READERS if one.recognises(made)) is ARCTIC_TRAINING
-    reading = ARCTIC_TRAINING.read(made, asked)
+    reading = ARCTIC_TRAINING.read(made, wanted)
     assert not reading.problems
     assert reading.layout == Layout(**layout)
     assert reading.job == job
 
 
-def read(text, *words, **asked):
+def read(text, *words, **wanted):
     usual = {"cluster": parse_cluster("1x8:h100-sxm"), "model": preset("llama3.1-8b")}
-    asked = Asked(**{**usual, **asked}, text_of={"run.yml": text}.get)
-    return ARCTIC_TRAINING.read(launch(*(words or ("run.yml",)), program="arctic_training"), asked)
+    wanted = Request(**{**usual, **wanted}, text_of={"run.yml": text}.get)
+    return ARCTIC_TRAINING.read(launch(*(words or ("run.yml",)), program="arctic_training"), wanted)
 
 
 def causes(reading):

@@ -8,7 +8,7 @@ import pytest
 from tests.training_scripts import launch, word
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes import READERS, Request
 from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.shell import COMMAND_LINE, Launch, Word
@@ -27,13 +27,13 @@ FILE = Launch("file", word("ds.json"), is_module=False, arguments=(), environmen
 def read(config=None, of=FILE, *, cluster="1x8:h100-sxm", model="llama3.1-8b", seq_length=2048,
          **changes):  # fmt: skip
     text = config if isinstance(config, str) else json.dumps({**BASE, **(config or {}), **changes})
-    asked = Asked(
+    wanted = Request(
         cluster=parse_cluster(cluster) if cluster else None,
         model=preset(model) if model else None,
         seq_length=seq_length,
         text_of={"ds.json": text}.get,
     )
-    return DEEPSPEED.read(of, asked)
+    return DEEPSPEED.read(of, wanted)
 
 
 def zero(**changes):
@@ -92,9 +92,9 @@ def test_accelerate_names_it_among_its_own_options():
 )
 def test_the_triad_is_filled_in_as_the_engine_does(triad, batch):
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    told = {k: v for k, v in BASE.items() if k not in names}
-    told |= {name: value for name, value in zip(names, triad, strict=True) if value}
-    reading = read(json.dumps(told))
+    stated = {k: v for k, v in BASE.items() if k not in names}
+    stated |= {name: value for name, value in zip(names, triad, strict=True) if value}
+    reading = read(json.dumps(stated))
     assert (reading.layout.micro_batch_size, reading.job.training.global_batch_size) == batch
 
 
@@ -162,9 +162,9 @@ def test_auto_is_what_the_arguments_of_the_trainer_say():
     words = "--deepspeed ds.json --per_device_train_batch_size 4 --bf16"
     more = "--gradient_accumulation_steps=2 --gradient_checkpointing true"
     made = launch(*words.split(), *more.split())
-    told = dict.fromkeys(("train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
+    stated = dict.fromkeys(("train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
                           "train_batch_size"), "auto")  # fmt: skip
-    reading = read({**told, "bf16": {"enabled": "auto"}}, made)
+    reading = read({**stated, "bf16": {"enabled": "auto"}}, made)
     assert reading.problems == ()
     assert reading.layout.micro_batch_size == 4
     assert reading.layout.recompute == "full"
@@ -218,8 +218,8 @@ def test_nodes_that_only_a_run_knows_are_those_of_the_cluster():
 
 def test_what_waits_on_the_host_and_on_drives_is_read():
     enough = {**PIPELINED, "buffer_count": 12}
-    told = zero(offload_optimizer=enough, offload_param={**DRIVE, "max_in_cpu": 0})
-    reading = read(**told)
+    stated = zero(offload_optimizer=enough, offload_param={**DRIVE, "max_in_cpu": 0})
+    reading = read(**stated)
     assert reading.problems == ()
     offload = reading.layout.offload
     assert (offload.optimizer, offload.tier, offload.parameters) == (1.0, "nvme", "nvme")

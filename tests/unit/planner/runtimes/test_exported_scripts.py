@@ -7,7 +7,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.launchers.registry import LAUNCHERS
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.shell import launches_of_script
 
@@ -30,7 +30,7 @@ def test_a_written_script_reads_back(name, launcher):
     words = [word.text for word in launch.arguments]
     assert all([word.text for word in one.arguments] == words for one in others)  # of each replica
     assert MEGATRON_LM.recognises(launch)
-    reading = MEGATRON_LM.read(launch, Asked())
+    reading = MEGATRON_LM.read(launch, Request())
     used = layout.get("tp", 1) * layout.get("pp", 1)
     assert reading.legal
     assert reading.layout == Layout(**{"dp": cluster.num_gpus // used} | layout)

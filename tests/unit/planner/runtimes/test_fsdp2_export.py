@@ -23,10 +23,10 @@ SHARDED = {"dp": 8, "zero_stage": 3}
 
 
 def job_of(model="llama3.1-8b", options=None, **training):
-    told = {"seq_length": 2048, "global_batch_size": 64} | training
+    stated = {"seq_length": 2048, "global_batch_size": 64} | training
     return Job(
         model=preset(model) if isinstance(model, str) else model,
-        training=TrainingSpec(**told),
+        training=TrainingSpec(**stated),
         cluster=parse_cluster("1x8:h100-sxm"),
         runtime="fsdp2",
         options=RuntimeOptions(**(options or {})),
@@ -56,7 +56,7 @@ def test_the_module_has_two_hundred_lines_of_code():
 
 
 @pytest.mark.parametrize(
-    ("layout", "told"),
+    ("layout", "stated"),
     [
         ({"dp": 8, "zero_stage": 0}, ("8", "1", "False", "False")),
         ({"dp": 8, "zero_stage": 1}, ("1", "8", "False", "False")),
@@ -65,9 +65,9 @@ def test_the_module_has_two_hundred_lines_of_code():
         ({"dp": 8, "zero_stage": 3, "dp_replicate": 4}, ("4", "2", "True", "True")),
     ],
 )
-def test_the_zero_stage_is_a_mesh_and_when_weights_are_freed(layout, told):
+def test_the_zero_stage_is_a_mesh_and_when_weights_are_freed(layout, stated):
     names = ("DP_REPLICATE", "DP_SHARD", "RESHARD_AFTER_FORWARD", "EVERY_MICRO_BATCH")
-    assert tuple(settings(**layout)[name] for name in names) == told
+    assert tuple(settings(**layout)[name] for name in names) == stated
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_the_first_layers_are_recomputed(recompute, layers):
 
 
 def test_the_batch_is_told_in_micro_batches():
-    told = settings(dp=4, tp=2, micro_batch_size=2)
-    assert (told["MICRO_BATCH_SIZE"], told["MICRO_BATCHES"]) == ("2", "8")
+    stated = settings(dp=4, tp=2, micro_batch_size=2)
+    assert (stated["MICRO_BATCH_SIZE"], stated["MICRO_BATCHES"]) == ("2", "8")
 
 
 def test_the_number_of_steps_is_that_of_the_tokens():

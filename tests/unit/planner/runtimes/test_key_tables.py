@@ -24,7 +24,7 @@ LAYOUT = {
 }
 
 
-def told(target, model=models.DENSE, **layout):
+def stated(target, model=models.DENSE, **layout):
     job = Job(
         model=model,
         training=TrainingSpec(seq_length=2048, global_batch_size=64),
@@ -44,26 +44,26 @@ def test_options_of_a_table_are_those_of_megatron_lm_and_keys_are_plain(target):
 
 @pytest.mark.parametrize("target", OTHERS)
 def test_every_project_is_told_the_degrees(target):
-    text = "\n".join(told(target).lines)
+    text = "\n".join(stated(target).lines)
     for degree in ("tensor_model", "pipeline_model"):
         assert re.search(rf"{degree}_parallel_size\W+2", text)
 
 
 def test_hydra_keys_are_shell_words():
-    lines = told("verl").lines
+    lines = stated("verl").lines
     assert "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2" in lines
     recompute = "actor_rollout_ref.actor.megatron.override_transformer_config.recompute_modules"
     assert f"'{recompute}=[core_attn,mlp]'" in lines
 
 
 def test_options_take_their_values_as_words():
-    lines = told("ms-swift").lines
+    lines = stated("ms-swift").lines
     assert "--recompute_modules core_attn mlp" in lines
     assert "--sequence_parallel true" in lines
 
 
 def test_sections_of_a_file_are_yaml():
-    config = yaml.safe_load("\n".join(told("nemo-rl").lines))["policy"]
+    config = yaml.safe_load("\n".join(stated("nemo-rl").lines))["policy"]
     assert config["megatron_cfg"]["tensor_model_parallel_size"] == 2
     assert config["megatron_cfg"]["recompute_modules"] == ["core_attn", "mlp"]
     assert config["megatron_cfg"]["optimizer"]["use_distributed_optimizer"] is True
@@ -72,20 +72,20 @@ def test_sections_of_a_file_are_yaml():
 
 @pytest.mark.parametrize("target", ["primus", "flagscale", "llama-factory"])
 def test_every_file_is_read_back(target):
-    moe = told(target, preset("qwen3-30b-a3b"), recompute="none", recompute_modules=())
+    moe = stated(target, preset("qwen3-30b-a3b"), recompute="none", recompute_modules=())
     assert yaml.safe_load("\n".join(moe.lines))
 
 
 def test_what_is_off_is_said_where_the_project_has_it_on():
-    lines = told("verl", tp=1, dp=4, sequence_parallel=False).lines
+    lines = stated("verl", tp=1, dp=4, sequence_parallel=False).lines
     assert "actor_rollout_ref.actor.megatron.sequence_parallel=false" in lines
 
 
 def test_what_no_key_says_is_named():
-    uneven = told("nemo-rl", stages=stage_specs((15, 17)))
+    uneven = stated("nemo-rl", stages=stage_specs((15, 17)))
     assert "--pipeline-model-parallel-layout Et*15|t*17L" in uneven.lacking
 
 
 @pytest.mark.parametrize("target", ["verl", "nemo-rl"])
 def test_the_plan_of_reinforcement_learning_is_that_of_the_step_alone(target):
-    assert any("the plan prices the training step alone" in note for note in told(target).notes)
+    assert any("the plan prices the training step alone" in note for note in stated(target).notes)

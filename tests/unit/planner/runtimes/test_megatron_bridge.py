@@ -6,7 +6,7 @@ import pytest
 
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes import READERS, Request
 from trainplan.planner.runtimes.megatron_bridge.read import MEGATRON_BRIDGE
 from trainplan.planner.runtimes.megatron_bridge.read_recipes import recipes
 from trainplan.planner.shell import COMMAND_LINE, Launch, Word
@@ -29,7 +29,7 @@ def launch(line, gpus=64):
 
 
 def read(line, gpus=64):
-    return MEGATRON_BRIDGE.read(launch(line, gpus), Asked())
+    return MEGATRON_BRIDGE.read(launch(line, gpus), Request())
 
 
 def causes(reading):
@@ -108,6 +108,6 @@ def test_every_recorded_recipe_is_legal_on_as_many_gpus_as_its_name_says(name):
     gpus = int(re.search(r"_(\d+)gpu_", name)[1])
     kind = "b200" if "fp8mx" in name or "nvfp4" in name else "h100-sxm"
     cluster = parse_cluster(f"{max(1, gpus // 8)}x{min(gpus, 8)}:{kind}")
-    reading = MEGATRON_BRIDGE.read(launch(f"--recipe {name}", gpus), Asked(cluster=cluster))
+    reading = MEGATRON_BRIDGE.read(launch(f"--recipe {name}", gpus), Request(cluster=cluster))
     assert reading.legal, reading.problems
     assert reading.layout is not None

@@ -145,8 +145,8 @@ def test_weights_in_few_bits_alone_are_asked_for(precision, written):
     options = RuntimeOptions(fp8_param_gather=True)
     config = export(training={"precision": precision}, options=options, zero_stage=1)
     assert flags(config) & gathers == written
-    beside = export(training={"precision": precision}, zero_stage=1)
-    assert not flags(beside) & gathers
+    alongside = export(training={"precision": precision}, zero_stage=1)
+    assert not flags(alongside) & gathers
 
 
 @pytest.mark.parametrize(

@@ -88,12 +88,12 @@ def test_the_zero_stage_picks_the_sharding(stage, present, absent):
 
 
 @pytest.mark.parametrize(
-    ("layout", "beside"),
+    ("layout", "alongside"),
     [({"pp": 2}, False), ({"pp": 2, "vpp": 2, "schedule": "interleaved"}, True), ({}, True)],
 )
-def test_weights_are_gathered_beside_passes_where_ranks_do_not_wait_in_turn(layout, beside):
+def test_weights_are_gathered_beside_passes_where_ranks_do_not_wait_in_turn(layout, alongside):
     written = flags(export(zero_stage=1, **layout))
-    assert ("--overlap-param-gather" in written) == beside
+    assert ("--overlap-param-gather" in written) == alongside
     assert "--overlap-grad-reduce" in written
 
 

@@ -122,7 +122,7 @@ def test_experts_in_a_latent_width_say_it():
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "written"),
     [
         ({"ssm": SSM.model_copy(update={"conv_kernel": 3})}, "convolution over 3 tokens"),
         ({"ssm": SSM.model_copy(update={"output_bias": True})}, "biases of its projections"),
@@ -130,8 +130,8 @@ def test_experts_in_a_latent_width_say_it():
         ({"ssm": SsmSpec(num_heads=64, state_size=16, time_step_rank=4)}, "Mamba-1"),
     ],
 )
-def test_mamba_that_has_no_option_is_refused_by_name(fields, said):
-    with pytest.raises(UnsupportedError, match=said):
+def test_mamba_that_has_no_option_is_refused_by_name(fields, written):
+    with pytest.raises(UnsupportedError, match=written):
         export(HYBRID.model_copy(update=fields))
 
 

@@ -8,7 +8,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.runtimes import READERS, Asked
+from trainplan.planner.runtimes import READERS, Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.read.checks import CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.facts import DEGREES
@@ -26,11 +26,11 @@ LLAMA = (
 )
 VOCABULARY = " --vocab-size 128256"
 EXPERTS = " --num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 14336 --moe-grouped-gemm"
-ASKED = Asked(cluster=parse_cluster("2x8:h100-sxm"))
+REQUEST = Request(cluster=parse_cluster("2x8:h100-sxm"))
 
 
-def read(more="", *, environment=None, asked=ASKED, base=LLAMA + VOCABULARY, **fields):
-    return MEGATRON_LM.read(launch(base + " " + more, environment, **fields), asked)
+def read(more="", *, environment=None, wanted=REQUEST, base=LLAMA + VOCABULARY, **fields):
+    return MEGATRON_LM.read(launch(base + " " + more, environment, **fields), wanted)
 
 
 def field(reading, name):
@@ -93,14 +93,14 @@ def test_dense_models_have_no_expert_degrees():
 
 
 def test_without_a_word_on_it_the_gpu_is_assumed_and_the_world_read():
-    reading = read(asked=Asked(), nodes=word("2"), gpus_per_node=word("8"))
+    reading = read(wanted=Request(), nodes=word("2"), gpus_per_node=word("8"))
     assert reading.job.cluster == parse_cluster("2x8:h100-sxm")
     assert field(reading, "cluster.gpu").origin == "assumed"
     assert field(reading, "cluster.num_nodes").origin == "stated"
 
 
 def test_the_assumed_gpu_has_the_format():
-    reading = read("--fp4-format e2m1", asked=Asked(), nodes=word("2"), gpus_per_node=word("8"))
+    reading = read("--fp4-format e2m1", wanted=Request(), nodes=word("2"), gpus_per_node=word("8"))
     assert reading.job.cluster.name == "2x8:b200"
 
 
@@ -110,13 +110,13 @@ def test_a_gpu_without_the_format_stops_the_launch():
 
 
 def test_ranks_alone_fill_nodes_of_eight():
-    reading = read(asked=Asked(), ranks=word("32"))
+    reading = read(wanted=Request(), ranks=word("32"))
     assert reading.job.cluster.name == "4x8:h100-sxm"
 
 
 def test_an_open_number_of_nodes_is_asked_for_unless_the_user_has_said_the_cluster():
     nodes = {"nodes": word("$SLURM_NNODES"), "gpus_per_node": word("8")}
-    reading = read(asked=Asked(), **nodes)
+    reading = read(wanted=Request(), **nodes)
     assert (reading.job, causes(reading, "unread")) == (None, ["world_size"])
     assert read(**nodes).layout.dp == 16
 
@@ -154,8 +154,8 @@ def test_a_variable_that_only_a_run_tells_breaks_no_rule():
 
 
 def test_blackwell_needs_no_single_queue():
-    asked = Asked(cluster=parse_cluster("2x8:b200"))
-    assert read("--tensor-model-parallel-size 2", asked=asked).legal
+    wanted = Request(cluster=parse_cluster("2x8:b200"))
+    assert read("--tensor-model-parallel-size 2", wanted=wanted).legal
 
 
 def test_a_vocabulary_that_a_tokenizer_has_is_that_of_the_preset_of_this_shape():
@@ -166,10 +166,10 @@ def test_a_vocabulary_that_a_tokenizer_has_is_that_of_the_preset_of_this_shape()
 
 
 def test_the_users_model_says_what_the_launch_does_not():
-    asked = Asked(cluster=ASKED.cluster, model=models.DENSE)
-    assert read(base=LLAMA, asked=asked).job.model == models.DENSE
+    wanted = Request(cluster=REQUEST.cluster, model=models.DENSE)
+    assert read(base=LLAMA, wanted=wanted).job.model == models.DENSE
     checkpoint = read(
-        base="--use-checkpoint-args --seq-length 512 --micro-batch-size 1", asked=asked
+        base="--use-checkpoint-args --seq-length 512 --micro-batch-size 1", wanted=wanted
     )
     assert checkpoint.job.model == models.DENSE
     assert causes(checkpoint, "unread") == ["unread_use_checkpoint_args"]
@@ -275,7 +275,7 @@ def test_what_is_illegal_has_still_a_layout_where_it_can_have_one():
 @pytest.mark.parametrize("name", ["llama3.1-405b", "deepseek-v3", "qwen3-30b-a3b", "gpt3-175b"])
 def test_an_exported_launch_has_nothing_ignored_and_nothing_unread(name):
     config = models.export(preset(name))
-    reading = MEGATRON_LM.read(launch_of(config), Asked(cluster=parse_cluster("1x8:h100-sxm")))
+    reading = MEGATRON_LM.read(launch_of(config), Request(cluster=parse_cluster("1x8:h100-sxm")))
     assert reading.job.model == preset(name)
     assert causes(reading, "ignored") == causes(reading, "unread") == []
 

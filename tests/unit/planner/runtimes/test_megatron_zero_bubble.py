@@ -4,7 +4,7 @@ import pytest
 
 from tests.launches import launch
 from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_zero_bubble.read import MEGATRON_ZERO_BUBBLE
 
@@ -19,7 +19,7 @@ RUNTIME = "--enable-zb-runtime "
 
 
 def read(flags, base=BASE):
-    return MEGATRON_ZERO_BUBBLE.read(launch(base + flags), Asked(parse_cluster("1x8:h100-sxm")))
+    return MEGATRON_ZERO_BUBBLE.read(launch(base + flags), Request(parse_cluster("1x8:h100-sxm")))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ LAYOUTS = {
 }
 
 
-def asked(make_job, runtime, packing):
+def wanted(make_job, runtime, packing):
     job = make_job("llama3-8b", "1x8:h100-sxm", 16).model_copy(update={"runtime": runtime})
     lengths = LengthSpec(counts=((512, 3), (1024, 1)))
     stated = {**dict(job.training), "lengths": lengths, "packing": packing}
@@ -33,22 +33,22 @@ def packing_notes(launch):
 
 @pytest.mark.parametrize("runtime", FLAG)
 def test_documents_are_kept_apart_where_an_option_says_so(make_job, runtime):
-    launch = EXPORTERS[runtime](*asked(make_job, runtime, "balanced"))
+    launch = EXPORTERS[runtime](*wanted(make_job, runtime, "balanced"))
     assert FLAG[runtime] in launch.settings
     assert packing_notes(launch)[0].startswith("rows are packed balanced: ")
-    padded = EXPORTERS[runtime](*asked(make_job, runtime, "none"))
+    padded = EXPORTERS[runtime](*wanted(make_job, runtime, "none"))
     assert FLAG[runtime] not in padded.settings
     assert not packing_notes(padded)
 
 
 @pytest.mark.parametrize("runtime", IN_SCRIPT)
 def test_a_script_or_a_trainer_packs_and_says_so(make_job, runtime):
-    launch = EXPORTERS[runtime](*asked(make_job, runtime, "greedy"))
+    launch = EXPORTERS[runtime](*wanted(make_job, runtime, "greedy"))
     assert "position_ids that start anew" in packing_notes(launch)[0]
 
 
 @pytest.mark.parametrize("runtime", sorted({*EXPORTERS} - {*FLAG} - {*IN_SCRIPT}))
 def test_a_runtime_whose_rows_would_mix_sequences_is_refused_by_name(make_job, runtime):
     with pytest.raises(UnsupportedError, match=f"^{runtime}: .*--packing none, or another"):
-        EXPORTERS[runtime](*asked(make_job, runtime, "greedy"))
-    assert EXPORTERS[runtime](*asked(make_job, runtime, "none"))
+        EXPORTERS[runtime](*wanted(make_job, runtime, "greedy"))
+    assert EXPORTERS[runtime](*wanted(make_job, runtime, "none"))

@@ -93,11 +93,11 @@ def test_heads_without_norms_leave_a_family_that_has_them():
 
 
 def test_the_batch_is_told_in_tokens():
-    told = keys(dp=4, pp=2, zero_stage=1, micro_batch_size=2)
-    assert told["training.num_tokens_per_microbatch_per_dp_rank"] == "4096"
-    assert told["training.num_tokens_per_train_step"] == str(64 * 2048)
-    assert told["parallelism.num_pp_microbatches"] == "8"
-    assert told["training.max_context_length"] == "2048"
+    stated = keys(dp=4, pp=2, zero_stage=1, micro_batch_size=2)
+    assert stated["training.num_tokens_per_microbatch_per_dp_rank"] == "4096"
+    assert stated["training.num_tokens_per_train_step"] == str(64 * 2048)
+    assert stated["parallelism.num_pp_microbatches"] == "8"
+    assert stated["training.max_context_length"] == "2048"
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_the_batch_is_told_in_tokens():
     ],
 )
 def test_the_zero_stage_is_two_degrees_and_a_policy(layout, replicate, shard, policy):
-    told = keys(**layout)
-    assert told["parallelism.data_parallel_replicate_degree"] == replicate
-    assert told["parallelism.data_parallel_shard_degree"] == shard
-    assert told["parallelism.fsdp_reshard_after_forward"] == policy
+    stated = keys(**layout)
+    assert stated["parallelism.data_parallel_replicate_degree"] == replicate
+    assert stated["parallelism.data_parallel_shard_degree"] == shard
+    assert stated["parallelism.fsdp_reshard_after_forward"] == policy
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_a_schedule_is_a_class_of_torch_or_a_table_beside_one(schedule, vpp, nam
 
 
 def test_every_stage_names_its_modules():
-    told = keys(model="llama2-7b", stages=stage_specs((7, 9, 9, 7)), **PIPELINE)
-    parts = ast.literal_eval(told["parallelism.module_fqns_per_model_part"])
+    stated = keys(model="llama2-7b", stages=stage_specs((7, 9, 9, 7)), **PIPELINE)
+    parts = ast.literal_eval(stated["parallelism.module_fqns_per_model_part"])
     assert [len(part) for part in parts] == [8, 9, 9, 9]
     assert parts[0][:2] == ["tok_embeddings", "layers.0"]
     assert parts[-1][-3:] == ["layers.31", "norm", "lm_head"]
@@ -169,8 +169,8 @@ def test_recomputation_is_a_policy(recompute, says):
 
 def test_graphs_are_off_unless_the_job_has_them():
     assert keys(**FSDP)["training.disable_cuda_graphs"] == "True"
-    told = keys(options={"cuda_graph": "full_iteration"}, **FSDP)
-    assert told["training.disable_cuda_graphs"] == "False"
+    stated = keys(options={"cuda_graph": "full_iteration"}, **FSDP)
+    assert stated["training.disable_cuda_graphs"] == "False"
 
 
 def test_the_compiler_takes_the_model_and_where_asked_the_loss():

@@ -8,7 +8,7 @@ from tests.torchtitan_jobs import launch, word
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import OffloadSpec
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.runtimes import Asked
+from trainplan.planner.runtimes import Request
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 from trainplan.planner.shell import Launch
 
@@ -42,12 +42,12 @@ OWN = textwrap.dedent(
 
 
 def read(*arguments, nodes=1, gpus=8, files=None, cluster=None, model=None, **more):
-    asked = Asked(
+    wanted = Request(
         cluster=parse_cluster(cluster) if cluster else None,
         model=preset(model) if model else None,
         text_of=(files or {}).get,
     )
-    return TORCHTITAN.read(launch(*arguments, nodes=nodes, gpus=gpus, **more), asked)
+    return TORCHTITAN.read(launch(*arguments, nodes=nodes, gpus=gpus, **more), wanted)
 
 
 def module(*lines, config="llama3_debugmodel"):
@@ -96,8 +96,8 @@ def test_options_of_the_command_go_before_the_config():
     assert reading.job.options.cuda_graph is None
     assert not reading.layout.sequence_parallel
     assert reading.layout.recompute == "full"
-    said = field(reading, "layout.tp")
-    assert (said.origin, said.written) == ("stated", "--parallelism.tensor-parallel-degree 2")
+    printed = field(reading, "layout.tp")
+    assert (printed.origin, printed.written) == ("stated", "--parallelism.tensor-parallel-degree 2")
 
 
 def test_a_module_of_ones_own_is_read_with_its_lines():

@@ -36,8 +36,8 @@ def test_a_runtime_trains_a_tower_or_refuses_it_by_name(make_job, name, modality
 @pytest.mark.parametrize("frozen", ["encoder", "all"])
 def test_a_script_is_told_what_is_frozen(make_job, name, frozen):
     notes = exported(make_job, name, TOWER.model_copy(update={"frozen": frozen})).notes
-    [told] = [note for note in notes if "requires_grad" in note]
-    assert ("but the projectors" in told) == (frozen == "encoder")
+    [stated] = [note for note in notes if "requires_grad" in note]
+    assert ("but the projectors" in stated) == (frozen == "encoder")
 
 
 @pytest.mark.parametrize("name", HUGGING_FACE)

@@ -19,7 +19,7 @@ WAYS = {
 STAGES = {"accelerate": {"lora": 3, "qlora": 0, "frozen": 3}, "deepspeed": {"qlora": 1}}
 
 
-def asked(make_job, runtime, trained, name="llama3-8b"):
+def wanted(make_job, runtime, trained, name="llama3-8b"):
     job = make_job(name, "1x8:h100-sxm", 32)
     model = ModelSpec.model_validate(job.model.model_dump() | {"trained": trained.model_dump()})
     return job.model_copy(update={"model": model, "runtime": runtime})
@@ -32,15 +32,15 @@ def layout(runtime, method):
 @pytest.mark.parametrize("method", WAYS)
 @pytest.mark.parametrize("runtime", EXPORTERS)
 def test_every_exporter_writes_what_is_trained_or_refuses_it(make_job, runtime, method):
-    job, exporter = asked(make_job, runtime, WAYS[method]), EXPORTERS[runtime]
+    job, exporter = wanted(make_job, runtime, WAYS[method]), EXPORTERS[runtime]
     if method not in exporter.trains:
         with pytest.raises(UnsupportedError, match=f"{runtime} has no option for --train {method}"):
             exporter(job, layout(runtime, method))
         return
     config = exporter(job, layout(runtime, method))
     written = "".join(file.text for file in config.files)
-    said = {"lora": "48", "qlora": "nf4", "frozen": "range(0, 4)"}
-    assert said[method] in written
+    lines = {"lora": "48", "qlora": "nf4", "frozen": "range(0, 4)"}
+    assert lines[method] in written
     assert not config.read_back, "no reader knows what is trained"
     for file in config.files:
         if file.name.endswith(".py"):
@@ -55,7 +55,7 @@ def test_no_exporter_writes_what_its_runtime_does_not_train():
 @pytest.mark.parametrize("method", WAYS)
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_runtime_prices_what_it_trains_and_refuses_the_rest(make_job, runtime, method):
-    job = asked(make_job, runtime, WAYS[method])
+    job = wanted(make_job, runtime, WAYS[method])
     if method in RUNTIMES[runtime].adapting.methods:
         assert traits_of(job).name == runtime
         return
@@ -66,7 +66,7 @@ def test_a_runtime_prices_what_it_trains_and_refuses_the_rest(make_job, runtime,
 def test_megatron_joins_what_all_have_adapters_and_keeps_others_apart(make_job):
     def recipe(*modules):
         trained = Trained(method="lora", rank=16, modules=modules)
-        job = asked(make_job, "megatron-bridge", trained)
+        job = wanted(make_job, "megatron-bridge", trained)
         return EXPORTERS["megatron-bridge"](job, layout("megatron-bridge", "lora")).files[0].text
 
     whole = recipe("all")
@@ -79,7 +79,7 @@ def test_megatron_joins_what_all_have_adapters_and_keeps_others_apart(make_job):
 
 
 def test_adapters_alone_are_replicated_without_fsdp(make_job):
-    job = asked(make_job, "accelerate", WAYS["qlora"])
+    job = wanted(make_job, "accelerate", WAYS["qlora"])
     config = EXPORTERS["accelerate"](job, layout("accelerate", "qlora"))
     keys = dict(config.keys)
     assert keys["distributed_type"] == "MULTI_GPU"
@@ -90,10 +90,10 @@ def test_adapters_alone_are_replicated_without_fsdp(make_job):
 def test_experts_of_transformers_get_no_adapters(make_job):
     trained = Trained(method="lora", rank=8, modules=("all",))
     with pytest.raises(UnsupportedError, match="use modules=attention"):
-        traits_of(asked(make_job, "accelerate", trained, "mixtral-8x7b"))
+        traits_of(wanted(make_job, "accelerate", trained, "mixtral-8x7b"))
 
 
 def test_families_with_other_names_are_refused(make_job):
-    job = asked(make_job, "accelerate", WAYS["lora"], "phi3-mini")
+    job = wanted(make_job, "accelerate", WAYS["lora"], "phi3-mini")
     with pytest.raises(UnsupportedError, match="names of their own"):
         EXPORTERS["accelerate"](job, layout("accelerate", "lora"))

@@ -50,18 +50,18 @@ def test_the_file_is_as_it_was_checked(runtime):
 
 
 def test_the_triad_is_whole_unless_autotp_counts_its_ranks_in_it():
-    told = written("deepspeed", dp=8, micro_batch_size=2)
+    stated = written("deepspeed", dp=8, micro_batch_size=2)
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
-    assert [told[name] for name in names] == [64, 2, 4]
-    told = written("deepspeed", dp=4, tp=2)
-    assert "train_batch_size" not in told
-    assert told["tensor_parallel"] == {"autotp_size": 2}
+    assert [stated[name] for name in names] == [64, 2, 4]
+    stated = written("deepspeed", dp=4, tp=2)
+    assert "train_batch_size" not in stated
+    assert stated["tensor_parallel"] == {"autotp_size": 2}
 
 
 def test_a_share_of_the_optimizer_is_a_ratio():
     offload = OffloadSpec(optimizer=0.34)
-    told = written("deepspeed", dp=8, zero_stage=3, offload=offload)["zero_optimization"]
-    assert told["offload_optimizer"] == {"device": "cpu", "ratio": 0.34, "pin_memory": True}
+    stated = written("deepspeed", dp=8, zero_stage=3, offload=offload)["zero_optimization"]
+    assert stated["offload_optimizer"] == {"device": "cpu", "ratio": 0.34, "pin_memory": True}
     with pytest.raises(UnsupportedError, match="ratio below 1 zero_stage 3"):
         export("deepspeed", dp=8, zero_stage=2, offload=offload)
 
@@ -79,8 +79,8 @@ def test_what_lies_on_drives_has_a_folder_of_the_user_and_buffers_as_priced():
     """8.03e9 parameters over 8 ranks are two subgroups of 1e9, of four buffers each."""
     config = driven(offload=ON_DRIVES)
     assert "NVME_FOLDER" in {one.name for one in config.required_environment}
-    told = json.loads(config.files[0].text)
-    zero, aio = told["zero_optimization"], told["aio"]
+    stated = json.loads(config.files[0].text)
+    zero, aio = stated["zero_optimization"], stated["aio"]
     assert zero["offload_optimizer"] == {
         "device": "nvme", "pin_memory": True, "ratio": 1.0, "nvme_path": "NVME_FOLDER",
         "buffer_count": 8, "pipeline_read": True, "pipeline_write": True,
@@ -104,15 +104,15 @@ def test_the_script_writes_the_folder_into_the_file_and_again_where_it_is_anothe
     file = tmp_path / config.files[0].name
     file.write_text(config.files[0].text)
     for one in ("/first", folder):
-        told = {"TRAIN_FOLDER": str(tmp_path), "NVME_FOLDER": one}
-        told["PATH"] = f"{tmp_path}:/usr/bin:/bin"
-        subprocess.run(["bash", "run.sh"], cwd=tmp_path, env=told, check=True)
+        stated = {"TRAIN_FOLDER": str(tmp_path), "NVME_FOLDER": one}
+        stated["PATH"] = f"{tmp_path}:/usr/bin:/bin"
+        subprocess.run(["bash", "run.sh"], cwd=tmp_path, env=stated, check=True)
         zero = json.loads(file.read_text())["zero_optimization"]
         assert zero["offload_param"]["nvme_path"] == zero["offload_optimizer"]["nvme_path"] == one
     assert not (tmp_path / "pwned").exists()
-    told["NVME_FOLDER"] = 'a"b'
+    stated["NVME_FOLDER"] = 'a"b'
     ran = subprocess.run(
-        ["bash", "run.sh"], cwd=tmp_path, env=told, check=False, capture_output=True, text=True
+        ["bash", "run.sh"], cwd=tmp_path, env=stated, check=False, capture_output=True, text=True
     )
     assert ran.returncode == 2
     assert "NVME_FOLDER has a quote" in ran.stderr
@@ -120,8 +120,8 @@ def test_the_script_writes_the_folder_into_the_file_and_again_where_it_is_anothe
 
 def test_checkpoints_on_the_host_are_the_engines_own_which_a_module_gives_the_model():
     config = export("deepspeed", dp=8, zero_stage=3, offload=OffloadSpec(checkpoints=1), **FULL)
-    told = json.loads(config.files[0].text)
-    assert told["activation_checkpointing"] == {"cpu_checkpointing": True}
+    stated = json.loads(config.files[0].text)
+    assert stated["activation_checkpointing"] == {"cpu_checkpointing": True}
     assert config.files[1].name == "offloaded_checkpoints.py"
     flags = [argument.flag for argument in config.arguments]
     assert "--offloaded_checkpoints" in flags
@@ -146,15 +146,15 @@ def test_groups_of_shards_are_no_partition_of_zero_plus_plus():
 
 @pytest.mark.parametrize(("stage", "reshards"), [(2, False), (3, True)])
 def test_the_zero_stage_of_fsdp2_is_a_policy(stage, reshards):
-    told = written("accelerate", dp=8, zero_stage=stage)["fsdp_config"]
-    assert told["fsdp_version"] == 2
-    assert told["fsdp_reshard_after_forward"] is reshards
+    stated = written("accelerate", dp=8, zero_stage=stage)["fsdp_config"]
+    assert stated["fsdp_version"] == 2
+    assert stated["fsdp_reshard_after_forward"] is reshards
 
 
 def test_degrees_of_accelerate_are_those_of_its_mesh():
-    told = written("accelerate", dp=4, cp=2, dp_replicate=2, zero_stage=3)["parallelism_config"]
+    stated = written("accelerate", dp=4, cp=2, dp_replicate=2, zero_stage=3)["parallelism_config"]
     prefix = "parallelism_config_"
-    assert {name.removeprefix(prefix): value for name, value in told.items()} == {
+    assert {name.removeprefix(prefix): value for name, value in stated.items()} == {
         "dp_replicate_size": 2,
         "dp_shard_size": 2,
         "tp_size": 1,

@@ -79,9 +79,9 @@ def test_every_variable_that_is_asked_for_is_read_and_the_other_way_round(runtim
     short = trial_launch(exported(runtime), 12, ())
     text = LAUNCHERS["torchrun"].write(short, parse_cluster("1x8:h100-sxm"))
     text += "".join(file.text for file in short.files)
-    asked = {one.name for one in short.required_environment}
-    assert not asked & {"DATA_PATH", "CHECKPOINT_PATH", "OUTPUT_PATH", "TOKENIZER_MODEL"}
-    for name in ALL - asked:
+    wanted = {one.name for one in short.required_environment}
+    assert not wanted & {"DATA_PATH", "CHECKPOINT_PATH", "OUTPUT_PATH", "TOKENIZER_MODEL"}
+    for name in ALL - wanted:
         assert name not in text
 
 
@@ -146,7 +146,7 @@ def test_a_module_lets_the_engine_tell_and_runs_the_script_of_the_user(tmp_path)
     (utils.parent / "__init__.py").touch()
     (utils / "__init__.py").write_text("set_log_level_from_string = print")
     folders = f"{tmp_path}{os.pathsep}{utils.parents[1]}"
-    said = subprocess.run(
+    written = subprocess.run(
         [sys.executable, "-m", "told_train", "--x", "1"],
         env={"PYTHONPATH": folders, "TRAIN_FOLDER": str(tmp_path)},
         cwd=utils,
@@ -154,7 +154,7 @@ def test_a_module_lets_the_engine_tell_and_runs_the_script_of_the_user(tmp_path)
         text=True,
         check=True,
     )
-    assert said.stdout == "info\n1 __main__ ['--x', '1']\n"
+    assert written.stdout == "info\n1 __main__ ['--x', '1']\n"
 
 
 def test_arctic_training_ends():

@@ -71,25 +71,25 @@ def problems(draw, *, positive=False):
     return Problem(pp, vpp, m, seconds, draw(whole) / 2, limit, placement)
 
 
-def assert_legal(found, asked):
+def assert_legal(found, wanted):
     checked(found.program)
-    assert (peak_activations(found.program) <= asked.limit).all()
-    timeline = run(found.program, asked.seconds, asked.p2p)
+    assert (peak_activations(found.program) <= wanted.limit).all()
+    timeline = run(found.program, wanted.seconds, wanted.p2p)
     assert timeline.makespan == pytest.approx(found.timeline.makespan)
     assert found.timeline.makespan >= found.lower_bound * (1 - 1e-9)
 
 
 @settings(max_examples=40, deadline=None)
 @given(problems())
-def test_without_time_there_is_a_legal_order_all_the_same(asked):
-    assert_legal(synthesise(asked, Deadline(0)), asked)
+def test_without_time_there_is_a_legal_order_all_the_same(wanted):
+    assert_legal(synthesise(wanted, Deadline(0)), wanted)
 
 
 @settings(max_examples=30, deadline=None)
 @given(problems() | problems(positive=True))
-def test_rules_of_thumb_never_deadlock_and_squeezing_never_slows_down(asked):
-    of = instance(asked, asked.placements[-1])
-    for priority in list(priority_rules(of.limit, asked.vpp))[::9]:
+def test_rules_of_thumb_never_deadlock_and_squeezing_never_slows_down(wanted):
+    of = instance(wanted, wanted.placements[-1])
+    for priority in list(priority_rules(of.limit, wanted.vpp))[::9]:
         rough = of.program(list_schedule(of, priority))
         assert of.fits(checked(rough))
         dense = checked(of.program(justified(of, of.sequence(of.timeline(rough))).order))
@@ -99,7 +99,7 @@ def test_rules_of_thumb_never_deadlock_and_squeezing_never_slows_down(asked):
 
 
 @pytest.mark.parametrize(
-    ("asked", "seconds"),
+    ("wanted", "seconds"),
     [
         (problem(2, 2, 4, (3, 4, 2), memory_limit=4, placement="v"), 76),
         (problem(4, 1, 8, (3, 4, 2), memory_limit=4), 87),
@@ -107,18 +107,18 @@ def test_rules_of_thumb_never_deadlock_and_squeezing_never_slows_down(asked):
         (problem(4, 2, 8, (1, 1, 1), placement="v"), 51),
     ],
 )
-def test_known_optima_are_found_and_proved(asked, seconds):
-    found = synthesise(asked, Never())
-    assert_legal(found, asked)
+def test_known_optima_are_found_and_proved(wanted, seconds):
+    found = synthesise(wanted, Never())
+    assert_legal(found, wanted)
     assert found.timeline.makespan == pytest.approx(seconds)
     assert found.optimal
 
 
 def test_the_solver_proves_what_the_bound_does_not():
-    asked = problem(2, 2, 4, (3, 4, 2), memory_limit=2, placement="v")
-    found = synthesise(asked, Never())
+    wanted = problem(2, 2, 4, (3, 4, 2), memory_limit=2, placement="v")
+    found = synthesise(wanted, Never())
     assert found.optimal
-    of = instance(asked, "v")
+    of = instance(wanted, "v")
     proof = solved(of, found.program, 0.0, Never())
     assert proof.order is None
     assert proof.bound == pytest.approx(found.timeline.makespan)
@@ -135,8 +135,8 @@ def test_a_proof_scales_with_the_unit():
 
 
 def test_a_steady_state_repeats_within_the_memory():
-    asked = problem(3, 2, 12, (1, 1, 1), memory_limit=6, placement="v")
-    of = instance(asked, "v")
+    wanted = problem(3, 2, 12, (1, 1, 1), memory_limit=6, placement="v")
+    of = instance(wanted, "v")
     found = steady(of, shortest_period(of), 20.0)
     assert found.offset
     sequence = unrolled(of, found)
@@ -162,10 +162,10 @@ def test_a_slower_link_and_less_memory_never_help():
 
 
 def test_it_is_no_slower_than_the_schedules_that_have_a_name():
-    asked = problem(4, 1, 9, (2, 3, 1))
-    found = synthesise(asked, Deadline(200))
+    wanted = problem(4, 1, 9, (2, 3, 1))
+    found = synthesise(wanted, Deadline(200))
     for name in ("1f1b", "zb-1p"):
-        named = run(program_for(name, Shape(4, 1, 9)), asked.seconds)
+        named = run(program_for(name, Shape(4, 1, 9)), wanted.seconds)
         assert found.timeline.makespan <= named.makespan
 
 
@@ -208,8 +208,8 @@ def test_a_common_unit_is_found_where_there_is_one():
 def test_rounded_durations_prove_nothing_but_help():
     rng = np.random.default_rng(0)
     forward, backward, weight = rng.uniform(0.8, 1.2, (3, 1, 4))
-    asked = Problem(2, 2, 4, StageSeconds(forward, backward + weight, weight), 0.0, 3, "v")
-    of = instance(asked, "v")
+    wanted = Problem(2, 2, 4, StageSeconds(forward, backward + weight, weight), 0.0, 3, "v")
+    of = instance(wanted, "v")
     units = in_units(of)
     assert not units.exact
     rough = of.program(list_schedule(of, next(priority_rules(3, 2))))

@@ -137,8 +137,8 @@ def test_a_layout_that_runs_is_never_below_the_bound_of_a_search_cut_short(job, 
 @pytest.mark.parametrize("runtime", ["nanotron", "megatron-deepspeed"])
 def test_unlike_groups_offer_no_recomputation_that_the_runtime_lacks(job, runtime):
     choice = parse_choice("recompute=selective", excluded=False)
-    asked = job.model_copy(update={"runtime": runtime})
-    answer = search(asked, SearchOptions(only_answer=True, top=1, fix=(choice,)))
+    wanted = job.model_copy(update={"runtime": runtime})
+    answer = search(wanted, SearchOptions(only_answer=True, top=1, fix=(choice,)))
     assert isinstance(answer, Infeasible)
 
 

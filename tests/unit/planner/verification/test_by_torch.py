@@ -19,7 +19,7 @@ def refuse_nothing(job, layout):
     return None
 
 
-def asked(nproc, refuse=refuse_nothing, **layout):
+def wanted(nproc, refuse=refuse_nothing, **layout):
     plan = request(**layout)
     return torch_combinations(plan.job, plan.layout, nproc, refuse)
 
@@ -30,7 +30,7 @@ def degrees(one):
 
 
 def test_every_degree_is_run_by_itself_and_with_others():
-    found = asked(4, tp=2, cp=4, pp=2, dp=2, zero_stage=1, sequence_parallel=True)
+    found = wanted(4, tp=2, cp=4, pp=2, dp=2, zero_stage=1, sequence_parallel=True)
     ran = {degrees(one) for one in found.others}
     alone = {(4, 1, 1, 1), (1, 4, 1, 1), (1, 1, 4, 1), (1, 1, 1, 4)}
     assert alone < ran
@@ -40,7 +40,7 @@ def test_every_degree_is_run_by_itself_and_with_others():
 
 
 def test_the_plan_s_runtime_and_knobs_are_kept():
-    found = asked(
+    found = wanted(
         4, pp=2, vpp=2, dp=8, dp_replicate=2, zero_stage=1, schedule="zb-v", micro_batch_size=1
     )
     assert {one.job.runtime for one in found.others} == {"torchtitan"}
@@ -55,21 +55,21 @@ def test_a_plan_of_which_nothing_runs_is_refused_and_not_called_equal():
         return "more than one process" if layout.world_size > 1 else None
 
     with pytest.raises(SpecError, match=r"nothing of the layout .*: dp: more than one process"):
-        asked(2, refuse, dp=2, zero_stage=3)
+        wanted(2, refuse, dp=2, zero_stage=3)
 
 
 def test_a_degree_that_nothing_runs_is_told_with_the_reason():
     def refuse(job, layout):
         return "a ring" if layout.cp > 1 else None
 
-    found = asked(2, refuse, cp=2, dp=2, zero_stage=3)
+    found = wanted(2, refuse, cp=2, dp=2, zero_stage=3)
     assert "cp: a ring" in found.not_run
     assert not [one for one in found.others if one.layout.cp > 1]
 
 
 def test_a_model_that_does_not_train_here_ends_it():
     with pytest.raises(SpecError, match="the trainer does not run its experts"):
-        asked(2, lambda job, layout: "its experts", dp=2, zero_stage=3)
+        wanted(2, lambda job, layout: "its experts", dp=2, zero_stage=3)
 
 
 def test_a_plan_of_the_first_fsdp_is_refused_by_its_own_name():

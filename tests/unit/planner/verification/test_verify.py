@@ -56,49 +56,49 @@ def test_experts_stay_behind_leading_dense_layers():
 
 def test_masks_that_no_layout_cuts_are_left_out_and_said(make_job):
     job = make_job("phi3-mini", "1x8:h100-sxm")
-    asked = combinations(job, Layout(tp=2), 2, nothing)
-    assert set(asked.reference.job.model.mixers) == {"full_attention"}
-    assert any("sliding_attention" in line for line in asked.not_run)
+    wanted = combinations(job, Layout(tp=2), 2, nothing)
+    assert set(wanted.reference.job.model.mixers) == {"full_attention"}
+    assert any("sliding_attention" in line for line in wanted.not_run)
 
 
 @pytest.mark.parametrize("nproc", [2, 4, 8])
 def test_every_combination_fits_the_processes_and_the_layers(dense_job, nproc):
     plan = DENSE.model_copy(update={"vpp": 2, "schedule": "interleaved"})
-    asked = combinations(dense_job, plan, nproc, nothing)
-    for one in asked.others:
+    wanted = combinations(dense_job, plan, nproc, nothing)
+    for one in wanted.others:
         layout, layers = one.layout, one.job.model.num_hidden_layers
         assert layout.world_size <= nproc
         assert layers % (layout.pp * layout.vpp) == 0
         assert one.job.cluster.num_gpus == layout.world_size
         assert one.job.training.global_batch_size % (layout.dp * layout.micro_batch_size) == 0
-    assert any(one.layout.world_size == nproc for one in asked.others)
-    assert asked.reference.layout.world_size == 1
+    assert any(one.layout.world_size == nproc for one in wanted.others)
+    assert wanted.reference.layout.world_size == 1
 
 
 def test_a_plan_is_run_by_its_features_alone_and_together(dense_job):
-    asked = combinations(dense_job, DENSE, 4, nothing)
-    shapes = {(one.layout.tp, one.layout.pp, one.layout.dp) for one in asked.others}
+    wanted = combinations(dense_job, DENSE, 4, nothing)
+    shapes = {(one.layout.tp, one.layout.pp, one.layout.dp) for one in wanted.others}
     assert {(4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 1), (2, 1, 2), (1, 2, 2)} == shapes
-    together = [one.layout for one in asked.others if one.layout.tp == 2]
+    together = [one.layout for one in wanted.others if one.layout.tp == 2]
     assert all(layout.sequence_parallel for layout in together)
 
 
 def test_what_a_plan_does_not_use_is_not_run(dense_job):
-    asked = combinations(dense_job, Layout(dp=8), 4, nothing)
-    assert {(one.layout.tp, one.layout.pp) for one in asked.others} == {(1, 1)}
-    assert {one.layout.zero_stage for one in asked.others} == {0, 1}
-    assert all(one.layout.recompute == "none" for one in asked.others)
+    wanted = combinations(dense_job, Layout(dp=8), 4, nothing)
+    assert {(one.layout.tp, one.layout.pp) for one in wanted.others} == {(1, 1)}
+    assert {one.layout.zero_stage for one in wanted.others} == {0, 1}
+    assert all(one.layout.recompute == "none" for one in wanted.others)
 
 
 def test_eight_processes_hold_all_three_degrees_at_once(dense_job):
-    asked = combinations(dense_job, DENSE, 8, nothing)
-    assert (2, 2, 2) in {(one.layout.tp, one.layout.pp, one.layout.dp) for one in asked.others}
+    wanted = combinations(dense_job, DENSE, 8, nothing)
+    assert (2, 2, 2) in {(one.layout.tp, one.layout.pp, one.layout.dp) for one in wanted.others}
 
 
 def test_uneven_stages_stay_uneven(dense_job):
     stages = stage_specs([18, 20, 20, 22])
-    asked = combinations(dense_job, DENSE.model_copy(update={"stages": stages}), 4, nothing)
-    piped = [one for one in asked.others if one.layout.pp > 1]
+    wanted = combinations(dense_job, DENSE.model_copy(update={"stages": stages}), 4, nothing)
+    piped = [one for one in wanted.others if one.layout.pp > 1]
     assert piped
     for one in piped:
         assert one.layout.stages is not None
@@ -135,11 +135,11 @@ def test_what_cannot_be_run_is_said_once_with_its_reason(dense_job):
     def refuse(job, layout):
         return "pipelines: none here" if layout.pp > 1 else None
 
-    asked = combinations(dense_job, plan, 4, refuse)
-    assert all(one.layout.pp == 1 for one in asked.others)
-    assert list(asked.not_run).count("pipelines: none here") == 1
-    assert any(line.startswith("cp:") for line in asked.not_run)
-    assert any(line.startswith("ZeRO-3:") for line in asked.not_run)
+    wanted = combinations(dense_job, plan, 4, refuse)
+    assert all(one.layout.pp == 1 for one in wanted.others)
+    assert list(wanted.not_run).count("pipelines: none here") == 1
+    assert any(line.startswith("cp:") for line in wanted.not_run)
+    assert any(line.startswith("ZeRO-3:") for line in wanted.not_run)
 
 
 def test_a_model_that_cannot_be_run_is_refused(dense_job):
@@ -171,7 +171,7 @@ class Saw:
 
 
 @dataclass(frozen=True)
-class Told:
+class Stated:
     group: str
     operation: str
     bytes: int
@@ -188,7 +188,7 @@ class Judge:
         return compared(self.job, [Saw()], ranks, self.counted)
 
 
-SENT = (Told("tp", "all_reduce", 64),)
+SENT = (Stated("tp", "all_reduce", 64),)
 FINE = Saw(sent=SENT)
 
 
@@ -222,9 +222,9 @@ def test_one_weight_more_is_said_with_its_rank(judge):
 
 
 def test_one_byte_more_or_an_operation_that_is_not_counted_is_said(judge):
-    more = judge.of(FINE, Saw(sent=(Told("tp", "all_reduce", 65),)))
+    more = judge.of(FINE, Saw(sent=(Stated("tp", "all_reduce", 65),)))
     assert more.wrong_sent == ("rank 1: all_reduce over tp of 65 bytes, 64 are counted",)
-    other = judge.of(FINE, Saw(sent=(*SENT, Told("dp", "all_reduce", 4))))
+    other = judge.of(FINE, Saw(sent=(*SENT, Stated("dp", "all_reduce", 4))))
     assert other.wrong_sent == ("rank 1: all_reduce over dp of 4 bytes, 0 are counted",)
     assert not judge.of(FINE, Saw()).equal
 
@@ -232,7 +232,7 @@ def test_one_byte_more_or_an_operation_that_is_not_counted_is_said(judge):
 def test_rows_of_experts_are_compared_over_all_ranks(judge):
     counted = Expected((100,) * 2, ({("ep", "all_to_all"): 50},) * 2, (10_000.0,) * 2, 2)
     experts = Judge(judge.job, counted)
-    few, many = (Saw(sent=(Told("ep", "all_to_all", size),)) for size in (40, 60))
+    few, many = (Saw(sent=(Stated("ep", "all_to_all", size),)) for size in (40, 60))
     assert experts.of(few, many).equal
     assert not experts.of(few, few).equal
 
@@ -255,7 +255,7 @@ def test_ranks_that_share_experts_keep_the_mean(judge):
 
 
 def test_a_combination_that_does_not_end_is_told_and_the_next_one_runs(dense_job):
-    asked = combinations(dense_job, DENSE, 2, nothing)
+    wanted = combinations(dense_job, DENSE, 2, nothing)
 
     def run(one):
         if one.layout.tp > 1:
@@ -264,7 +264,7 @@ def test_a_combination_that_does_not_end_is_told_and_the_next_one_runs(dense_job
         ranks = [
             Saw(
                 num_parameters=own,
-                sent=tuple(Told(*key, size) for key, size in sent.items()),
+                sent=tuple(Stated(*key, size) for key, size in sent.items()),
                 saved_bytes=round(kept),
             )
             for own, sent, kept in zip(
@@ -273,8 +273,8 @@ def test_a_combination_that_does_not_end_is_told_and_the_next_one_runs(dense_job
         ]
         return ranks, 1.0
 
-    found = list(verify(asked.reference, asked.others, run))
-    assert len(found) == len(asked.others)
+    found = list(verify(wanted.reference, wanted.others, run))
+    assert len(found) == len(wanted.others)
     for one in found:
         assert one.equal == (one.combination.layout.tp == 1)
         assert bool(one.failure) == (one.combination.layout.tp > 1)

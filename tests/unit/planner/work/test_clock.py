@@ -44,15 +44,15 @@ class Looks:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "wanted",
     [
         ("llama3.1-405b", "16x8:h100-sxm", 128, "torchtitan"),
         ("llama3-70b", "8x8:h100-sxm", 4096, "torchtitan"),
         ("llama3-8b", "1x8:h100-sxm+1x8:a100-sxm-80gb", 512, "megatron-lm"),
     ],
 )
-def test_a_search_looks_at_the_clock(make_job, asked):
-    model, cluster, batch, runtime = asked
+def test_a_search_looks_at_the_clock(make_job, wanted):
+    model, cluster, batch, runtime = wanted
     job = make_job(model, cluster, batch, 8192).model_copy(update={"runtime": runtime})
     looks = Looks(LIMIT_S)
     try:

@@ -31,12 +31,12 @@ def step_of(name, monkeypatch):
     """The task of one optimizer, over two matrices."""
     monkeypatch.setitem(SIZES, "cpu", (SMALL, 2 * SMALL))
     monkeypatch.setitem(SIDE, "cpu", NARROW)
-    found = {t.key: t for t in device_tasks(asked(name), CPU)}
+    found = {t.key: t for t in device_tasks(wanted(name), CPU)}
     assert list(found)[:2] == [f"params={SMALL}", f"params={2 * SMALL}"], "Adam's as ever"
     return found[f"params={SMALL} {name}"]
 
 
-def asked(*names):
+def wanted(*names):
     return request_for(None, "cpu", 1, quick=False, stated={"optimizers": names})
 
 
@@ -83,6 +83,6 @@ def test_one_whose_package_is_not_there_says_what_to_install(monkeypatch):
 
 
 def test_adamw_is_measured_once_and_all_names_are_those_of_the_cost_model():
-    keys = [task.key for task in device_tasks(asked("adamw", "sgd", "sgd"), CPU)]
+    keys = [task.key for task in device_tasks(wanted("adamw", "sgd", "sgd"), CPU)]
     assert keys == [*(f"params={size}" for size in SIZES["cpu"]), f"params={SIZES['cpu'][0]} sgd"]
     assert set(OTHERS) <= set(OPTIMIZERS)

@@ -79,16 +79,16 @@ def test_a_gpu_that_does_nothing_has_no_call(card):
 def test_all_gpus_of_a_node_are_loaded_at_once_and_each_gives_a_point(card, monkeypatch):
     """Nobody begins before all are there, and one whose driver is silent is left out."""
     other = PowerPoint(state="product", gpu="node3:0", watts=680.0)
-    asked = []
+    wanted = []
 
-    def all_gather_object(said, mine):
-        asked.append((card.host, mine))
-        said[:] = [other.model_dump_json() if mine else "", mine]
+    def all_gather_object(written, mine):
+        wanted.append((card.host, mine))
+        written[:] = [other.model_dump_json() if mine else "", mine]
 
     monkeypatch.setattr(power, "dist", SimpleNamespace(all_gather_object=all_gather_object))
     load = lambda place: card.kernel(CALL_SECONDS)  # noqa: E731
     points = list(power._together("product", load, 1.5, TWO_GPUS, CLOCK))
-    assert asked[0] == (0.0, "")
+    assert wanted[0] == (0.0, "")
     assert [(p.gpu, p.gpus) for p in points] == [("node3:0", 2), ("node3:1", 2)]
     assert points[0].watts == 680.0
     assert points[1].watts == pytest.approx(BUSY_WATTS, rel=0.01)

@@ -34,8 +34,8 @@ def test_the_passes_of_a_product_are_those_that_the_cost_model_prices():
 
 
 def test_a_dense_model_is_measured_at_its_own_products():
-    asked = request("llama3-8b", tensor_parallel=(1, 2), micro_batch_sizes=(1,))
-    found = numbers(shapes(asked, "cuda"))
+    wanted = request("llama3-8b", tensor_parallel=(1, 2), micro_batch_sizes=(1,))
+    found = numbers(shapes(wanted, "cuda"))
     queries_keys_values, output = (4096, 6144, 4096), (4096, 4096, 4096)
     up_and_gate, down, head = (4096, 28672, 4096), (4096, 4096, 14336), (4096, 128256, 4096)
     assert {queries_keys_values, output, up_and_gate, down, head} <= found
@@ -44,17 +44,17 @@ def test_a_dense_model_is_measured_at_its_own_products():
 
 
 def test_experts_are_grouped_products():
-    asked = request("mixtral-8x7b", tensor_parallel=(1, 8), micro_batch_sizes=(1,))
-    groups = {(s.m, s.n, s.k, s.groups) for s in shapes(asked, "cuda") if "groups" in s.text}
+    wanted = request("mixtral-8x7b", tensor_parallel=(1, 8), micro_batch_sizes=(1,))
+    groups = {(s.m, s.n, s.k, s.groups) for s in shapes(wanted, "cuda") if "groups" in s.text}
     assert (1024, 2 * 14336, 4096, 8) in groups, "4096 tokens, 2 of 8 experts"
     assert (14336, 4096, 1024, 8) in groups, "the weight gradient of the down projection"
     one_expert = Shape(8192, 2 * 14336, 4096)
-    assert one_expert in shapes(asked, "cuda"), "eight ranks hold one expert each"
+    assert one_expert in shapes(wanted, "cuda"), "eight ranks hold one expert each"
 
 
 def test_latent_attention_has_five_projections():
-    asked = request("deepseek-v3", tensor_parallel=(1,), micro_batch_sizes=(1,))
-    found = numbers(shapes(asked, "cuda"))
+    wanted = request("deepseek-v3", tensor_parallel=(1,), micro_batch_sizes=(1,))
+    found = numbers(shapes(wanted, "cuda"))
     assert {(4096, 1536, 7168), (4096, 24576, 1536), (4096, 576, 7168)} <= found
     assert {(4096, 32768, 512), (4096, 7168, 16384)} <= found
 
@@ -70,8 +70,8 @@ def test_no_product_is_measured_twice_or_is_too_much_work(name, device, quick):
 
 
 def test_the_list_is_the_same_every_time():
-    asked = request("mixtral-8x7b")
-    assert shapes(asked, "cuda") == shapes(asked, "cuda")
+    wanted = request("mixtral-8x7b")
+    assert shapes(wanted, "cuda") == shapes(wanted, "cuda")
 
 
 def test_the_first_products_are_of_whole_layers():
@@ -80,15 +80,15 @@ def test_the_first_products_are_of_whole_layers():
 
 
 def test_spread_shapes_are_far_from_one_another_and_from_the_rest():
-    beside = [Shape(512, 512, 512)]
-    found = spread_shapes("cpu", beside, caps("cpu", quick=False), 12)
+    alongside = [Shape(512, 512, 512)]
+    found = spread_shapes("cpu", alongside, caps("cpu", quick=False), 12)
     assert len(found) == 12
 
     def distance(one, other):
         pairs = zip((one.m, one.n, one.k), (other.m, other.n, other.k), strict=True)
         return sum(log(a / b) ** 2 for a, b in pairs) ** 0.5
 
-    every = [*beside, *found]
+    every = [*alongside, *found]
     nearest = min(distance(a, b) for i, a in enumerate(every) for b in every[:i])
     assert nearest > log(4), "neighbours differ by two powers of two or more"
 

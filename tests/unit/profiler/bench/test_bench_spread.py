@@ -30,7 +30,7 @@ def test_the_second_place_is_the_one_that_leaves_least_unknown():
     assert unknown(CUBE, CUBE[[first, second]]) == pytest.approx(min(left))
 
 
-def far_apart(count):
+def far_off(count):
     """Rows of the cube, each as far as can be from those before it."""
     chosen = [0]
     while len(chosen) < count:
@@ -45,14 +45,14 @@ def test_the_places_leave_less_unknown_than_random_ones_or_those_far_apart(count
     draw = np.random.default_rng(0)
     random = [unknown(CUBE, CUBE[draw.permutation(125)[:count]]) for _ in range(200)]
     assert found < np.quantile(random, 0.05)
-    assert found < unknown(CUBE, CUBE[far_apart(count)])
+    assert found < unknown(CUBE, CUBE[far_off(count)])
 
 
 def test_what_is_measured_anyway_is_not_asked_for_again():
     known = CUBE[most_telling(CUBE, NONE, 6)]
-    beside = CUBE[most_telling(CUBE, known, 6)]
-    assert not {tuple(place) for place in beside} & {tuple(place) for place in known}
-    both = np.concatenate([known, beside])
+    alongside = CUBE[most_telling(CUBE, known, 6)]
+    assert not {tuple(place) for place in alongside} & {tuple(place) for place in known}
+    both = np.concatenate([known, alongside])
     again = np.concatenate([known, known])
     assert unknown(CUBE, both) < unknown(CUBE, again)
 

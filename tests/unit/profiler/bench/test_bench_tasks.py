@@ -21,9 +21,9 @@ class Recorder:
         return list(seconds)
 
 
-def measured(device, processes, **said):
+def measured(device, processes, **written):
     place = Place(device, 0, 2 * processes, 0, processes)
-    made = task(place, "a", lambda clock: (clock.time(len), clock.timing_of([1.0])), **said)
+    made = task(place, "a", lambda clock: (clock.time(len), clock.timing_of([1.0])), **written)
     return made.together, *made.measure(Recorder())
 
 

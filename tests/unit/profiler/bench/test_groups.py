@@ -31,8 +31,8 @@ def made(monkeypatch):
         def _get_backend(self, device):
             return self
 
-    def new_group(ranks, **asked):
-        calls.append((tuple(ranks), asked))
+    def new_group(ranks, **wanted):
+        calls.append((tuple(ranks), wanted))
         return ProcessGroup()
 
     fake = SimpleNamespace(
@@ -66,8 +66,8 @@ def test_a_rank_of_64_nodes_makes_its_own_groups_alone_in_few_calls(made, rank):
         group_of(shape, place)
     assert len(made) == 7 <= MOST_CALLS, "the group of all ranks exists already"
     assert all(rank in members for members, _ in made)
-    assert all(asked["use_local_synchronization"] for _, asked in made)
-    assert {asked["timeout"] for _, asked in made} == {PATIENCE}, "a new one waits half an hour"
+    assert all(wanted["use_local_synchronization"] for _, wanted in made)
+    assert {wanted["timeout"] for _, wanted in made} == {PATIENCE}, "a new one waits half an hour"
 
 
 def test_all_ranks_make_the_same_number_of_groups_before_each(made):

@@ -182,9 +182,9 @@ def test_a_rank_that_is_not_added_once_is_found_in_one_element_of_a_million(rank
     assert not right.fault(found)
     for step, times in enumerate((-1, 1, 1)):  # left out, added once, added twice
         found[element] += times * given[element]
-        said = right.fault(found)
-        assert bool(said) == (step != 1)
-        assert not said or f"(element {element} of block 0, 1 of 1000000" in said
+        written = right.fault(found)
+        assert bool(written) == (step != 1)
+        assert not written or f"(element {element} of block 0, 1 of 1000000" in written
 
 
 @pytest.mark.parametrize(("one", "other"), [(0, 1), (0, 128), (5, 133), (17, 401)])

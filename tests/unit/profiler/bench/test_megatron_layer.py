@@ -36,8 +36,8 @@ CPU = Place("cpu", 0, 1, 0, 1)
 LATENT = MlaSpec(kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16)
 
 
-def asked(model, **fields):
-    told = {
+def wanted(model, **fields):
+    stated = {
         "tensor_parallel": (1,),
         "micro_batch_sizes": (1,),
         "seq_length": 32,
@@ -45,7 +45,7 @@ def asked(model, **fields):
         "quick": True,
         "runtimes": ("megatron-lm",),
     }
-    return Request(model=model, **told | fields)
+    return Request(model=model, **stated | fields)
 
 
 class Marks:
@@ -79,7 +79,7 @@ def alone():
 
 @pytest.fixture(scope="module")
 def measured(alone):
-    (task,) = megatron_tasks(asked(DENSE), CPU)
+    (task,) = megatron_tasks(wanted(DENSE), CPU)
     assert task.together
     return task.measure(Marks())
 
@@ -167,7 +167,7 @@ def test_the_two_ends_of_the_degrees_are_quick():
 
 def test_with_several_ranks_every_degree_is_a_task_of_all_of_them(monkeypatch):
     monkeypatch.setattr(megatron_layer, "is_installed", lambda: True)
-    tasks = list(megatron_tasks(asked(DENSE), Place("cpu", 0, 2, 0, 2)))
+    tasks = list(megatron_tasks(wanted(DENSE), Place("cpu", 0, 2, 0, 2)))
     assert [task.key for task in tasks] == [
         f"megatron-lm dense tp={tp} batch=1 seq=32 fp32" for tp in (1, 2)
     ]
@@ -186,10 +186,10 @@ def test_with_several_ranks_every_degree_is_a_task_of_all_of_them(monkeypatch):
 )
 def test_what_megatron_core_cannot_measure_is_one_note_and_no_task(monkeypatch, model, place, word):
     monkeypatch.setattr(megatron_layer, "is_installed", lambda: True)
-    (note,) = megatron_notes(asked(model), place)
+    (note,) = megatron_notes(wanted(model), place)
     assert note.startswith("layers of tiny were not measured in megatron-lm: ")
     assert word in note
-    assert list(megatron_tasks(asked(model), place)) == []
+    assert list(megatron_tasks(wanted(model), place)) == []
 
 
 def test_without_megatron_core_plain_layers_are_measured_and_asking_for_its_own_says_why(
@@ -199,13 +199,13 @@ def test_without_megatron_core_plain_layers_are_measured_and_asking_for_its_own_
         micro_batch, "find_spec", lambda name: None if "megatron" in name else object()
     )
     assert installed() == ("torch-eager",)
-    (note,) = notes(asked(DENSE, only=("layer",)), CPU)
+    (note,) = notes(wanted(DENSE, only=("layer",)), CPU)
     assert "pip install 'trainplan[train]'" in note
-    assert list(notes(asked(DENSE, only=("gemm",)), CPU)) == []
+    assert list(notes(wanted(DENSE, only=("gemm",)), CPU)) == []
 
 
 @pytest.mark.parametrize(
-    ("device", "engine", "said"),
+    ("device", "engine", "written"),
     [
         ("cuda", True, "ran on megatron-core 1.2 with Transformer Engine 1.2"),
         ("cuda", False, f"ran on megatron-core 1.2 without Transformer Engine: {PLAIN_ON_A_GPU}"),
@@ -213,13 +213,13 @@ def test_without_megatron_core_plain_layers_are_measured_and_asking_for_its_own_
     ],
 )
 def test_a_note_says_what_ran_the_layers_and_which_jobs_take_their_times(
-    monkeypatch, device, engine, said
+    monkeypatch, device, engine, written
 ):
     monkeypatch.setattr(megatron_layer, "is_installed", lambda: True)
     monkeypatch.setattr(micro_batch, "version", lambda _: "1.2")
     monkeypatch.setattr(megatron_layer, "has_engine", lambda _: engine)
-    (note,) = megatron_notes(asked(DENSE), Place(device, 0, 1, 0, 1))
-    assert note == f"layers of tiny in megatron-lm {said}"
+    (note,) = megatron_notes(wanted(DENSE), Place(device, 0, 1, 0, 1))
+    assert note == f"layers of tiny in megatron-lm {written}"
 
 
 @pytest.mark.parametrize(
@@ -239,8 +239,8 @@ def test_a_note_says_what_ran_the_layers_and_which_jobs_take_their_times(
     ],
 )
 def test_fused_activations_are_asked_for_where_megatron_core_takes_them(fields, fusion):
-    told = fused(changed(**fields))
-    assert told["bias_activation_fusion"] == fusion
-    assert not told["gradient_accumulation_fusion"]  # needs an extension of Apex
-    assert not told["moe_grouped_gemm"]
+    stated = fused(changed(**fields))
+    assert stated["bias_activation_fusion"] == fusion
+    assert not stated["gradient_accumulation_fusion"]  # needs an extension of Apex
+    assert not stated["moe_grouped_gemm"]
     assert fused(changed(moe=EXPERTS))["moe_grouped_gemm"]

@@ -137,17 +137,19 @@ def test_a_cpu_brings_the_most_that_was_reached():
 
 def test_what_hides_collectives_on_a_cpu_is_measured_beside_products():
     """Of 4 seconds of products beside traffic 1 is lost; 4 / 8 of the traffic goes on in them."""
-    beside = OverlapPoint(
+    alongside = OverlapPoint(
         operation="all_reduce",
         ranks=2,
         num_bytes=2**20,
         compute_slowdown=4 / 3,
         communication_slowdown=8 / 3,
     )
-    found = profile_of(content(CPU_HOST, points=(*POINTS, beside)), ORIGIN).constants
+    found = profile_of(content(CPU_HOST, points=(*POINTS, alongside)), ORIGIN).constants
     assert found["overlap_contention"].value == pytest.approx((1 / 4) * (8 / 3))
     assert found["overlap_window"].value == pytest.approx(4 / 8)
-    gpu = profile_of(content(gpu_host("NVIDIA H100"), points=(*POINTS, beside)), ORIGIN).constants
+    gpu = profile_of(
+        content(gpu_host("NVIDIA H100"), points=(*POINTS, alongside)), ORIGIN
+    ).constants
     assert "overlap_window" not in gpu
 
 

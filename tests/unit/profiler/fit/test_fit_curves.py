@@ -213,10 +213,12 @@ def test_compute_beside_traffic_gives_its_slowdown():
     for name in ("fsdp_contention", "overlap_contention"):
         assert constants[name].value == pytest.approx(0.2 * 1.3 / 1.2)
     others = ("alltoall", "p2p", "host_to_device", "device_to_host")
-    beside = [
+    alongside = [
         points[0].model_copy(update={"operation": name, "compute_slowdown": 9.0}) for name in others
     ]
-    assert fitted(profile(*points, *beside), H100).constants == constants, "that is of FSDP alone"
+    assert fitted(profile(*points, *alongside), H100).constants == constants, (
+        "that is of FSDP alone"
+    )
 
 
 @pytest.mark.parametrize("factor", [0.5, 3.0, 100.0])

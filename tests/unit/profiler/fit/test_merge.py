@@ -88,9 +88,9 @@ def test_timings_that_disagree_keep_the_slower_one_and_say_so(turned):
     given = [profile(product(1.0e-3)), profile(product(1.2e-3))]
     whole = merged(given[::-1] if turned else given)
     assert whole.points == (product(1.2e-3),)
-    (said,) = [note for note in whole.notes if "measured twice" in note]
-    assert "the slower one is used" in said
-    assert "m=1024 n=1024 k=1024" in said
+    (written,) = [note for note in whole.notes if "measured twice" in note]
+    assert "the slower one is used" in written
+    assert "m=1024 n=1024 k=1024" in written
 
 
 def test_a_wide_spread_makes_timings_agree():

@@ -22,8 +22,8 @@ from score import (  # noqa: E402
     noise,
     score,
     spread,
-    told_by,
-    told_in_turn,
+    stated_by,
+    stated_in_turn,
 )
 
 H100 = catalog.gpu("h100-sxm")
@@ -80,15 +80,15 @@ def test_a_point_between_its_neighbours_is_judged_in_logarithms():
 def test_sizes_on_a_curve_are_told_by_the_others():
     line = tuple((2.0**power, 20e-6 + 2.0**power / 100e9) for power in range(13, 30))
     whole, few = Messages("all_reduce", 8, line), Messages("all_reduce", 8, line[:2])
-    assert told_in_turn(whole) < 1e-3
-    assert told_by(whole, (2**13, 2**20, 2**29)) < 1e-3
-    assert told_in_turn(few) == told_by(few, (2**13,)) == float("inf")
+    assert stated_in_turn(whole) < 1e-3
+    assert stated_by(whole, (2**13, 2**20, 2**29)) < 1e-3
+    assert stated_in_turn(few) == stated_by(few, (2**13,)) == float("inf")
 
 
 def test_a_jump_between_two_measured_sizes_is_not_told():
     line = tuple((2.0**p, 20e-6 + 2.0**p / 100e9 * (1 + (p > 20))) for p in range(13, 30))
     jump = Messages("all_reduce", 8, line)
-    assert told_by(jump, (2**13, 2**17, 2**29)) > told_in_turn(jump) > 0
+    assert stated_by(jump, (2**13, 2**17, 2**29)) > stated_in_turn(jump) > 0
 
 
 def test_a_table_without_a_reader_says_what_to_install(monkeypatch, tmp_path):

@@ -73,8 +73,10 @@ def test_pages_show_power_and_layers_that_wait_for_python():
     console = Console(width=120, record=True, file=StringIO())
     console.print(*map(drawn, profile_page(measured, Path("mine.json"))))
     text = console.export_text()
-    said = "forward of llama3-8b (torch-eager, dense, tp 8, 4096 tokens): 1.20 ms to queue, 0.80 ms"
-    assert said in text
+    written = (
+        "forward of llama3-8b (torch-eager, dense, tp 8, 4096 tokens): 1.20 ms to queue, 0.80 ms"
+    )
+    assert written in text
     assert "backward of" not in text
     rows = {" ".join(line.split()) for line in text.splitlines()}
     assert "product 690 1.104 1700 60" in rows

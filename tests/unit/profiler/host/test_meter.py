@@ -17,13 +17,13 @@ class NvmlError(Exception):
     pass
 
 
-def silent(*asked):
+def silent(*wanted):
     raise NvmlError
 
 
 def nvml(**more):
     """Answers for the device of a number, in milliwatts and millijoules."""
-    said = {
+    written = {
         "NVMLError": NvmlError,
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
@@ -33,7 +33,7 @@ def nvml(**more):
         "nvmlDeviceGetTemperature": lambda device, sensor: {0: 71}[sensor],
         "nvmlDeviceGetCurrentClocksThrottleReasons": lambda device: 0x20 | 0x04,
     }
-    return SimpleNamespace(**(said | more))
+    return SimpleNamespace(**(written | more))
 
 
 @pytest.fixture
@@ -76,14 +76,14 @@ class AmdError(Exception):
 def amd(monkeypatch, energy, **cuda):
     smi = SimpleNamespace(AmdSmiException=AmdError, amdsmi_get_energy_count=energy)
     monkeypatch.setitem(sys.modules, "amdsmi", smi)
-    said = {
+    written = {
         "power_draw": lambda index: 700 + index,
         "clock_rate": lambda index: 2100,
         "temperature": lambda index: 64,
         "_get_amdsmi_handler": lambda index: f"device {index}",
     }
     torch = SimpleNamespace(
-        version=SimpleNamespace(hip="7.0"), cuda=SimpleNamespace(**(said | cuda))
+        version=SimpleNamespace(hip="7.0"), cuda=SimpleNamespace(**(written | cuda))
     )
     monkeypatch.setattr(module, "torch", torch)
     return gpu_meter(SECOND_GPU)

@@ -58,7 +58,7 @@ def test_a_system_that_does_not_count_says_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("device", "ranks", "used", "told"),
+    ("device", "ranks", "used", "stated"),
     [
         ("cpu", 1, 0.1, False),
         ("cpu", 1, 1.5, True),
@@ -67,8 +67,8 @@ def test_a_system_that_does_not_count_says_nothing(tmp_path):
         ("cpu", 1, None, False),
     ],
 )
-def test_others_are_told_where_they_leave_less_than_is_measured(device, ranks, used, told):
+def test_others_are_told_where_they_leave_less_than_is_measured(device, ranks, used, stated):
     place = Place(device=device, rank=0, world_size=ranks, local_rank=0, local_world_size=ranks)
     sentence = cpu_contention(used, 8, place, "node3")
-    assert bool(sentence) == told
-    assert not told or f"{used} of 8 cores of node3" in sentence
+    assert bool(sentence) == stated
+    assert not stated or f"{used} of 8 cores of node3" in sentence

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[4]
 REPLAY = ROOT / "tests" / "replay"
 PROFILES = ROOT / "examples" / "accuracy" / "profiles"
 MODEL = gpt("OPT-350M", GptSize(24, 1024, 16), 2048)
-ASKED = ImportRequest("gh200-96gb", MODEL, 2048, "tf32")
+REQUEST = ImportRequest("gh200-96gb", MODEL, 2048, "tf32")
 MIB = 2**20
 
 
@@ -98,10 +98,10 @@ NCCL_JSON = {
 }
 GOOD = {
     "aceso": (ACESO, ImportRequest("a10g")),
-    "galvatron": (GALVATRON, ASKED),
-    "metis": (METIS, ASKED),
-    "nccl-tests": (NCCL, ASKED),
-    "sailor": (SAILOR, ASKED),
+    "galvatron": (GALVATRON, REQUEST),
+    "metis": (METIS, REQUEST),
+    "nccl-tests": (NCCL, REQUEST),
+    "sailor": (SAILOR, REQUEST),
     "simumax": (SIMUMAX, ImportRequest("b200")),
 }
 
@@ -118,36 +118,36 @@ def of_kind(profile, kind):
 
 @pytest.mark.parametrize("name", GOOD)
 def test_every_format_gives_a_profile_that_says_where_it_is_from(name):
-    texts, asked = GOOD[name]
-    profile = import_profile(name, texts, asked)
+    texts, wanted = GOOD[name]
+    profile = import_profile(name, texts, wanted)
     assert profile.points
-    assert profile.gpu == asked.gpu
+    assert profile.gpu == wanted.gpu
     assert profile.origins[0].source.lower().startswith(name)
     assert Profile.model_validate_json(profile.model_dump_json()) == profile
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_the_source_given_is_kept(name):
-    texts, asked = GOOD[name]
+    texts, wanted = GOOD[name]
     named = ImportRequest(
-        asked.gpu, asked.model, asked.seq_length, asked.precision, source="mine (MIT)"
+        wanted.gpu, wanted.model, wanted.seq_length, wanted.precision, source="mine (MIT)"
     )
     assert import_profile(name, texts, named).origins[0].source == "mine (MIT)"
 
 
 @pytest.mark.parametrize(
-    ("file", "name", "texts", "asked"),
+    ("file", "name", "texts", "wanted"),
     [
         ("simumax-b200.json", "simumax", SIMUMAX, ImportRequest("b200")),
-        ("sailor-gh200.json", "sailor", SAILOR, ASKED),
+        ("sailor-gh200.json", "sailor", SAILOR, REQUEST),
         ("mist-a10g.json", "aceso", ACESO, ImportRequest("a10g")),
     ],
 )
-def test_excerpts_import_as_in_the_published_profiles(file, name, texts, asked):
+def test_excerpts_import_as_in_the_published_profiles(file, name, texts, wanted):
     document = json.loads((PROFILES / file).read_text())
     assert document.pop("schema") == Profile.SCHEMA
     published = Profile.model_validate(document)
-    excerpt = import_profile(name, texts, asked)
+    excerpt = import_profile(name, texts, wanted)
     assert set(excerpt.points) <= set(published.points)
     assert (excerpt.gpu, excerpt.gpus_per_node) == (published.gpu, published.gpus_per_node)
 
@@ -253,7 +253,7 @@ def test_aceso_tensor_sizes_must_fit_the_model():
 
 
 def test_sailor_layers_are_seconds_and_hold_their_collectives():
-    layers = of_kind(import_profile("sailor", SAILOR, ASKED), "layer")
+    layers = of_kind(import_profile("sailor", SAILOR, REQUEST), "layer")
     one = next(layer for layer in layers if layer.tp == 1)
     assert (one.micro_batch_size, one.forward.seconds, one.backward.seconds) == (
         8,
@@ -265,7 +265,7 @@ def test_sailor_layers_are_seconds_and_hold_their_collectives():
 
 
 def test_sailor_bandwidths_are_sums_over_pairs_and_parabolas_in_megabytes():
-    points = of_kind(import_profile("sailor", SAILOR, ASKED), "collective")
+    points = of_kind(import_profile("sailor", SAILOR, REQUEST), "collective")
     assert {point.operation for point in points} == {"p2p"}
     of = {(p.per_node, p.stride, p.num_bytes): p.time.seconds for p in points}
     x = 6.067786  # log2(2^26 / 10^6)
@@ -284,20 +284,20 @@ def test_sailor_layers_of_another_model_are_refused():
 def test_sailor_models_are_picked_by_name():
     profile = json.loads(SAILOR["sailor_profile.json"])
     texts = {"profiles_tmp.json": json.dumps({"OPT-350": {"GH-96": profile}, "OPT-30": {}})}
-    assert len(import_profile("sailor", texts, ASKED).points) == 2
+    assert len(import_profile("sailor", texts, REQUEST).points) == 2
     with pytest.raises(SpecError, match="nothing of l4: give one of GH-96"):
         import_profile("sailor", texts, ImportRequest("l4", MODEL, 2048, "tf32"))
 
 
 def test_metis_takes_the_median_layer_between_the_ends():
-    (layer,) = import_profile("metis", METIS, ASKED).points
+    (layer,) = import_profile("metis", METIS, REQUEST).points
     assert layer.both.seconds == pytest.approx(11e-3)
     assert (layer.tp, layer.micro_batch_size, layer.collectives_inside) == (2, 4, True)
     assert layer.forward is None
 
 
 def test_galvatron_times_are_of_one_sample_and_bandwidths_of_the_bus():
-    profile = import_profile("galvatron", GALVATRON, ASKED)
+    profile = import_profile("galvatron", GALVATRON, REQUEST)
     (layer,) = of_kind(profile, "layer")
     assert layer.forward.seconds == pytest.approx(8 * 4e-3)
     assert (layer.micro_batch_size, layer.precision, layer.backward) == (8, "bf16", None)
@@ -317,7 +317,7 @@ def test_galvatron_times_are_of_one_sample_and_bandwidths_of_the_bus():
 
 
 def test_nccl_tests_groups_come_from_the_ranks():
-    profile = import_profile("nccl-tests", NCCL, ASKED)
+    profile = import_profile("nccl-tests", NCCL, REQUEST)
     assert (profile.num_nodes, profile.gpus_per_node) == (2, 2)
     gather, larger, message, _ = profile.points
     assert (gather.operation, gather.ranks, gather.per_node, gather.stride) == (
@@ -339,12 +339,12 @@ def test_older_nccl_tests_are_named_by_their_file():
         "     8192     2048     float     sum    30.00    0.27    0.27  0e+00    29.0\n"
     ).replace("sum ", "sum -1 ")
     for file in ("out/all_reduce_perf.log", "all_reduce.txt", "all_reduce_8.txt"):
-        (point,) = import_profile("nccl-tests", {file: old}, ASKED).points
+        (point,) = import_profile("nccl-tests", {file: old}, REQUEST).points
         assert (point.operation, point.per_node, point.num_bytes) == ("all_reduce", 2, 8192)
     with pytest.raises(SpecError, match=r"all_reduce_perf\.txt"):
-        import_profile("nccl-tests", {"log.txt": old}, ASKED)
+        import_profile("nccl-tests", {"log.txt": old}, REQUEST)
     with pytest.raises(SpecError, match="broadcast is not used in training"):
-        import_profile("nccl-tests", {"broadcast_perf.txt": old}, ASKED)
+        import_profile("nccl-tests", {"broadcast_perf.txt": old}, REQUEST)
 
 
 WRONG_ROWS = """\
@@ -358,7 +358,7 @@ WRONG_ROWS = """\
 
 def test_rows_of_nccl_tests_with_wrong_results_are_failures_of_either_way():
     head = NCCL_HEAD.format("all_reduce")
-    profile = import_profile("nccl-tests", {"run.txt": head + WRONG_ROWS}, ASKED)
+    profile = import_profile("nccl-tests", {"run.txt": head + WRONG_ROWS}, REQUEST)
     assert [point.num_bytes for point in profile.points] == [8192, 65536]
     first, second = profile.failures
     assert (first.item, second.item) == ("run.txt", "run.txt")
@@ -366,7 +366,7 @@ def test_rows_of_nccl_tests_with_wrong_results_are_failures_of_either_way():
     assert second.detail.startswith("all_reduce of 32768 bytes: 1e+06 results were wrong")
     kept = [line for line in WRONG_ROWS.splitlines(keepends=True) if "8192 " not in line[:20]]
     with pytest.raises(SpecError, match=r"run.txt: all_reduce of 16384 bytes: .* no other row"):
-        import_profile("nccl-tests", {"run.txt": head + "".join(kept[:2])}, ASKED)
+        import_profile("nccl-tests", {"run.txt": head + "".join(kept[:2])}, REQUEST)
 
 
 def test_wrong_results_are_counted_among_iterations_too():
@@ -375,9 +375,9 @@ def test_wrong_results_are_counted_among_iterations_too():
     head = NCCL_HEAD.format("all_reduce") + f"# {columns} {columns[26:]}\n"
     for first, second, wrong in ((0, 0, 0), (0, 3, 3), (2, 0, 2)):
         text = f"{head}{row.format(first)} {row.format(second)[26:]}\n8 2 float sum -1 9.0 0 0 0\n"
-        profile = import_profile("nccl-tests", {"run.txt": text}, ASKED)
-        said = [failure.detail.split(": ")[1][:1] for failure in profile.failures]
-        assert said == ([str(wrong)] if wrong else [])
+        profile = import_profile("nccl-tests", {"run.txt": text}, REQUEST)
+        written = [failure.detail.split(": ")[1][:1] for failure in profile.failures]
+        assert written == ([str(wrong)] if wrong else [])
 
 
 @pytest.mark.parametrize(
@@ -391,16 +391,16 @@ def test_nccl_tests_before_2_13_name_fewer_columns_and_print_a_difference(name, 
     values = {"size": 8192, "count": 2048, "type": "float", "redop": "sum", "time": "30.00"}
     line = " ".join(str(values.get(column, "1e-06")) for column in row.split())
     text = f"{NCCL_HEAD.format(name)}# {row}\n{line}\n"
-    (point,) = import_profile("nccl-tests", {"run.txt": text}, ASKED).points
+    (point,) = import_profile("nccl-tests", {"run.txt": text}, REQUEST).points
     assert (point.num_bytes, point.time.seconds) == (8192, pytest.approx(30e-6))
 
 
 def test_the_same_run_of_nccl_tests_given_seven_times_counts_once():
-    (name, text), once = *NCCL.items(), import_profile("nccl-tests", NCCL, ASKED).points
+    (name, text), once = *NCCL.items(), import_profile("nccl-tests", NCCL, REQUEST).points
     texts = {f"{number}-{name}": text * (1 + number) for number in range(4)}
-    assert import_profile("nccl-tests", texts, ASKED).points == once
+    assert import_profile("nccl-tests", texts, REQUEST).points == once
     other = {"second.txt": text.replace("50.25", "60.25")}
-    assert len(import_profile("nccl-tests", {**NCCL, **other}, ASKED).points) == len(once) + 2
+    assert len(import_profile("nccl-tests", {**NCCL, **other}, REQUEST).points) == len(once) + 2
 
 
 @pytest.mark.parametrize("way", ["out_of_place", "in_place"])
@@ -411,7 +411,7 @@ def test_rows_of_nccl_tests_json_with_wrong_results_are_failures(way):
     ]
     rows[1][way]["nwrong"] = 7.0
     profile = import_profile(
-        "nccl-tests", {"a.json": json.dumps(NCCL_JSON | {"results": rows})}, ASKED
+        "nccl-tests", {"a.json": json.dumps(NCCL_JSON | {"results": rows})}, REQUEST
     )
     assert [point.num_bytes for point in profile.points] == [4096]
     (failure,) = profile.failures
@@ -419,7 +419,7 @@ def test_rows_of_nccl_tests_json_with_wrong_results_are_failures(way):
 
 
 def test_nccl_tests_json_keeps_repeats_where_it_has_them():
-    profile = import_profile("nccl-tests", {"a.json": json.dumps(NCCL_JSON)}, ASKED)
+    profile = import_profile("nccl-tests", {"a.json": json.dumps(NCCL_JSON)}, REQUEST)
     mean, median = profile.points
     assert (mean.operation, mean.ranks, mean.per_node) == ("reduce_scatter", 8, 4)
     assert (mean.time.seconds, mean.time.flags) == (pytest.approx(12.5e-6), ("stated",))
@@ -449,7 +449,7 @@ def test_missing_lengths_formats_and_machines_are_named():
         import_profile("metis", METIS, ImportRequest("a10g", MODEL, 2048))
     alone = {"overlap_coefficient.json": GALVATRON["overlap_coefficient.json"]}
     with pytest.raises(SpecError, match="give --gpus-per-node"):
-        import_profile("galvatron", alone, ASKED)
+        import_profile("galvatron", alone, REQUEST)
 
 
 def test_the_formats_of_other_planners_are_those_of_the_plug_in():
@@ -459,15 +459,15 @@ def test_the_formats_of_other_planners_are_those_of_the_plug_in():
 
 def test_an_unknown_format_and_no_file_are_refused():
     with pytest.raises(CatalogError, match="'nccl-tests'"):
-        import_profile("nccl-test", NCCL, ASKED)
+        import_profile("nccl-test", NCCL, REQUEST)
     with pytest.raises(SpecError, match="no file to import"):
-        import_profile("metis", {}, ASKED)
+        import_profile("metis", {}, REQUEST)
 
 
 @pytest.mark.parametrize("name", sorted(set(GOOD) - {"nccl-tests", "simumax"}))
 def test_a_file_with_another_name_is_refused(name):
     with pytest.raises(SpecError, match=r"notes\.json: not a name .* writes"):
-        import_profile(name, {"notes.json": "{}"}, ASKED)
+        import_profile(name, {"notes.json": "{}"}, REQUEST)
 
 
 @pytest.mark.parametrize(
@@ -476,12 +476,12 @@ def test_a_file_with_another_name_is_refused(name):
 def test_times_that_are_none_are_refused_with_file_and_key(value):
     (name,) = METIS
     with pytest.raises(SpecError, match=r"tp2_bs4\.json: execution_time\.layer_compute_total_ms"):
-        import_profile("metis", {name: METIS[name].replace("12.0", value)}, ASKED)
+        import_profile("metis", {name: METIS[name].replace("12.0", value)}, REQUEST)
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_damaged_files_never_end_in_a_traceback(name):
-    texts, asked = GOOD[name]
+    texts, wanted = GOOD[name]
     chance = random.Random(7)
     pieces = ['"', "{", "[", "0", "-1", "nan", ",", "\n", "9" * 400, "x", "\u0663", ""]
     for _ in range(150):
@@ -491,6 +491,6 @@ def test_damaged_files_never_end_in_a_traceback(name):
         end = start + chance.choice([0, 1, 5, 40, len(text)])
         damaged = text[:start] + chance.choice(pieces) + text[end:]
         try:
-            import_profile(name, texts | {file: damaged}, asked)
+            import_profile(name, texts | {file: damaged}, wanted)
         except PlanError as error:
             assert str(error)

@@ -153,8 +153,8 @@ def test_times_that_count_together_keep_what_python_took():
         )
         return only_time(*(Done(**NAMED, points=(POINT,), samples=(one,)) for one in samples))
 
-    told = twice((1e-3,) * 6, (3e-3,) * 6)
-    assert (told.repeats, told.host_seconds, "with_host" in told.flags) == (12, 2e-3, False)
+    stated = twice((1e-3,) * 6, (3e-3,) * 6)
+    assert (stated.repeats, stated.host_seconds, "with_host" in stated.flags) == (12, 2e-3, False)
     unclear = twice((1e-3,) * 6, None)
     assert (unclear.repeats, unclear.host_seconds, "with_host" in unclear.flags) == (12, None, True)
 

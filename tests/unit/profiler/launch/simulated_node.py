@@ -172,7 +172,7 @@ class Node:
             )
         )
         loop.plan(self.request, tuple(self.items.values()))
-        asked = self.time.seconds - asking
+        wanted = self.time.seconds - asking
         scheduler = Scheduler(
             tasks=[Ahead(n, step.name, self.items[step.item]) for n, step in enumerate(loop.steps)],
             content=loop.content,
@@ -180,7 +180,7 @@ class Node:
             now=self.time,
             costs=Costs(),
             budget=budget_seconds and Budget(budget_seconds, begin + budget_seconds),
-            probe_seconds=asked,
+            probe_seconds=wanted,
         )
         loop.run(scheduler)
         self.time.seconds += END_SECONDS

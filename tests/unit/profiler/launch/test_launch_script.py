@@ -58,15 +58,15 @@ def words(node):
 
 
 def test_slurm_runs_the_command_once_on_every_node_and_values_stay_data(bash):
-    said = bash(launch_script("slurm", COMMAND, 2, 8), SLURM_JOB_NODELIST="node[0-1]")
+    written = bash(launch_script("slurm", COMMAND, 2, 8), SLURM_JOB_NODELIST="node[0-1]")
     options = ["srun --kill-on-bad-exit=1", "srun --cpu-bind=none"]
-    assert said == [*options, *words(0), *words(1)]
+    assert written == [*options, *words(0), *words(1)]
 
 
 def test_cores_that_were_asked_for_are_asked_for_the_step_too(bash):
     script = launch_script("slurm", COMMAND, 2, 8)
-    said = bash(script, SLURM_JOB_NODELIST="node[0-1]", SLURM_CPUS_PER_TASK="96")
-    assert said[2] == "srun --cpus-per-task=96"
+    written = bash(script, SLURM_JOB_NODELIST="node[0-1]", SLURM_CPUS_PER_TASK="96")
+    assert written[2] == "srun --cpus-per-task=96"
 
 
 def test_a_node_runs_the_command_with_its_number_and_values_stay_data(bash):
@@ -76,9 +76,9 @@ def test_a_node_runs_the_command_with_its_number_and_values_stay_data(bash):
 
 def test_what_a_cluster_decides_is_a_line_to_fill():
     lines = launch_script("slurm", COMMAND, 2, 8).splitlines()
-    asked = [line for line in lines if line.startswith("#SBATCH")]
+    wanted = [line for line in lines if line.startswith("#SBATCH")]
     assert {"#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1", "#SBATCH --gpus-per-node=8"} <= {
-        *asked
+        *wanted
     }
     to_fill = [line.split("=")[0] for line in lines if line.startswith("##SBATCH")]
     assert to_fill == ["##SBATCH --time", "##SBATCH --partition", "##SBATCH --cpus-per-task"]
@@ -86,9 +86,9 @@ def test_what_a_cluster_decides_is_a_line_to_fill():
 
 
 def test_processes_of_other_machines_are_never_guessed_from_this_one():
-    told = plan("profile", "--print-launch", "slurm", "--nnodes", "2")
-    assert told.code == 2
-    assert "say --nproc-per-node" in told.err
+    stated = plan("profile", "--print-launch", "slurm", "--nnodes", "2")
+    assert stated.code == 2
+    assert "say --nproc-per-node" in stated.err
 
 
 def test_the_script_has_the_words_that_were_typed_without_where_to_measure(monkeypatch):

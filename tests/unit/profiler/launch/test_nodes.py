@@ -178,11 +178,13 @@ def test_a_node_that_has_done_its_part_may_go(cluster, pair):
 def test_nodes_of_other_commands_are_refused(cluster):
     first, second = cluster.join(0), cluster.join(1, nproc_per_node=4)
     with ThreadPoolExecutor() as pool:
-        told = pool.submit(refusal, first)
+        stated = pool.submit(refusal, first)
         waits = pool.submit(refusal, second)
-        assert "was started for 2 nodes of 4 processes, node 0 (host0) for 2 of 2" in told.result()
-        first.tell(Fault(told.result()))
-        assert waits.result() == told.result()
+        assert (
+            "was started for 2 nodes of 4 processes, node 0 (host0) for 2 of 2" in stated.result()
+        )
+        first.tell(Fault(stated.result()))
+        assert waits.result() == stated.result()
 
 
 def test_two_nodes_of_one_number_are_refused(cluster):
@@ -194,12 +196,12 @@ def test_two_nodes_of_one_number_are_refused(cluster):
 
 
 @pytest.mark.parametrize(
-    "said", [b"GET / HTTP/1.1\r\n\r\n", b"x" * 2**16, b'{"kind":"beat"}\n', b""]
+    "written", [b"GET / HTTP/1.1\r\n\r\n", b"x" * 2**16, b'{"kind":"beat"}\n', b""]
 )
-def test_whoever_calls_and_is_no_node_is_let_go_and_the_run_goes_on(cluster, said):
+def test_whoever_calls_and_is_no_node_is_let_go_and_the_run_goes_on(cluster, written):
     first = cluster.join(0)
     with socket.create_connection(cluster.launch.endpoint) as stranger:
-        stranger.sendall(said)
+        stranger.sendall(written)
         cluster.join(1)
         cluster.met()
         assert first.look() is None
@@ -214,12 +216,12 @@ def test_an_address_at_which_something_else_answers_is_said_so(cluster):
         answering.close()
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_node_0_that_starts_no_more_ranks_ends_the_others_at_once(cluster, pair, told):
+@pytest.mark.parametrize("stated", [True, False])
+def test_node_0_that_starts_no_more_ranks_ends_the_others_at_once(cluster, pair, stated):
     first, second = pair
     with ThreadPoolExecutor() as pool:
         waits = pool.submit(second.meet, 1)
-        if told:
+        if stated:
             first.tell_done()  # its budget is spent
             first.__exit__()
             assert waits.result() is None

@@ -8,7 +8,7 @@ from trainplan.profiler.watch.watch import Limits
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def wanted(monkeypatch):
     def of(program, **more):
         monkeypatch.setattr(launch, "COUNT_GPUS", program)
         return launch.num_gpus(**more)
@@ -17,8 +17,8 @@ def asked(monkeypatch):
     return of
 
 
-def test_what_the_process_prints_is_the_number(asked):
-    assert asked("print(3)") == 3
+def test_what_the_process_prints_is_the_number(wanted):
+    assert wanted("print(3)") == 3
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_what_the_process_prints_is_the_number(asked):
         ("raise ImportError('libcudart.so')", "ImportError: libcudart.so"),
     ],
 )
-def test_a_process_that_dies_says_why(asked, program, words):
+def test_a_process_that_dies_says_why(wanted, program, words):
     with pytest.raises(ProfilerError, match=words):
-        asked(program)
+        wanted(program)
 
 
 @pytest.mark.parametrize(
@@ -40,14 +40,14 @@ def test_a_process_that_dies_says_why(asked, program, words):
         ("while True: pass", Limits(60.0, 0.3)),
     ],
 )
-def test_a_driver_that_hangs_is_given_up(asked, program, limits):
+def test_a_driver_that_hangs_is_given_up(wanted, program, limits):
     with pytest.raises(ProfilerError, match=r"--timeout.*--start-timeout.*nvidia-smi"):
-        asked(program, limits=limits)
+        wanted(program, limits=limits)
 
 
-def test_whoever_is_told_to_end_waits_no_longer(asked):
+def test_whoever_is_told_to_end_waits_no_longer(wanted):
     def pause(seconds):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        asked("import time; time.sleep(60)", pause=pause)
+        wanted("import time; time.sleep(60)", pause=pause)

@@ -7,7 +7,7 @@ from trainplan.profiler.logs.formats import FORMATS
 from trainplan.profiler.logs.observations import StatedRun, observe
 from trainplan.profiler.logs.reading import GrowingFile, LogReading
 
-ASKED = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)
+REQUEST = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)
 
 # built from the format of deepspeed/utils/timer.py, ThroughputTimer.stop
 ENGINE = (
@@ -49,8 +49,8 @@ ARCTIC = (
 )
 
 
-def seen(*lines, asked=ASKED):
-    return observe("\n".join(lines), asked)
+def seen(*lines, wanted=REQUEST):
+    return observe("\n".join(lines), wanted)
 
 
 def test_the_engine_of_deepspeed_gives_the_time_of_its_samples():
@@ -130,7 +130,7 @@ def test_a_log_of_none_names_all_that_are_known():
     ],
 )
 def test_a_loss_that_is_no_number_is_seen(line):
-    reading = LogReading(ASKED)
+    reading = LogReading(REQUEST)
     reading.feed(["step:  6  loss:  8.1  memory: 45.21GiB(57.1%)  tps: 5,762", *line.splitlines()])
     assert reading.no_number in line
     assert reading.no_number
@@ -146,7 +146,7 @@ def test_a_loss_that_is_no_number_is_seen(line):
     ],
 )
 def test_what_is_no_loss_or_a_number_is_none(line):
-    reading = LogReading(ASKED)
+    reading = LogReading(REQUEST)
     reading.feed(line.splitlines())
     assert reading.no_number == ""
 
@@ -169,7 +169,7 @@ def test_a_growing_file_gives_each_line_once_and_whole(tmp_path):
 
 def test_reading_in_pieces_is_reading_whole():
     lines = [ENGINE.format(n, 64 * n) for n in range(1, 9)]
-    whole, pieces = LogReading(ASKED), LogReading(ASKED)
+    whole, pieces = LogReading(REQUEST), LogReading(REQUEST)
     whole.feed(lines)
     for line in lines:
         pieces.feed([line])

@@ -7,7 +7,7 @@ import pytest
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.profiler.logs.observations import StatedRun, observe
 
-ASKED = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)
+REQUEST = StatedRun(global_batch_size=128, seq_length=8192, num_gpus=8)
 NEW = (
     " [2025-08-01 07:19:37.123456] iteration {:8d}/    5000 | consumed samples:          128 | "
     "elapsed time per iteration (ms): {:.1f} | throughput per GPU (TFLOP/s/GPU): 80.2 | learning "
@@ -46,7 +46,7 @@ def megatron(times, line=NEW, batch=128):
 
 @pytest.mark.parametrize("line", [NEW, OLD], ids=["new", "old"])
 def test_a_megatron_log_gives_the_median_of_its_steps(line):
-    seen = observe(megatron([19138.8, 12936.1, 12978.1, 13000.0], line), ASKED)
+    seen = observe(megatron([19138.8, 12936.1, 12978.1, 13000.0], line), REQUEST)
     assert seen.format == "megatron-lm"
     assert seen.step_time_s == pytest.approx(12.9781)
     assert (seen.num_lines, seen.num_warm_up) == (3, 1)
@@ -56,23 +56,23 @@ def test_a_megatron_log_gives_the_median_of_its_steps(line):
 
 
 def test_a_long_warm_up_is_left_out_of_a_long_log():
-    seen = observe(megatron([9000.0] * 10 + [1000.0] * 190), ASKED)
+    seen = observe(megatron([9000.0] * 10 + [1000.0] * 190), REQUEST)
     assert seen.num_warm_up == 10
     assert (seen.lowest_s, seen.highest_s) == (1.0, 1.0)
 
 
 def test_a_line_every_hundred_iterations_is_enough():
     text = "\n".join((NEW.format(1, 19000, 128), NEW.format(100, 1200, 128)))
-    assert observe(text, ASKED).step_time_s == pytest.approx(1.2)
-    seen = observe(NEW.format(100, 1234.5, 128), ASKED)
+    assert observe(text, REQUEST).step_time_s == pytest.approx(1.2)
+    seen = observe(NEW.format(100, 1234.5, 128), REQUEST)
     assert (seen.step_time_s, seen.num_warm_up) == (pytest.approx(1.2345), 0)
 
 
 def test_memory_is_that_of_the_fullest_rank():
-    seen = observe(RANKS + "\n" + megatron([2000, 1000]), ASKED)
+    seen = observe(RANKS + "\n" + megatron([2000, 1000]), REQUEST)
     assert seen.peak_allocated_bytes == pytest.approx(12680.63 * 2**20)
     assert seen.peak_reserved_bytes == pytest.approx(16000.0 * 2**20)
-    seen = observe(BRIDGE + "\n" + megatron([2000, 1000]), ASKED)
+    seen = observe(BRIDGE + "\n" + megatron([2000, 1000]), REQUEST)
     assert seen.peak_allocated_bytes == pytest.approx(153.4e9)
     assert seen.peak_reserved_bytes == pytest.approx(182.2e9)
 
@@ -80,13 +80,13 @@ def test_memory_is_that_of_the_fullest_rank():
 def test_a_running_mean_beside_the_time_is_no_time():
     line = "iteration {:d}/ 50 | elapsed time per iteration (ms): {:.1f}/99999.9 |"
     text = "\n".join(line.format(number, 1500.0) for number in (1, 2, 3))
-    assert observe(text, ASKED).step_time_s == pytest.approx(1.5)
+    assert observe(text, REQUEST).step_time_s == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize("version", TITAN)
 def test_a_torchtitan_log_gives_a_step_time_and_the_reserved_memory(version):
     text = "\n".join(TITAN[version].format(n, t) for n, t in ((1, 500), (10, 5762), (20, 5762)))
-    seen = observe(text, ASKED)
+    seen = observe(text, REQUEST)
     assert seen.format == "torchtitan"
     assert seen.step_time_s == pytest.approx(128 * 8192 / (5762 * 8))
     assert seen.peak_reserved_bytes == pytest.approx(66.91 * 2**30)
@@ -99,7 +99,7 @@ def test_a_validation_of_torchtitan_is_no_training_step():
         f"{line.format(n, 5762)}\n{line.format(n, 20000).replace('step:', 'validate step:')}"
         for n in range(1, 6)
     )
-    seen = observe(text, ASKED)
+    seen = observe(text, REQUEST)
     assert seen.num_lines == 4
     assert seen.highest_s == pytest.approx(128 * 8192 / (5762 * 8))
     assert seen.lowest_s == seen.highest_s
@@ -108,27 +108,27 @@ def test_a_validation_of_torchtitan_is_no_training_step():
 def test_several_ranks_of_one_step_count_once():
     line = TITAN["2026"]
     text = "\n".join(line.format(n, t) for n in (1, 2, 3) for t in (1000 * n, 1000 * n, 1))
-    seen = observe(text, ASKED)
+    seen = observe(text, REQUEST)
     assert (seen.num_lines, seen.num_warm_up) == (2, 1)
     assert seen.lowest_s == pytest.approx(128 * 8192 / (3000 * 8))
 
 
 def test_lines_of_another_batch_size_do_not_count():
     text = megatron([500, 500, 500], batch=64) + "\n" + NEW.format(4, 2000, 128)
-    assert observe(text, ASKED).step_time_s == pytest.approx(2.0)
+    assert observe(text, REQUEST).step_time_s == pytest.approx(2.0)
     with pytest.raises(SpecError, match=r"global batch size 64.*asked for is 128"):
-        observe(megatron([500, 500], batch=64), ASKED)
+        observe(megatron([500, 500], batch=64), REQUEST)
 
 
 @pytest.mark.parametrize("text", ["", "hello\nworld", "iteration 3/ 10 | lm loss: 3.0"])
 def test_a_log_without_steps_is_refused(text):
     with pytest.raises(SpecError, match="no step line found"):
-        observe(text, ASKED)
+        observe(text, REQUEST)
 
 
 def test_a_log_of_only_the_first_step_is_refused():
     with pytest.raises(SpecError, match="only the first step"):
-        observe(megatron([19138.8]), ASKED)
+        observe(megatron([19138.8]), REQUEST)
 
 
 def trace(durations, **more):
@@ -141,35 +141,35 @@ def trace(durations, **more):
 
 def test_a_trace_of_the_torch_profiler_gives_the_median_of_its_steps():
     document = trace([2_000_000, 1_000_000, 1_100_000.5, 1_200_000])
-    seen = observe(json.dumps(document), ASKED)
+    seen = observe(json.dumps(document), REQUEST)
     assert (seen.format, seen.num_lines, seen.num_warm_up) == ("torch-profiler", 3, 1)
     assert seen.step_time_s == pytest.approx(1.1000005)
     assert seen.peak_allocated_bytes is None
-    assert observe(json.dumps(document["traceEvents"]), ASKED) == seen
+    assert observe(json.dumps(document["traceEvents"]), REQUEST) == seen
 
 
 def test_a_trace_with_one_step_is_used():
-    assert observe(json.dumps(trace([500_000])), ASKED).step_time_s == pytest.approx(0.5)
+    assert observe(json.dumps(trace([500_000])), REQUEST).step_time_s == pytest.approx(0.5)
 
 
 def test_copies_of_a_step_on_the_track_of_the_gpu_do_not_count():
     document = trace([1_000_000, 1_000_000])
     document["traceEvents"] += trace([1, 1], cat="gpu_user_annotation")["traceEvents"]
-    assert observe(json.dumps(document), ASKED).step_time_s == pytest.approx(1.0)
+    assert observe(json.dumps(document), REQUEST).step_time_s == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("duration", [0, -5, "x", None, 10**400])
 def test_a_step_of_a_trace_without_a_duration_is_refused(duration):
     with pytest.raises(SpecError, match=r"ProfilerStep#2 of the trace has dur"):
-        observe(json.dumps(trace([duration])), ASKED)
+        observe(json.dumps(trace([duration])), REQUEST)
 
 
 def test_a_trace_without_steps_is_refused():
     with pytest.raises(SpecError, match=r"no event 'ProfilerStep#N'.*step\(\)"):
-        observe(json.dumps(trace([])), ASKED)
+        observe(json.dumps(trace([])), REQUEST)
 
 
 @pytest.mark.parametrize("text", ["{", "[1, 2]", '{"traceEvents": 3}', "{}", "[" * 100_000])
 def test_json_that_is_no_trace_is_a_log_without_steps(text):
     with pytest.raises(SpecError, match="no step line found"):
-        observe(text, ASKED)
+        observe(text, REQUEST)

@@ -43,12 +43,12 @@ def run(monkeypatch, order, alive, rank):
     forked = []
     fork = os.fork
 
-    def told():
+    def stated():
         pid = fork()
         forked.append(pid)
         return pid
 
-    monkeypatch.setattr(os, "fork", told)
+    monkeypatch.setattr(os, "fork", stated)
     started = time.monotonic()
     try:
         return ranks.run_ranks(order, None, alive[0])

@@ -38,8 +38,8 @@ def combination(job, layout):
 
 def request(job, layout, **changes):
     one = combination(job, layout)
-    told = {"trainer": "megatron-core", "job": one.job, "layout": one.layout, "steps": 2}
-    return TrainingRequest(**{**told, "count": True, **changes})
+    stated = {"trainer": "megatron-core", "job": one.job, "layout": one.layout, "steps": 2}
+    return TrainingRequest(**{**stated, "count": True, **changes})
 
 
 def ran(trainers, job, layout):

@@ -43,14 +43,14 @@ def found():
     alone, result = {}, {}
     with Trainers("torch") as trainers:
         for name, layout in LAYOUTS.items():
-            asked = request(**layout)
-            of = asked.job.model, asked.steps
+            wanted = request(**layout)
+            of = wanted.job.model, wanted.steps
             if of not in alone:
                 whole = request(model=of[0], steps=of[1], zero_stage=0)
                 alone[of] = trainers.run(whole, 1, SECONDS)
-            ranks = trainers.run(asked, asked.layout.world_size, SECONDS)
-            counted = torch_expected(Combination(asked.job, asked.layout))
-            result[name] = compared(asked.job, alone[of], ranks, counted)
+            ranks = trainers.run(wanted, wanted.layout.world_size, SECONDS)
+            counted = torch_expected(Combination(wanted.job, wanted.layout))
+            result[name] = compared(wanted.job, alone[of], ranks, counted)
     return result
 
 

@@ -49,7 +49,7 @@ def test_attention_on_a_ring_of_one_is_attention(attended):
 PARTS = []
 
 
-class Told(ring.Ring):
+class Stated(ring.Ring):
     """A rank whose messages come from a list of what every rank holds."""
 
     def passed(self, tensor, by):
@@ -60,7 +60,7 @@ class Told(ring.Ring):
 @pytest.mark.parametrize("cp", [2, 4])
 def test_parts_of_a_ring_merge_to_attention_over_all(attended, cp):
     (query, key, value), out = attended
-    rings = [Told(tuple(range(cp)), place, None) for place in range(cp)]
+    rings = [Stated(tuple(range(cp)), place, None) for place in range(cp)]
     at = [one.positions(LENGTH) for one in rings]
     PARTS[:] = [torch.stack((key[:, :, own], value[:, :, own])).detach() for own in at]
     for one, own in zip(rings, at, strict=True):
@@ -148,8 +148,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_it_does_not_run_is_refused_in_one_line(name):
-    asked, words = REFUSED[name]
-    why = refusal(asked)
+    wanted, words = REFUSED[name]
+    why = refusal(wanted)
     assert words in why
     assert "\n" not in why
 

@@ -135,20 +135,20 @@ def test_a_stranger_with_the_number_of_one_that_ended_is_let_be(monkeypatch):
     assert sent == [signal.SIGTERM]
 
 
-@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_us_ends_the_trial_first(tmp_path, told):
+@pytest.mark.parametrize("stated", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_us_ends_the_trial_first(tmp_path, stated):
     if threading.current_thread() is not threading.main_thread():
         pytest.skip("signals are the main thread's")
     pid = tmp_path / "pid"
-    tell = (f"echo $$ > {shlex.quote(str(pid))}", f"kill -{int(told)} {os.getpid()}")
-    before = signal.signal(told, signal.default_int_handler)
+    tell = (f"echo $$ > {shlex.quote(str(pid))}", f"kill -{int(stated)} {os.getpid()}")
+    before = signal.signal(stated, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             ran(tmp_path, *tell, FOREVER)
         assert gone(int(pid.read_text()))
-        assert signal.getsignal(told) is signal.default_int_handler
+        assert signal.getsignal(stated) is signal.default_int_handler
     finally:
-        signal.signal(told, before)
+        signal.signal(stated, before)
 
 
 def test_a_signal_that_is_ignored_stays_so(tmp_path):
@@ -176,14 +176,14 @@ run_trial(run, BACKENDS["local"], Limits(600.0))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that we died")
 def test_a_script_is_told_to_end_where_we_are_killed(tmp_path):
-    pid, told = tmp_path / "pid", tmp_path / "told"
-    trap = f"trap 'touch {shlex.quote(str(told))}; exit' TERM"
+    pid, stated = tmp_path / "pid", tmp_path / "told"
+    trap = f"trap 'touch {shlex.quote(str(stated))}; exit' TERM"
     wait = "while true; do sleep 0.05; done"
     trial(tmp_path, trap, f"echo $$ > {shlex.quote(str(pid))}", wait)
     with subprocess.Popen([sys.executable, "-c", OURS, str(tmp_path)]) as us:
         until(lambda: pid.exists() and pid.read_text().strip())
         us.kill()
-    until(told.exists)
+    until(stated.exists)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists processes")

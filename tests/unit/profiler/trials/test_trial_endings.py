@@ -32,14 +32,14 @@ ENDINGS = {
         [
             "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
             "[rank1]: RuntimeError: [../gloo/transport/tcp/pair.cc:547] Connection closed by peer",
-            ROOT_CAUSE.format(code=1, said="To enable traceback see: https://pytorch.org"),
+            ROOT_CAUSE.format(code=1, written="To enable traceback see: https://pytorch.org"),
         ],
         1,
         "out_of_memory",
         "torch.OutOfMemoryError: CUDA out of memory",
     ),
     "the end of a host's memory": (
-        [ROOT_CAUSE.format(code=-9, said="Signal 9 (SIGKILL) received by PID 4711")],
+        [ROOT_CAUSE.format(code=-9, written="Signal 9 (SIGKILL) received by PID 4711")],
         1,
         "out_of_memory",
         "rank 3 of its node was killed, as the system does where memory ends",
@@ -59,7 +59,7 @@ ENDINGS = {
             "[rank3]: ValueError: hidden size must be divisible by heads",
             "[rank1]: torch.distributed.DistBackendError: NCCL error: remote process exited or "
             "there was a network error",
-            ROOT_CAUSE.format(code=1, said="To enable traceback see: https://pytorch.org"),
+            ROOT_CAUSE.format(code=1, written="To enable traceback see: https://pytorch.org"),
         ],
         1,
         "crash",
@@ -90,7 +90,7 @@ ENDINGS = {
         "Set DATA_PATH: the tokenized data.",
     ),
     "a segmentation fault": (
-        [ROOT_CAUSE.format(code=-11, said="Signal 11 (SIGSEGV) received by PID 4711")],
+        [ROOT_CAUSE.format(code=-11, written="Signal 11 (SIGSEGV) received by PID 4711")],
         1,
         "crash",
         "rank 3 of its node died of SIGSEGV",
@@ -98,14 +98,14 @@ ENDINGS = {
     "a rank that says nothing": (
         [
             "[rank1]: RuntimeError: [../gloo/transport/tcp/pair.cc:547] Connection closed by peer",
-            ROOT_CAUSE.format(code=3, said="To enable traceback see: https://pytorch.org"),
+            ROOT_CAUSE.format(code=3, written="To enable traceback see: https://pytorch.org"),
         ],
         1,
         "crash",
         "rank 3 of its node ended with exit code 3",
     ),
     "a rank that is ended from outside": (
-        [ROOT_CAUSE.format(code=-15, said="Signal 15 (SIGTERM) received by PID 4711")],
+        [ROOT_CAUSE.format(code=-15, written="Signal 15 (SIGTERM) received by PID 4711")],
         1,
         "lost_node",
         "rank 3 of its node was ended from outside",
@@ -115,7 +115,7 @@ ENDINGS = {
         [
             "[rank1]:[E1126 10:00:00] [PG 0 Rank 1] Watchdog caught collective operation timeout: "
             "WorkNCCL(SeqNum=5, OpType=ALLREDUCE) ran for 600000 milliseconds",
-            ROOT_CAUSE.format(code=-6, said="Signal 6 (SIGABRT) received by PID 4711"),
+            ROOT_CAUSE.format(code=-6, written="Signal 6 (SIGABRT) received by PID 4711"),
         ],
         1,
         "hang",

@@ -80,12 +80,12 @@ def test_without_locks_a_run_on_another_host_is_refused_though_no_such_process_i
 def test_without_locks_what_a_killed_run_left_is_taken_over(lock, no_locks, ended, left):
     no_locks(errno.ENOSYS)
     me = this_process()
-    said = {
+    written = {
         "killed": Owner(me.host, me.boot, ended).line,
         "before the system started anew": Owner(me.host, "another", os.getppid()).line,
         "nothing written": "",
     }
-    lock.write_text(said[left])
+    lock.write_text(written[left])
     with only_run(lock):
         assert lock.read_text() == me.line
     assert files(lock) == []

@@ -56,8 +56,8 @@ class Folder:
         self.seconds = seconds
         for rank, thread in self.threads.items():
             self.threads[rank] = replace(thread, work=(seconds if work is None else work,))
-        for told in beats:
-            (self.path / f"rank-{told.rank}.json").write_text(told.model_dump_json())
+        for stated in beats:
+            (self.path / f"rank-{stated.rank}.json").write_text(stated.model_dump_json())
         self.watch.look(dict(codes))
         return self.watch
 
@@ -278,8 +278,8 @@ def test_a_host_is_described_from_what_the_system_tells(tmp_path):
     (nic / "rate").write_text("400 Gb/sec (4X NDR)\n")
     (node / "cpulist").write_text("0-31\n")
     (node / "meminfo").write_text("Node 0 MemTotal:  1048576 kB\n")
-    told = "processor : 0\nmodel name : Some CPU\nflags : fpu avx512_bf16 sse amx_bf16\n"
-    (tmp_path / "proc/cpuinfo").write_text(told)
+    stated = "processor : 0\nmodel name : Some CPU\nflags : fpu avx512_bf16 sse amx_bf16\n"
+    (tmp_path / "proc/cpuinfo").write_text(stated)
     host = this_host(TWO_NODES, tmp_path)
     assert host.cpu == "Some CPU"
     assert host.bf16_units == ("amx_bf16", "avx512_bf16")

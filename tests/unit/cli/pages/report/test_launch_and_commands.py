@@ -40,16 +40,16 @@ def test_the_search_again_states_job_choices_and_margin(plan):
         update={"tokens": 10**12, "optimizer": OptimizerSpec.parse("galore:rank=64")}
     )
     job = plan.job.model_copy(update={"training": training, "reserve_bytes": 3 * 2**29})
-    asked = words_of(plan.model_copy(update={"job": job, "memory_margin": 0.1}))
-    assert asked["global_batch_size"] == training.global_batch_size
-    assert asked["seq_length"] == training.seq_length
-    assert asked["tokens"] == 10**12
-    assert asked["optimizer"] == "galore:rank=64"
-    assert asked["reserve_bytes"] == 3 * 2**29
-    assert asked["memory_margin"] == 0.1
-    assert asked["cluster"] == "1x4:h100-sxm"
-    assert {*asked["fix"]} == {"tp=2"}
-    assert str(asked["output"]) == "p.json"
+    wanted = words_of(plan.model_copy(update={"job": job, "memory_margin": 0.1}))
+    assert wanted["global_batch_size"] == training.global_batch_size
+    assert wanted["seq_length"] == training.seq_length
+    assert wanted["tokens"] == 10**12
+    assert wanted["optimizer"] == "galore:rank=64"
+    assert wanted["reserve_bytes"] == 3 * 2**29
+    assert wanted["memory_margin"] == 0.1
+    assert wanted["cluster"] == "1x4:h100-sxm"
+    assert {*wanted["fix"]} == {"tp=2"}
+    assert str(wanted["output"]) == "p.json"
 
 
 def test_a_preset_is_named_and_other_models_and_clusters_are_files_beside(plan, tmp_path):
@@ -80,8 +80,8 @@ def test_what_a_command_cannot_say_is_said(plan):
     training = plan.job.training.model_copy(update={"lengths": lengths})
     job = plan.job.model_copy(update={"training": training})
     section = reproduce_section(plan.model_copy(update={"job": job}), "p.json")
-    said = [block.text for block in section.blocks if isinstance(block, Paragraph)]
-    assert any("--lengths" in text for text in said)
+    lines = [block.text for block in section.blocks if isinstance(block, Paragraph)]
+    assert any("--lengths" in text for text in lines)
 
 
 def test_launch_files_are_those_of_plan_export(plan):

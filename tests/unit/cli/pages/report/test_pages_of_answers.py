@@ -9,7 +9,7 @@ from tests.browser.documents import Documents
 from trainplan.cli.blocks.blocks import Chart, Folded, Table
 from trainplan.cli.blocks.html import html
 from trainplan.cli.pages.figures import log_axis, short
-from trainplan.cli.pages.report.registry import Asked, page_of
+from trainplan.cli.pages.report.registry import Request, page_of
 from trainplan.costmodel.base.errors import SpecError
 
 
@@ -20,7 +20,7 @@ def documents(tmp_path_factory):
 
 def page(document):
     text = json.dumps(document)
-    found = page_of(Asked("plan.json", text, json.loads(text)))
+    found = page_of(Request("plan.json", text, json.loads(text)))
     assert html(found).startswith("<!doctype html>")
     return found
 

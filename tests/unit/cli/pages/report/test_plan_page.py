@@ -168,8 +168,8 @@ def test_refusals_sources_schedules_and_runs_are_those_of_the_document(page, tex
     refused = table(page, "Layouts refused")
     assert {row[1].text: row[0].value for row in refused.rows} == document["refused"]
     sources = table(page, "Numbers of the machine")
-    told = [tuple(source.values()) for source in document["provenance"]["sources"]]
-    assert [tuple(cell.text for cell in row) for row in sources.rows] == told
+    stated = [tuple(source.values()) for source in document["provenance"]["sources"]]
+    assert [tuple(cell.text for cell in row) for row in sources.rows] == stated
     others = table(page, "This layout under schedules")
     times = [one["step_time_s"] for one in document["other_schedules"]]
     assert column(others, "step") == times
@@ -243,9 +243,9 @@ def test_sizes_that_were_tried_for_an_objective_are_listed_with_their_values(mak
     found = search(job, SearchOptions(objective="cost", search_options="none"))
     sizes = table(plan_page(NAME, json.dumps(plan_json(found))), "Sizes of the cluster")
     tried = {one.num_gpus: one for one in found.certificate.objective.tried}
-    told = dict(zip(column(sizes, "GPUs"), column(sizes, "objective"), strict=True))
-    assert told.keys() == tried.keys()
-    for number, value in told.items():
+    stated = dict(zip(column(sizes, "GPUs"), column(sizes, "objective"), strict=True))
+    assert stated.keys() == tried.keys()
+    for number, value in stated.items():
         assert value == (tried[number].value or tried[number].lower_bound)
 
 
@@ -275,14 +275,14 @@ def test_energy_and_carbon_dioxide_stand_beside_the_money(make_job):
     job = make_job("llama3-8b", "2x8:h100-sxm", 64)
     training = job.training.model_copy(update={"tokens": 10**11})
     cluster = job.cluster.model_copy(update={"kg_co2_per_kwh": 0.4})
-    asked = job.model_copy(update={"training": training, "cluster": cluster})
+    wanted = job.model_copy(update={"training": training, "cluster": cluster})
     options = SearchOptions(fix=(parse_choice("pp=2", excluded=False),))
-    found = search(asked, options)
+    found = search(wanted, options)
     section = plan_page(NAME, json.dumps(plan_json(found))).sections[0]
-    told = [block.text for block in section.blocks if "energy" in block.text]
+    stated = [block.text for block in section.blocks if "energy" in block.text]
     assert found.spent is not None and found.spent.kwh_per_run is not None
-    assert told and f"{found.spent.kwh_per_run / 1e3:.3g} MWh" in told[0]
-    assert "at 0.4 kg a kWh" in told[0]
+    assert stated and f"{found.spent.kwh_per_run / 1e3:.3g} MWh" in stated[0]
+    assert "at 0.4 kg a kWh" in stated[0]
 
 
 def test_the_order_of_near_ties_is_told_beside_the_table(plan):
@@ -291,8 +291,8 @@ def test_the_order_of_near_ties_is_told_beside_the_table(plan):
     tied = plan.model_copy(update={"candidates": (first, *near)})
     page = plan_page(NAME, json.dumps(plan_json(tied)))
     part = next(one for one in page.sections if one.name == "alternatives")
-    told = [block.text for block in part.blocks if isinstance(block, Paragraph)]
-    assert others and set(ties_lines(tied)) <= set(told)
-    assert any("may be as fast as row 1" in line for line in told)
+    stated = [block.text for block in part.blocks if isinstance(block, Paragraph)]
+    assert others and set(ties_lines(tied)) <= set(stated)
+    assert any("may be as fast as row 1" in line for line in stated)
     names = [one.name for one in table(page, "The best layout of each family").columns]
     assert names.index("what makes it slower") < names.index("tp")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.cli.pages.report.registry import Asked, page_of
+from trainplan.cli.pages.report.registry import Request, page_of
 from trainplan.costmodel.base.errors import CatalogError, SpecError
 
 NOTHING_FITS = {
@@ -24,4 +24,4 @@ NOTHING_FITS = {
 )
 def test_a_document_without_a_page_is_refused_with_the_reason(values, error, says):
     with pytest.raises(error, match=says):
-        page_of(Asked("x.json", "{}", values))
+        page_of(Request("x.json", "{}", values))

@@ -60,7 +60,7 @@ class _Answer:
     value: float
 
 
-def check_apart(context: SearchContext) -> None:
+def check_disaggregated(context: SearchContext) -> None:
     """What no split helps.
 
     Raises:
@@ -86,7 +86,7 @@ def check_apart(context: SearchContext) -> None:
         )
 
 
-def tower_apart(context: SearchContext) -> tuple[Reached, Apart | None]:
+def disaggregated_tower(context: SearchContext) -> tuple[Reached, Apart | None]:
     """The decoder's answer on its part of the GPUs, and the split; null: nothing fits.
 
     Raises:
@@ -122,10 +122,10 @@ def tower_apart(context: SearchContext) -> tuple[Reached, Apart | None]:
             f"--fix tower=apart: no split of {context.job.cluster.num_gpus} GPUs fits; on the "
             f"first stage the tower fits, with {unified_s:.3g} s a step: leave the option out"
         )
-    return best.reached, _apart(best, tried, unified_s)
+    return best.reached, _separate(best, tried, unified_s)
 
 
-def _apart(best: _Answer, tried: list[SplitTried], unified_s: float | None) -> Apart:
+def _separate(best: _Answer, tried: list[SplitTried], unified_s: float | None) -> Apart:
     """What the plan says."""
     tower = best.tower
     bounds = [one.lower_bound_s for one in tried if one.lower_bound_s is not None]
