@@ -139,9 +139,9 @@ def memories_table(before: Memory, after: Memory, heads: tuple[str, str]) -> Tab
         Column("part", only="page"),
         Column("Memory of the fullest rank, GiB", only="screen"),
         *(number(head, gib) for head in heads),
-        number("difference", lambda value: f"{value / GIB:+.1f}"),
+        number("difference", "{:+.1f}".format),
     )
-    changed = ((*row, row[3] - row[2]) for row in rows)
+    changed = ((*row, (row[3] - row[2]) / GIB) for row in rows)
     return table("GiB of the fullest pipeline rank", columns, changed, len(MEMORY_TERMS))
 
 
