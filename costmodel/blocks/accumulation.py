@@ -19,7 +19,7 @@ from trainplan.costmodel.shards import dense_mlp_params, experts_params, shared_
 
 
 def product_bytes(job: Job, traits: RuntimeTraits) -> int:
-    """Bytes of one weight gradient as its product writes it. Source: `Gradients.added_apart`."""
+    """Bytes of a weight gradient as its product writes it. Source: `Gradients.added_separately`."""
     return job.training.storage_bytes if traits.gradients.added_separately else BYTES_FP32
 
 
@@ -68,7 +68,7 @@ def table_added_bytes(job: Job, traits: RuntimeTraits) -> int:
 def adds_whole(traits: RuntimeTraits, table: LayoutTable) -> BoolColumn:
     """Is the gradient of every weight a tensor of its own, added whole to the accumulated one?
 
-    Source: `Gradients.added_apart`; under a pipeline `whole_under_pipeline`, and
+    Source: `Gradients.added_separately`; under a pipeline `whole_under_pipeline`, and
     autograd adds where nothing is sharded.
     """
     if traits.gradients.added_separately or not traits.sharding.whole_under_pipeline:

@@ -100,7 +100,7 @@ def off_device(
     machine, table = candidates.machine, candidates.table
     none = np.zeros(len(table))
     limits = _limits(machine)
-    if not _requested(candidates, known=bool(np.isfinite(limits["host_limit"]))).any():
+    if not _may_leave(candidates, known=bool(np.isfinite(limits["host_limit"]))).any():
         return OffDevice(none, none, none, none, none, **limits)
 
     def of_node(each: ClassRows) -> Rows:
@@ -134,7 +134,7 @@ def _limits(machine: Machine) -> dict[str, float]:
     }
 
 
-def _requested(candidates: Candidates, *, known: bool) -> BoolColumn:
+def _may_leave(candidates: Candidates, *, known: bool) -> BoolColumn:
     """Rows that keep anything off the GPU, or whose optimizer may yet leave for a known host."""
     table = candidates.table
     moves = moves_states(table) | (table.offload_modules > 0)

@@ -101,10 +101,10 @@ def _known_parts(model: ModelSpec, table: LayoutTable, *, attends: bool) -> Iter
     if model.feed_forward == "mlp":
         yield from mlp(model, model.intermediate_size, table.tp, bias=model.mlp_bias)
     elif model.moe:
-        yield from beside_experts(model, model.moe, table)
+        yield from unrouted(model, model.moe, table)
 
 
-def beside_experts(model: ModelSpec, moe: MoeSpec, table: LayoutTable) -> Iterator[Matrix]:
+def unrouted(model: ModelSpec, moe: MoeSpec, table: LayoutTable) -> Iterator[Matrix]:
     """Router and shared experts."""
     yield from _cut(model.hidden_size, moe.num_experts, 1.0)
     if moe.router_bias:

@@ -299,7 +299,7 @@ def gradient_bytes_per_param(candidates: Candidates, shards: FloatColumn) -> Flo
 
     None wait for the step where every layer is updated by itself; beside wider sums those of one
     micro batch may wait too.
-    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Gradients.kept_beside_sums`;
+    Source: ZeRO, arXiv:1910.02054, section 5.2 (stage 2); `Gradients.kept_with_sums`;
     `Sharding.whole_under_pipeline`:
     whole sums of the virtual stages that run backward, beside their shards, which have memory of
     their own: PyTorch `_fsdp_collectives.py`, foreach_reduce, makes them on another stream.

@@ -3,7 +3,7 @@
 `costs` prices a layout at any slowdown of its links, `seconds` adds up what an order of the nodes
 makes of them.
 
-crowded_seconds: seconds all slow links add, the slowest most.
+slow_link_seconds: seconds all slow links add, the slowest most.
 NodeLinks: what was measured of nodes, relative to the best of them.
 nodes_of: slowdowns of measured links.
 Orders: shape (order, place).
@@ -22,4 +22,4 @@ from trainplan.costmodel.placement.costs import (
     nodes_of,
     placement_costs,
 )
-from trainplan.costmodel.placement.seconds import Orders, crowded_seconds, placed_seconds
+from trainplan.costmodel.placement.seconds import Orders, placed_seconds, slow_link_seconds

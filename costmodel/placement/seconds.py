@@ -24,7 +24,7 @@ from trainplan.costmodel.step import with_overhead
 Orders = IntMatrix
 """Shape (order, place): which node is at each place."""
 
-CROWDED = 6
+NORM_ORDER = 6
 """Order of a norm that is near the largest of some numbers, and falls with any of them."""
 
 
@@ -48,17 +48,17 @@ def placed_seconds(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> F
     return with_overhead(costs.machine, step)
 
 
-def crowded_seconds(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> FloatColumn:
+def slow_link_seconds(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> FloatColumn:
     """Seconds all slow links add, the slowest most: falls where `placed_seconds` is flat.
 
-    Source: derived; norm of order CROWDED, which tells orders apart whose slowest links are alike.
+    Source: derived; the norm of order NORM_ORDER tells orders apart whose slowest links are alike.
     """
     total: FloatColumn = path_seconds(costs, nodes, orders).sum(axis=1)
     for rank in costs.ranks:
         for term, often in _terms(costs, rank):
             slow = _between(nodes.slowdown, orders, term.pairs)
             added = often * costs.added(term.added_seconds, slow)
-            total += (added**CROWDED).sum(axis=1) ** (1 / CROWDED)
+            total += (added**NORM_ORDER).sum(axis=1) ** (1 / NORM_ORDER)
         total += (
             costs.microbatches
             * rank.pair_seconds

@@ -73,7 +73,7 @@ class Energy(Context):
         Source: the sum at the head of this module, each rank counted by itself.
         """
         priced = price(self.with_table(table), merged=False)
-        return self.joules(seconds, self.busy(priced, apart=True))
+        return self.joules(seconds, self.busy(priced, separate=True))
 
     def least_busy(self, table: LayoutTable) -> FloatColumn:
         """Busy seconds of one GPU that no recomputation can fall below.
@@ -85,8 +85,8 @@ class Energy(Context):
         kinds = blocks(keys)
         return self._share(table) * _whole_model(self.job.model, kinds)[key]
 
-    def busy(self, priced: Priced, *, apart: bool) -> FloatColumn:
-        """Busy seconds of one GPU, mean over ranks; a lower bound unless ranks are `apart`.
+    def busy(self, priced: Priced, *, separate: bool) -> FloatColumn:
+        """Busy seconds of one GPU, mean over ranks; a lower bound unless ranks are `separate`.
 
         Source: the mean rank runs 1 / pp of the model and of what is recomputed selectively; layers
         that are repeated as a whole are summed over the ranks that repeat them.
@@ -96,7 +96,7 @@ class Energy(Context):
         total = total + _selective(self.job.model, priced)
         for again, layer in zip(ranks.recomputed, priced.blocks.layers, strict=True):
             repeated = _busy(layer.recompute_forward)[key]
-            total = total + _over_ranks(again, priced.table, apart=apart) * repeated
+            total = total + _over_ranks(again, priced.table, separate=separate) * repeated
         return self._share(priced.table) * total
 
     def _share(self, table: LayoutTable) -> FloatColumn:
@@ -174,13 +174,13 @@ def _mix(block: Block) -> FloatColumn:
     return _busy(block.forward) / np.where(total > 0, total, 1.0)
 
 
-def _over_ranks(layers: FloatColumn, table: LayoutTable, *, apart: bool) -> FloatColumn:
+def _over_ranks(layers: FloatColumn, table: LayoutTable, *, separate: bool) -> FloatColumn:
     """Sum over ranks of what is known of each; of classes of ranks, pp times the least.
 
     Source: each rank counts once, and a row with fewer ranks than others repeats its last one,
     which is left out; pp times the least class is no more than the sum over pp ranks.
     """
-    if not apart:
+    if not separate:
         return np.asarray(table.pp * layers.min(axis=0))
     own = np.arange(len(layers))[:, None] < table.pp
     return np.asarray((layers * own).sum(axis=0))

@@ -24,7 +24,7 @@ MEGATRON_BRIDGE = replace(
     version="067f987d",
     kernels=replace(MEGATRON_CORE.kernels, head_bytes_per_logit=HEAD_BYTES["fused"]),
     gradients=replace(MEGATRON_CORE.gradients, accumulated_bytes=2, message_bytes=2),
-    # comm_overlap.py:579: overlap_param_gather wherever replicas are, so `gathers_apart` is off
+    # comm_overlap.py:579: overlap_param_gather where replicas are, so `gathers_separately` is off
     communication=replace(
         MEGATRON_CORE.communication,
         overlaps_tensor_parallel=True,

@@ -52,7 +52,7 @@ from trainplan.costmodel.pipeline import (
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.schedules import RankSeconds, earliest_ends
 from trainplan.costmodel.step.offloaded import FLOOR, LONGEST_PATH, lanes_seconds, moving_rows
-from trainplan.costmodel.step.tower import beside_embedding
+from trainplan.costmodel.step.tower import with_tower
 from trainplan.costmodel.traffic import (
     Unit,
     contention_of,
@@ -222,7 +222,7 @@ def row_seconds(
             overlapped_layer(contention, *one) for one in zip(every, traffic, windows, strict=True)
         ]
     *layers, embedding, head, mtp = every
-    embedding = beside_embedding(candidates, embedding, kinds.tower, key=key, params=params.tower)
+    embedding = with_tower(candidates, embedding, kinds.tower, key=key, params=params.tower)
     if table.offload_modules.any():
         pairs = zip(layers, blocks.layers, strict=True)
         layers = [_copying(machine, layer, block.copies) for layer, block in pairs]

@@ -129,9 +129,9 @@ def simulate_heterogeneous(heterogeneous: HeterogeneousStep) -> SimulatedTable:
     priced = heterogeneous.whole
     with_messages, instant, dp_comm = np.zeros((3, len(priced.table)))
     for one in heterogeneous.pipelines:
-        rows, apart = one.rows, priced.seconds.unsynchronised[one.rows]
-        ends, at_once = rank_ends(one.shape, one.seconds, one.p2p, apart)
-        busy = link_bound(one.shape, one.seconds, one.p2p, one.wire) * ~apart
+        rows, own_start = one.rows, priced.seconds.unsynchronised[one.rows]
+        ends, at_once = rank_ends(one.shape, one.seconds, one.p2p, own_start)
+        busy = link_bound(one.shape, one.seconds, one.p2p, one.wire) * ~own_start
         ends = ends + np.maximum(0.0, busy - ends.max(axis=1))[:, None]
         with_messages[rows] = ends.max(axis=1)
         instant[rows] = np.minimum(at_once.max(axis=1), with_messages[rows])

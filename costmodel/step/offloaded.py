@@ -147,8 +147,8 @@ def written_bytes(priced: Priced, row: int) -> float:
     drives = priced.machine.drives
     if drives is None or not drives.write_bytes_per_second:
         return 0.0
-    apart = replace(priced.machine, drives=replace(drives, both_bytes_per_second=None))
-    work, speed = row_work(replace(priced, machine=apart), row), float(speeds_of(apart).drive_write)
+    alone = replace(priced.machine, drives=replace(drives, both_bytes_per_second=None))
+    work, speed = row_work(replace(priced, machine=alone), row), float(speeds_of(alone).drive_write)
     if work is None:
         return 0.0
     return float(work.lane_seconds[Lane.DRIVE_WRITE, 0]) * speed * priced.machine.gpus_per_node

@@ -64,10 +64,10 @@ def simulate(priced: Priced) -> SimulatedTable:
         rows = np.flatnonzero(shape == number)
         pp, name = int(table.pp[one]), SCHEDULE_NAMES[table.schedule[one]]
         run = (name, pp, int(table.vpp[one]), int(priced.microbatches[one]))
-        passes, apart = virtual_stage_seconds(priced, rows), priced.seconds.unsynchronised[rows]
-        ends, at_once = rank_ends(run, passes, priced.seconds.p2p[rows], apart)
+        passes, own_start = virtual_stage_seconds(priced, rows), priced.seconds.unsynchronised[rows]
+        ends, at_once = rank_ends(run, passes, priced.seconds.p2p[rows], own_start)
         if priced.seconds.sending[rows].any():
-            ends, _ = rank_ends(run, *busy_with_messages(priced, rows, passes), apart)
+            ends, _ = rank_ends(run, *busy_with_messages(priced, rows, passes), own_start)
         with_messages[rows] = ends.max(axis=1)
         instant[rows] = np.minimum(at_once.max(axis=1), with_messages[rows])
         traffic = priced.traffic[:pp, rows]
@@ -76,11 +76,11 @@ def simulate(priced: Priced) -> SimulatedTable:
 
 
 def rank_ends(
-    shape: tuple[str, int, int, int], seconds: StageSeconds, p2p: FloatColumn, apart: BoolColumn
+    shape: tuple[str, int, int, int], seconds: StageSeconds, p2p: FloatColumn, own_start: BoolColumn
 ) -> tuple[RowRanks, RowRanks]:
     """When each rank ends its last pass, with messages and with instant ones.
 
-    All rows have one shape (schedule, pp, vpp, micro batches); those that are `apart` count from
+    All rows have one shape (schedule, pp, vpp, micro batches); those of `own_start` count from
     each rank's own first pass. `p2p` is as in `op_ends`. Source: as `rank_end_seconds`.
     """
     name, pp, vpp, microbatches = shape
@@ -91,8 +91,8 @@ def rank_ends(
         both = rank_end_seconds(
             name, (pp, vpp), microbatches, passes, p2p=delays, relative=relative
         )
-        if apart[some].any():
-            from_own = np.tile(apart[some], 2)[:, None]
+        if own_start[some].any():
+            from_own = np.tile(own_start[some], 2)[:, None]
             both = both - from_own * first_start_seconds(passes, delays, pp)
         ends[some], at_once[some] = both[: len(some)], both[len(some) :]
     return ends, at_once

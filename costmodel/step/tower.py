@@ -21,7 +21,7 @@ from trainplan.costmodel.traffic import (
 )
 
 
-def beside_embedding(
+def with_tower(
     candidates: Candidates,
     embedding: LayerSeconds,
     tower: TowerBlock | None,

@@ -73,7 +73,7 @@ def gather_overlap(candidates: Candidates) -> Overlap:
     Without virtual stages all ranks of a pipeline but the first start theirs when their first micro
     batch has come, and gather before they pass it on: it waits for pp - 1 gathers in turn.
     Source: `first_bucket`, `overlap_window`, `Sharding.whole_stages`,
-    `Sharding.gathers_apart`.
+    `Sharding.gathers_separately`.
     """
     traits, table = candidates.traits, candidates.table
     pipelined = (table.pp > 1) & (table.vpp == 1) & traits.sharding.whole_stages

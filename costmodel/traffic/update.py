@@ -33,7 +33,7 @@ FACTOR_FLOP_PER_SECOND = 0.8e12
 Source: assumed; about ten minutes for the singular vectors of all layers of LLaMA-7B, which Zhu et
 al., APOLLO, arXiv:2412.05270, give of GaLore, and 4.9e14 FLOPs by `Galore.decomposition_flop`.
 """
-WITH_STATES, WITH_STATES_BARE = 26, 12
+WEIGHT_AND_GRADIENT_BYTES, WEIGHT_AND_GRADIENT_BYTES_BARE = 26, 12
 """Bytes moved per parameter beside the optimizer's own states: the fp32 gradient is read for its
 norm, clipped and read again (16), the fp32 weight read and written, the 16-bit one written (10).
 Without an fp32 copy the gradient takes half (8), and the one weight is read and written (4).
@@ -41,7 +41,7 @@ Without an fp32 copy the gradient takes half (8), and the one weight is read and
 Source: ADAM_SHARD_BYTES, whose other 16 bytes are both moments, read and written.
 """
 
-STEP_WITH_STATES = 12
+STEP_WEIGHT_AND_GRADIENT_BYTES = 12
 """Of these, what the step alone moves: the fp32 gradient read, the fp32 weight read and written.
 
 Source: ADAM_STEP_BYTES, whose other 16 bytes are both moments, read and written.
@@ -76,8 +76,8 @@ def tensor_seconds(candidates: Candidates, machine: Machine, one: Matrix) -> Flo
     """
     request = candidates.job.training.optimizer
     found, width = optimizer_of(request), candidates.traits.footprint.moment_bytes
-    alongside = WITH_STATES_BARE if found.bare else WITH_STATES
-    moved = (alongside - STEP_WITH_STATES - ADAM_SHARD_BYTES) * one.elements
+    usual = WEIGHT_AND_GRADIENT_BYTES_BARE if found.bare else WEIGHT_AND_GRADIENT_BYTES
+    moved = (usual - STEP_WEIGHT_AND_GRADIENT_BYTES - ADAM_SHARD_BYTES) * one.elements
     seconds = moved / optimizer_bytes_per_second(machine)
     seconds = seconds + machine.optimizer_slowness * step_seconds(machine, one, request, width)
     seconds = seconds + found.decomposition_flop(one, request) / FACTOR_FLOP_PER_SECOND
@@ -91,10 +91,12 @@ def step_seconds(
 ) -> FloatColumn:
     """Seconds of the step of one tensor alone, whose moments take `width` bytes each.
 
-    Source: as `tensor_seconds`; STEP_BESIDE_STATES.
+    Source: as `tensor_seconds`; STEP_WEIGHT_AND_GRADIENT_BYTES.
     """
     found = optimizer_of(request)
-    moved = STEP_WITH_STATES * one.elements + 2 * found.state_bytes(one, request, width)
+    moved = STEP_WEIGHT_AND_GRADIENT_BYTES * one.elements + 2 * found.state_bytes(
+        one, request, width
+    )
     products = (_product_seconds(machine, product) for product in found.products(one, request))
     return np.asarray(moved / optimizer_bytes_per_second(machine) + sum_columns(products))
 

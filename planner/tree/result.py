@@ -129,7 +129,7 @@ class StepEnergy:
 
     def bound(self, priced: Priced) -> FloatColumn:
         """Joules at the bound of the step time."""
-        busy = self.energy.busy(priced, apart=False)
+        busy = self.energy.busy(priced, separate=False)
         return self._within(priced.step_seconds, self.energy.joules(priced.step_seconds, busy))
 
     def value(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:

@@ -200,7 +200,7 @@ def gathers_overlap_with_reductions(job: Job, table: LayoutTable) -> BoolColumn:
 
 @_with_reductions
 def gathers_separately_or_with_reductions(job: Job, table: LayoutTable) -> BoolColumn:
-    """As above, of a runtime whose gathers apart (`Sharding.gathers_apart`) need no overlap."""
+    """As above, of a runtime whose gathers (`Sharding.gathers_separately`) need no overlap."""
     by_itself = job.options.overlap_param_gather is None
     apart = (table.pp > 1) & (table.vpp == 1) & by_itself
     return np.asarray(gathers_overlap_with_reductions.broken(job, table) & ~apart)

@@ -18,8 +18,8 @@ from trainplan.costmodel.placement import (
     NodeLinks,
     Orders,
     PlacementCosts,
-    crowded_seconds,
     placed_seconds,
+    slow_link_seconds,
 )
 
 STARTS = 4
@@ -33,7 +33,7 @@ BATCH_LOOKUPS = 1_000_000
 MOST_LOOKUPS = 4_000_000
 """Links looked up to improve one order, some tenths of a second."""
 MOST_TIES = 1_000
-"""Orders with the same step time among which the least crowded is sought."""
+"""Orders with the same step time among which that with the fewest slow links is sought."""
 CLOSE = 1e-4
 """Relative; an order so near to a bound is not improved."""
 EQUAL = 1e-12
@@ -47,8 +47,8 @@ def good_order(costs: PlacementCosts, nodes: NodeLinks, least_seconds: float) ->
     """
     starts = np.array([*_starts(nodes)])
     seconds = placed_seconds(costs, nodes, starts)
-    crowding = crowded_seconds(costs, nodes, starts)
-    picked = starts[np.lexsort((crowding, seconds))[:STARTS]]
+    slow_links = slow_link_seconds(costs, nodes, starts)
+    picked = starts[np.lexsort((slow_links, seconds))[:STARTS]]
     tried = [starts[0]]
     for start in picked:
         tried.append(_improved(costs, nodes, start, least_seconds))
@@ -93,14 +93,14 @@ def _chain(nodes: NodeLinks, first: int) -> IntColumn:
 def _improved(
     costs: PlacementCosts, nodes: NodeLinks, order: IntColumn, least_seconds: float
 ) -> IntColumn:
-    """Move nodes while that makes the step shorter, or as short and less crowded."""
+    """Move nodes while that makes the step shorter, or as short with fewer slow links."""
     best, left = order, MOST_LOOKUPS
     now, enough = _value(costs, nodes, order), _units(costs, least_seconds * (1 + CLOSE))
     while left > 0 and now[0] > enough:
         moved = _moved(best, _pairs(nodes, best))
         left -= len(moved) * _lookups(costs)
         moved = _fastest(costs, nodes, moved)
-        other = np.asarray(moved[np.argmin(crowded_seconds(costs, nodes, moved))])
+        other = np.asarray(moved[np.argmin(slow_link_seconds(costs, nodes, moved))])
         value = _value(costs, nodes, other)
         if value >= now:
             break
@@ -118,10 +118,10 @@ def _fastest(costs: PlacementCosts, nodes: NodeLinks, orders: Orders) -> Orders:
 
 
 def _value(costs: PlacementCosts, nodes: NodeLinks, order: IntColumn) -> tuple[float, float]:
-    """Step time, rounded so that equals are equal, and crowding."""
+    """Step time, rounded so that equals are equal, and seconds of slow links."""
     seconds = placed_seconds(costs, nodes, order[None])
-    crowding = crowded_seconds(costs, nodes, order[None])
-    both = np.round(_units(costs, np.concatenate([seconds, crowding])))
+    slow_links = slow_link_seconds(costs, nodes, order[None])
+    both = np.round(_units(costs, np.concatenate([seconds, slow_links])))
     return float(both[0]), float(both[1])
 
 
