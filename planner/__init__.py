@@ -49,16 +49,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trainplan.costmodel.step import Estimate
-    from trainplan.planner.cases.case import Case
-    from trainplan.planner.comparisons.comparison import Comparison, compare
-    from trainplan.planner.comparisons.parameters import parse_varied
-    from trainplan.planner.comparisons.sweeps import Sweep, sweep
-    from trainplan.planner.comparisons.verdict import WhyNot, why_not
+    from trainplan.planner.cases import Case
+    from trainplan.planner.comparisons import (
+        Comparison,
+        Sweep,
+        WhyNot,
+        compare,
+        parse_varied,
+        sweep,
+        why_not,
+    )
     from trainplan.planner.evidence import Evidence, evidence_of
-    from trainplan.planner.explanations.explanation import Explanation, explain
+    from trainplan.planner.explanations import Explanation, explain
     from trainplan.planner.goals import Pareto, pareto, pareto_json
     from trainplan.planner.launch import LaunchConfig
-    from trainplan.planner.launch_checks.check import LaunchCheck, check_launch
+    from trainplan.planner.launch_checks import LaunchCheck, check_launch
     from trainplan.planner.launchers import LAUNCHERS, LaunchFile
     from trainplan.planner.plan import (
         Candidate,
@@ -72,45 +77,42 @@ if TYPE_CHECKING:
         plan_json,
         written,
     )
-    from trainplan.planner.questions.best_plan import search
-    from trainplan.planner.questions.estimation import Estimates, check, estimate, estimates
-    from trainplan.planner.questions.simulation import Simulation, simulate
+    from trainplan.planner.questions import (
+        Estimates,
+        Simulation,
+        check,
+        estimate,
+        estimates,
+        search,
+        simulate,
+    )
     from trainplan.planner.runtimes import EXPORTERS, READERS, Reading
     from trainplan.planner.shell import launches_of_script
     from trainplan.planner.space import parse_choice
     from trainplan.planner.tuning import MachineDocument, SimulatedMachine, TuneOptions, tune
-    from trainplan.planner.verification.by_megatron import Combinations
-    from trainplan.planner.verification.by_runtime import combinations
-    from trainplan.planner.verification.runs import Ran, verify
+    from trainplan.planner.verification import Combinations, Ran, combinations, verify
     from trainplan.planner.work import Budget, Unlimited
 
 HOMES = {
     "trainplan.costmodel.step": "Estimate",
+    "trainplan.planner.cases": "Case",
+    "trainplan.planner.comparisons": "Comparison Sweep WhyNot compare parse_varied sweep why_not",
     "trainplan.planner.evidence": "Evidence evidence_of",
+    "trainplan.planner.explanations": "Explanation explain",
     "trainplan.planner.goals": "Pareto pareto pareto_json",
     "trainplan.planner.launch": "LaunchConfig",
+    "trainplan.planner.launch_checks": "LaunchCheck check_launch",
     "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
     "trainplan.planner.plan": (
-        "Candidate Certificate Infeasible Plan SearchOptions "
-        "Written chosen_from_json estimate_json plan_json written"
+        "Candidate Certificate Infeasible Plan SearchOptions Written chosen_from_json "
+        "estimate_json plan_json written"
     ),
-    "trainplan.planner.comparisons.parameters": "parse_varied",
-    "trainplan.planner.cases.case": "Case",
-    "trainplan.planner.comparisons.comparison": "Comparison compare",
-    "trainplan.planner.questions.estimation": "Estimates check estimate estimates",
-    "trainplan.planner.explanations.explanation": "Explanation explain",
-    "trainplan.planner.launch_checks.check": "LaunchCheck check_launch",
-    "trainplan.planner.questions.best_plan": "search",
-    "trainplan.planner.questions.simulation": "Simulation simulate",
-    "trainplan.planner.comparisons.sweeps": "Sweep sweep",
-    "trainplan.planner.verification.by_runtime": "combinations",
-    "trainplan.planner.verification.by_megatron": "Combinations",
-    "trainplan.planner.verification.runs": "Ran verify",
-    "trainplan.planner.comparisons.verdict": "WhyNot why_not",
+    "trainplan.planner.questions": "Estimates Simulation check estimate estimates search simulate",
     "trainplan.planner.runtimes": "EXPORTERS READERS Reading",
     "trainplan.planner.shell": "launches_of_script",
     "trainplan.planner.space": "parse_choice",
     "trainplan.planner.tuning": "MachineDocument SimulatedMachine TuneOptions tune",
+    "trainplan.planner.verification": "Combinations Ran combinations verify",
     "trainplan.planner.work": "Budget Unlimited",
 }
 """Names of the page by the module they come from; a test compares them with the imports above."""

@@ -43,7 +43,7 @@ with imported_on_answer():
     from trainplan.costmodel.job import Job, Precision, RuntimeOptions, TrainingSpec
     from trainplan.costmodel.presets import gpu_intended
     from trainplan.costmodel.validate import observation_of
-    from trainplan.planner.questions.best_plan import estimate
+    from trainplan.planner.questions import estimate
     from trainplan.profiler.logs import StatedRun, observe
 
 LISTED = 5

@@ -46,9 +46,9 @@ with imported_on_answer():
     from trainplan.costmodel.base import SpecError, UnsupportedError
     from trainplan.costmodel.calibration import Measured
     from trainplan.costmodel.hardware import ClusterSpec
-    from trainplan.planner.launch_checks.check import LaunchCheck, check_launch
+    from trainplan.planner.launch_checks import LaunchCheck, check_launch
     from trainplan.planner.plan import SearchOptions
-    from trainplan.planner.questions.best_plan import notes
+    from trainplan.planner.questions import notes
     from trainplan.planner.runtimes import EXPORTERS, Reader, Request, corrected_script, readers
     from trainplan.planner.shell import Launch
 

@@ -15,8 +15,8 @@ with imported_on_answer():
     from trainplan.cli.files import load_measured
     from trainplan.cli.pages import screen
     from trainplan.cli.values import ReportFile, load_written, remark_change
-    from trainplan.planner.cases.case import Case
-    from trainplan.planner.comparisons.comparison import compare
+    from trainplan.planner.cases import Case
+    from trainplan.planner.comparisons import compare
 
 
 @page("compare", "plan compare before.json after.json")

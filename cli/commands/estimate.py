@@ -24,11 +24,11 @@ with imported_on_answer():
     from trainplan.cli.words import gib, seconds
     from trainplan.costmodel.base import PlanError
     from trainplan.costmodel.layout import Layout
-    from trainplan.planner.cases.case import Case
-    from trainplan.planner.comparisons.comparison import Side
-    from trainplan.planner.comparisons.remedy import Remedy, remedies
+    from trainplan.planner.cases import Case
+    from trainplan.planner.comparisons import Remedy, Side, remedies
     from trainplan.planner.plan import SearchOptions
-    from trainplan.planner.questions import best_plan as request
+    from trainplan.planner.questions import estimate as estimate_of
+    from trainplan.planner.questions import layout_notes, spent_of
 
 REMEDY_SECONDS = 5.0
 """Until then what would make a layout fit is looked for; most take less than one."""
@@ -63,11 +63,11 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     job = question.job
     chosen = parse_layout(layout, job.cluster)
     measured = question.measured
-    estimate = request.estimate(job, chosen, measured, memory_margin=memory_margin)
+    estimate = estimate_of(job, chosen, measured, memory_margin=memory_margin)
     alongside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
     notes = (
         *alongside,
-        *request.layout_notes(job, chosen, estimate, measured),
+        *layout_notes(job, chosen, estimate, measured),
         *question.notes,
     )
     found: tuple[Remedy, ...] | None = None
@@ -77,7 +77,7 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
         )
         with Clock(command_seconds() + REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
-    spent = request.spent_of(job, chosen, estimate, measured)
+    spent = spent_of(job, chosen, estimate, measured)
     side = Side(job, chosen, estimate)
     page = screen(estimate, side, notes, found, spent=spent)
     document = EstimateDocument.of(side, notes, found or (), spent).json()
@@ -93,9 +93,7 @@ def _with_sequence_parallel(
         return
     other = layout.model_copy(update={"sequence_parallel": True})
     try:
-        priced = request.estimate(
-            question.job, other, question.measured, memory_margin=memory_margin
-        )
+        priced = estimate_of(question.job, other, question.measured, memory_margin=memory_margin)
     except PlanError:
         return
     yield (

@@ -15,8 +15,8 @@ with imported_on_answer():
     from trainplan.cli.processes import Processes
     from trainplan.cli.terminal import Clock
     from trainplan.cli.values import load_written, remark_change, remark_objective
-    from trainplan.planner.cases.case import Case
-    from trainplan.planner.explanations.explanation import explain
+    from trainplan.planner.cases import Case
+    from trainplan.planner.explanations import explain
 
 
 @page("explain", "plan explain plan.json")

@@ -30,8 +30,7 @@ with imported_on_answer():
     from trainplan.planner.launchers import one_rank as script_of_one_rank
     from trainplan.planner.launchers import trials as array_job
     from trainplan.planner.plan import NO_EXPORT, chosen_from_json, with_candidate, written
-    from trainplan.planner.questions.best_plan import check, no_cpu, no_files
-    from trainplan.planner.questions.placement import node_order
+    from trainplan.planner.questions import check, no_cpu, no_files, node_order
     from trainplan.planner.runtimes import EXPORTERS, KeyLines, key_lines
 
 PLAN_FILE = "plan.json"

@@ -39,10 +39,12 @@ with imported_on_answer():
     from trainplan.costmodel.base import SpecError, did_you_mean
     from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.step import Estimate
+    from trainplan.planner import questions
     from trainplan.planner.goals import pareto as unbeaten_by_any
     from trainplan.planner.goals import pareto_json
     from trainplan.planner.plan import Infeasible, Name, Plan, SearchOptions, plan_json
-    from trainplan.planner.questions import best_plan as request
+    from trainplan.planner.questions import NO_FILES
+    from trainplan.planner.questions import estimate as estimate_of
     from trainplan.planner.settings import Level
 
 NOTHING_FITS, INTERRUPTED = 2, 130
@@ -219,7 +221,7 @@ def command(
     job = question.job
     own = _priced(question, baseline, options.memory_margin) if baseline else None
     with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
-        result = request.search(job, options, clock, question.measured, processes)
+        result = questions.search(job, options, clock, question.measured, processes)
     if isinstance(result, Infeasible):
         if destination.report:
             remark("no report is written: there is no layout to draw")
@@ -296,7 +298,7 @@ def _priced(question: Question, text: str, margin: float) -> Baseline:
     job, measured = question.job, question.measured
     with errors_of("--baseline"):
         layout = parse_layout(text, job.cluster)
-        estimate = request.estimate(job, layout, measured, memory_margin=margin)
+        estimate = estimate_of(job, layout, measured, memory_margin=margin)
     return Baseline(layout, estimate)
 
 
@@ -316,7 +318,7 @@ def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
 
 def _next(plan: Plan, destination: Destination) -> str:
     """The export, or why the runtime cannot have it."""
-    without = (note for note in plan.notes if note.startswith(request.NO_FILES))
+    without = (note for note in plan.notes if note.startswith(NO_FILES))
     for note in (*refusals(plan.job, plan.notes), *without):
         return note
     path = str(destination.output or "plan.json")

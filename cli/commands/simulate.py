@@ -15,7 +15,7 @@ with imported_on_answer():
     from trainplan.cli.terminal import page_width, show_json
     from trainplan.cli.values import Outputs, remark_change
     from trainplan.planner.plan import chosen_from_json, with_candidate, written_step_time
-    from trainplan.planner.questions.simulation import simulate
+    from trainplan.planner.questions import simulate
 
 
 @page("simulate", "plan simulate plan.json --trace trace.json --csv schedule.csv")

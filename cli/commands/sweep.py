@@ -27,9 +27,8 @@ with imported_on_answer():
     from trainplan.cli.processes import Processes
     from trainplan.cli.terminal import Clock, show_json
     from trainplan.cli.values import ReportFile, load_written, remark_objective, spelled_out
-    from trainplan.planner.cases.case import Case
-    from trainplan.planner.comparisons.parameters import parse_varied
-    from trainplan.planner.comparisons.sweeps import sweep
+    from trainplan.planner.cases import Case
+    from trainplan.planner.comparisons import parse_varied, sweep
 
 NO_PLAN = 2
 """Exit code: no point has a plan."""

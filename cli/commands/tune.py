@@ -54,8 +54,7 @@ with imported_on_answer():
     from trainplan.costmodel.documents import Trial
     from trainplan.costmodel.job import Job, RuntimeOptions
     from trainplan.planner.plan import NO_EXPORT, Infeasible, SearchOptions, plan_json, written
-    from trainplan.planner.questions.best_plan import search
-    from trainplan.planner.questions.placement import node_order
+    from trainplan.planner.questions import node_order, search
     from trainplan.planner.tuning import LISTED, Finished, Start, TuneOptions, exports, tune
     from trainplan.profiler.train import Trainers
     from trainplan.profiler.trials import BACKENDS, template

@@ -16,8 +16,7 @@ with imported_on_answer():
     from trainplan.cli.terminal import json_line, watched, write
     from trainplan.cli.trials import trainer_of
     from trainplan.cli.values import load_written
-    from trainplan.planner.verification.by_runtime import combinations
-    from trainplan.planner.verification.runs import verify
+    from trainplan.planner.verification import combinations, verify
     from trainplan.profiler.train import CountedRuns, Trainers, need, refusing
 
 UNEQUAL = 3

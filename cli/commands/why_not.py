@@ -16,8 +16,8 @@ with imported_on_answer():
     from trainplan.cli.pages import screen
     from trainplan.cli.terminal import Clock
     from trainplan.cli.values import load_written, parse_layout, remark_change
-    from trainplan.planner.cases.case import Case
-    from trainplan.planner.comparisons.verdict import why_not
+    from trainplan.planner.cases import Case
+    from trainplan.planner.comparisons import why_not
 
 
 @page("why-not", "plan why-not plan.json --layout tp=8,pp=4,vpp=2")

@@ -9,9 +9,16 @@ from trainplan.cli.documents.searches import Remedy
 from trainplan.cli.words import gib, percent, plural, seconds
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.comparisons import comparison as compare
-from trainplan.planner.comparisons.comparison import FieldDifference, TermDifference
-from trainplan.planner.comparisons.verdict import Verdict, WhyNot
+from trainplan.planner.comparisons import (
+    Comparison,
+    FieldDifference,
+    TermDifference,
+    Verdict,
+    WhyNot,
+)
+from trainplan.planner.comparisons import (
+    Side as ComparedSide,
+)
 from trainplan.planner.plan import Document, OfJob, Priced, of_job, of_priced
 
 SAME_TIME = 1e-6
@@ -141,7 +148,7 @@ class Side(OfJob, Priced):
     """One of two plans."""
 
     @classmethod
-    def of(cls, side: compare.Side) -> Self:
+    def of(cls, side: ComparedSide) -> Self:
         """Of a priced layout."""
         return cls(**of_job(side.job), **of_priced(side.job, side))
 
@@ -172,7 +179,7 @@ class CompareDocument(Document):
     """Of the second."""
 
     @classmethod
-    def of(cls, found: compare.Comparison) -> Self:
+    def of(cls, found: Comparison) -> Self:
         """Of two plans."""
         return cls.of_fields(
             found,
@@ -182,7 +189,7 @@ class CompareDocument(Document):
         )
 
     @staticmethod
-    def sentence(found: compare.Comparison) -> str:
+    def sentence(found: Comparison) -> str:
         """Which one is faster, and how sure that is."""
         ratio = found.throughput_ratio
         if ratio == 1:

@@ -10,11 +10,15 @@ from typing import Literal, Self
 from trainplan.cli.words import percent
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.explanations import relaxed_recompute
-from trainplan.planner.explanations.explanation import Explanation, Resource
-from trainplan.planner.explanations.largest_model import LargestModel
-from trainplan.planner.explanations.sequence_lengths import SequenceLengths
-from trainplan.planner.explanations.shadow_prices import ShadowPrice
+from trainplan.planner.explanations import (
+    Explanation,
+    LargestModel,
+    Resource,
+    SequenceLengths,
+    ShadowPrice,
+)
+from trainplan.planner.explanations import RecomputeRule as FinerRule
+from trainplan.planner.explanations import RelaxedRule as FinerRuleTried
 from trainplan.planner.plan import (
     Document,
     OfJob,
@@ -24,7 +28,7 @@ from trainplan.planner.plan import (
     of_job,
     of_priced,
 )
-from trainplan.planner.questions.unequal_experts import Imbalance
+from trainplan.planner.questions import Imbalance
 
 LIMITED_BY: Mapping[Resource, str] = {
     "compute": "Compute limits this plan",
@@ -72,7 +76,7 @@ class RelaxedRule(Document):
     """At most; null: not known."""
 
     @classmethod
-    def of(cls, relaxed: relaxed_recompute.RelaxedRule) -> Self:
+    def of(cls, relaxed: FinerRuleTried) -> Self:
         """Of a search without the rule; what is not known is null."""
         most = relaxed.most_cost_fraction
         return cls.of_fields(
@@ -90,7 +94,7 @@ class RecomputeRule(Document):
     any_split: RelaxedRule | None
 
     @classmethod
-    def of(cls, rule: relaxed_recompute.RecomputeRule) -> Self:
+    def of(cls, rule: FinerRule) -> Self:
         """Of both searches."""
         free = rule.any_split
         return cls(

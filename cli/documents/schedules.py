@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from trainplan.planner.plan import Document
-from trainplan.planner.questions.simulation import Simulation
+from trainplan.planner.questions import Simulation
 from trainplan.planner.schedules import Ranking, Scored
 
 

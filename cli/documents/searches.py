@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.comparisons import remedy as found
-from trainplan.planner.comparisons.comparison import FieldDifference, Side
+from trainplan.planner.comparisons import FieldDifference, Side
+from trainplan.planner.comparisons import Remedy as LegalLayout
 from trainplan.planner.evidence import Evidence, evidence_of
 from trainplan.planner.plan import (
     Document,
@@ -34,7 +34,7 @@ class Remedy(Document):
     layout: Layout
 
     @classmethod
-    def of(cls, remedy: found.Remedy) -> Self:
+    def of(cls, remedy: LegalLayout) -> Self:
         """A layout that runs."""
         one = remedy.candidate
         return cls(
@@ -98,7 +98,7 @@ class EstimateDocument(OfJob, Priced):
 
     @classmethod
     def of(
-        cls, side: Side, notes: tuple[str, ...], remedies: Sequence[found.Remedy], spent: Spent
+        cls, side: Side, notes: tuple[str, ...], remedies: Sequence[LegalLayout], spent: Spent
     ) -> Self:
         """Of a layout that was priced."""
         return cls(

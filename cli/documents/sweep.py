@@ -8,11 +8,9 @@ from typing import Literal, Self
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.comparisons import sweeps
-from trainplan.planner.comparisons.parameters import Varied
-from trainplan.planner.comparisons.sweeps import Setting
+from trainplan.planner.comparisons import Point, Setting, Sweep, Varied
 from trainplan.planner.plan import Document, OfJob, of_job
-from trainplan.planner.questions.case_search import Status
+from trainplan.planner.questions import Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +40,7 @@ class SweepPoint(Document):
     """Its estimate."""
 
     @classmethod
-    def of(cls, point: sweeps.Point) -> Self:
+    def of(cls, point: Point) -> Self:
         """Of a job that was searched."""
         outcome, best = point.outcome, point.outcome.best
         return cls.of_fields(
@@ -82,7 +80,7 @@ class SweepDocument(OfJob):
     its `points`."""
 
     @classmethod
-    def of(cls, job: Job, swept: sweeps.Sweep) -> Self:
+    def of(cls, job: Job, swept: Sweep) -> Self:
         """Of the job of a plan."""
         return cls.of_fields(
             swept,
@@ -95,7 +93,7 @@ class SweepDocument(OfJob):
         )
 
     @staticmethod
-    def sentence(swept: sweeps.Sweep) -> str:
+    def sentence(swept: Sweep) -> str:
         """The best point of all, and the knees."""
         points = [(one, point) for one in swept.curves for point in one.points]
         planned = [(point.tokens_per_s, one, point) for one, point in points if point.tokens_per_s]

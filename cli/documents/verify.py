@@ -9,9 +9,7 @@ from typing import Final, Literal, Self
 
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.plan import Document, WrittenLayout, layout_json
-from trainplan.planner.verification.by_megatron import Combinations
-from trainplan.planner.verification.compared import Compared
-from trainplan.planner.verification.runs import Ran
+from trainplan.planner.verification import Combinations, Compared, Ran
 
 SCHEMA: Final = "trainplan/verify/v1"
 UNKNOWN = SimpleNamespace(

@@ -19,10 +19,8 @@ from trainplan.cli.words import (
     seconds,
 )
 from trainplan.costmodel.layout import OffloadSpec
-from trainplan.planner.comparisons.comparison import FieldDifference
-from trainplan.planner.launch_checks.check import LaunchCheck
-from trainplan.planner.launch_checks.edits import WORTH, Edit
-from trainplan.planner.launch_checks.lints import Lint
+from trainplan.planner.comparisons import FieldDifference
+from trainplan.planner.launch_checks import WORTH, Edit, LaunchCheck, Lint
 from trainplan.planner.plan import Plan
 from trainplan.planner.runtimes import Field, SettingChange
 from trainplan.planner.shell import Problem

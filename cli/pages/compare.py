@@ -15,7 +15,7 @@ from trainplan.cli.pages.parts.differences import (
 )
 from trainplan.cli.pages.parts.headline import estimate_line, fit_line
 from trainplan.cli.words import layout_line
-from trainplan.planner.comparisons.comparison import Comparison, Side
+from trainplan.planner.comparisons import Comparison, Side
 
 HEADS = ("first", "second")
 LONGEST_VALUE = 34

@@ -15,8 +15,7 @@ from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.placement import groups_part
 from trainplan.cli.pages.plan import notes_part
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.comparisons.comparison import Side
-from trainplan.planner.comparisons.remedy import Remedy
+from trainplan.planner.comparisons import Remedy, Side
 from trainplan.planner.evidence import evidence_of
 from trainplan.planner.plan import Spent
 

@@ -27,13 +27,16 @@ from trainplan.cli.words import (
     seconds_like,
 )
 from trainplan.costmodel.job import Job
-from trainplan.planner.explanations.explanation import Explanation
-from trainplan.planner.explanations.largest_model import LargestModel
-from trainplan.planner.explanations.relaxed_recompute import RelaxedRule
-from trainplan.planner.explanations.robustness import Robustness
-from trainplan.planner.explanations.sequence_lengths import DynamicContext, SequenceLengths
-from trainplan.planner.explanations.shadow_prices import ShadowPrice
-from trainplan.planner.questions.unequal_experts import Imbalance
+from trainplan.planner.explanations import (
+    DynamicContext,
+    Explanation,
+    LargestModel,
+    RelaxedRule,
+    Robustness,
+    SequenceLengths,
+    ShadowPrice,
+)
+from trainplan.planner.questions import Imbalance
 
 
 def lengths_part(found: SequenceLengths, step: float) -> RenderableType:

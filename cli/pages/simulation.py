@@ -14,7 +14,7 @@ from trainplan.cli.pages.parts.lanes import lanes_text
 from trainplan.cli.pages.parts.timeline import timeline_text
 from trainplan.cli.pages.schedule import gap_text, proof_text
 from trainplan.cli.words import DOT, like, percent, seconds
-from trainplan.planner.questions.simulation import Simulation
+from trainplan.planner.questions import Simulation
 
 LEGEND = (
     "traffic: gradients and weights a rank still sends to its replicas after its last op\n"

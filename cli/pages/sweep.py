@@ -31,7 +31,7 @@ from trainplan.cli.words import (
 )
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
-from trainplan.planner.comparisons.sweeps import KNEE_EFFICIENCY, Curve, Sweep
+from trainplan.planner.comparisons import KNEE_EFFICIENCY, Curve, Sweep
 
 FEWEST_DRAWN = 3
 """Two points are no curve."""

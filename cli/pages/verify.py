@@ -8,7 +8,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, number, section, table
 from trainplan.cli.documents import VerifyEnded, differences, equal, short_layout
-from trainplan.planner.verification.runs import Ran
+from trainplan.planner.verification import Ran
 
 SCHEMA = "trainplan/verify/v1"
 HEADS = ("loss", "grad norm", "parameters", "bytes sent", "bytes kept", "seconds")

@@ -15,7 +15,7 @@ from trainplan.cli.pages.parts.differences import (
 )
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.words import layout_line
-from trainplan.planner.comparisons.verdict import WhyNot
+from trainplan.planner.comparisons import WhyNot
 
 HEADS = ("plan", "this layout")
 

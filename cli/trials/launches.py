@@ -19,7 +19,7 @@ from trainplan.costmodel.runtimes import runtime
 from trainplan.planner.launchers import FOLDER, LAUNCHERS
 from trainplan.planner.runtimes import EXPORTERS, SHORT_RUNS, trial_launch
 from trainplan.planner.tuning import SCHEMA, MachineDocument, SimulatedMachine, exports
-from trainplan.planner.verification.by_runtime import of_torch
+from trainplan.planner.verification import of_torch
 from trainplan.profiler.launch import num_gpus
 from trainplan.profiler.logs import StatedRun
 from trainplan.profiler.train import (

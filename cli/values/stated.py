@@ -43,7 +43,7 @@ from trainplan.costmodel.run_costs import WORLD_KG_CO2_PER_KWH
 from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import first_complaint
-from trainplan.planner.questions.best_plan import no_cpu
+from trainplan.planner.questions import no_cpu
 
 PLAN_FILE = "plan.json"
 """What commands of a page call a plan that was not written."""

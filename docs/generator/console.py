@@ -27,8 +27,8 @@ from trainplan.cli.main import run
 from trainplan.cli.terminal.clock import Clock
 from trainplan.costmodel.calibration.machine import NOTHING, Measured
 from trainplan.costmodel.job.job import Job
+from trainplan.planner import questions
 from trainplan.planner.plan import Infeasible, Plan, SearchOptions
-from trainplan.planner.questions import best_plan as search
 from trainplan.planner.work import ALONE, Budget, Workers
 
 BLOCK = re.compile(r"^```console(?: (\d+)(?:-(\d+))?)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,7 +52,7 @@ def _searched_once() -> Iterator[None]:
 
     Those that state none have none, and tell no progress: pages depend on no machine.
     """
-    plain = search.search
+    plain = questions.search
 
     def shared(
         job: Job,
@@ -70,7 +70,7 @@ def _searched_once() -> Iterator[None]:
         return _ANSWERS[job, options]
 
     quiet = mock.patch.object(Clock, "report", lambda *known: None)
-    with quiet, mock.patch.object(search, "search", shared):
+    with quiet, mock.patch.object(questions, "search", shared):
         yield
 
 

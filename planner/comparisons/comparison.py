@@ -12,9 +12,9 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.uncertainty import probability_faster
-from trainplan.planner.cases.case import Case
+from trainplan.planner.cases import Case
 from trainplan.planner.plan import Json, layout_json
-from trainplan.planner.questions.best_plan import estimate
+from trainplan.planner.questions import estimate
 
 
 @dataclass(frozen=True, slots=True)

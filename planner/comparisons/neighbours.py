@@ -14,7 +14,7 @@ from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import Offload
 from trainplan.costmodel.step import explicit, price
-from trainplan.planner.cases.case import Case
+from trainplan.planner.cases import Case
 from trainplan.planner.plan import Candidate
 from trainplan.planner.policies import fractions_of, least_offload, with_fraction
 from trainplan.planner.space import broken_rules

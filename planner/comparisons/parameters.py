@@ -12,7 +12,7 @@ from trainplan.costmodel.base import PlanError, SpecError, did_you_mean
 from trainplan.costmodel.hardware import MOST_GPUS
 from trainplan.costmodel.job import LARGEST_SIZE, Precision
 from trainplan.costmodel.presets import gpu_intended
-from trainplan.planner.cases.case import (
+from trainplan.planner.cases import (
     Case,
     with_batch,
     with_choice,

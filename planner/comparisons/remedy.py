@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.cases.case import Case, with_choice
+from trainplan.planner.cases import Case, with_choice
 from trainplan.planner.comparisons.comparison import FieldDifference, field_differences
 from trainplan.planner.comparisons.neighbours import nearest_fitting
 from trainplan.planner.plan import Candidate
-from trainplan.planner.questions.case_search import outcome
+from trainplan.planner.questions import outcome
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work import Budget
 

@@ -9,9 +9,9 @@ from itertools import islice, pairwise, product
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.lengths import real_tokens_per_step
-from trainplan.planner.cases.case import Case, with_batch
+from trainplan.planner.cases import Case, with_batch
 from trainplan.planner.comparisons.parameters import Varied, turned
-from trainplan.planner.questions.case_search import UNSEARCHED, Outcome, kept_layout, outcomes
+from trainplan.planner.questions import UNSEARCHED, Outcome, kept_layout, outcomes
 from trainplan.planner.work import ALONE, Budget, Workers
 
 KNEE_EFFICIENCY = 0.8

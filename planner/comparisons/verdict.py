@@ -11,11 +11,11 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import RankMemory
 from trainplan.costmodel.uncertainty import is_near_tie, probability_faster
-from trainplan.planner.cases.case import Case
+from trainplan.planner.cases import Case
 from trainplan.planner.comparisons.comparison import Side, TermDifference, term_differences
 from trainplan.planner.comparisons.remedy import Remedy, remedies
 from trainplan.planner.plan import Written, made_otherwise
-from trainplan.planner.questions.best_plan import estimate
+from trainplan.planner.questions import estimate
 from trainplan.planner.space import broken_rules
 from trainplan.planner.work import Budget
 

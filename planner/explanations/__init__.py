@@ -2,4 +2,43 @@
 
 Each figure has a file: prices of resources, imbalance of experts and lengths of sequences, the
 largest model, finer recompute, use of links.
+
+axis_links: links of every axis whose groups have two ranks or more.
+AxisLinks: links of one axis.
+DynamicContext: every sequence on as many context ranks as it needs, rows alike in work.
+explain: what limits a layout of a job, and what more of it would save.
+Explanation: where the step goes, what binds, what more would buy, how sure the choice is.
+LargestModel: the largest model that fits, and the smallest that does not.
+RecomputeRule: what the same recomputation on every stage costs.
+RelaxedRule: the fastest step without one rule, as far as it is known.
+Resource: what a second of the step waits for.
+Robustness: the choice and its rivals, fastest first.
+SequenceLengths: a layout's rows, who waits for whom, and what else could be done.
+ShadowPrice: what a change of the job would buy.
 """
+
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.planner.explanations.explanation import Explanation, Resource, explain
+    from trainplan.planner.explanations.largest_model import LargestModel
+    from trainplan.planner.explanations.links import AxisLinks, axis_links
+    from trainplan.planner.explanations.relaxed_recompute import RecomputeRule, RelaxedRule
+    from trainplan.planner.explanations.robustness import Robustness
+    from trainplan.planner.explanations.sequence_lengths import DynamicContext, SequenceLengths
+    from trainplan.planner.explanations.shadow_prices import ShadowPrice
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "explanation": "Explanation Resource explain",
+            "largest_model": "LargestModel",
+            "links": "AxisLinks axis_links",
+            "relaxed_recompute": "RecomputeRule RelaxedRule",
+            "robustness": "Robustness",
+            "sequence_lengths": "DynamicContext SequenceLengths",
+            "shadow_prices": "ShadowPrice",
+        },
+    )

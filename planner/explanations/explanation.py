@@ -9,17 +9,22 @@ from typing import Literal
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate, RankMemory
-from trainplan.planner.cases.case import Case
+from trainplan.planner.cases import Case
 from trainplan.planner.explanations.largest_model import LargestModel, largest_model
 from trainplan.planner.explanations.relaxed_recompute import RecomputeRule, recompute_rule
 from trainplan.planner.explanations.robustness import Robustness, robustness
 from trainplan.planner.explanations.sequence_lengths import SequenceLengths, sequence_lengths
 from trainplan.planner.explanations.shadow_prices import ShadowPrice, shadow_prices
 from trainplan.planner.plan import Candidate
-from trainplan.planner.questions.best_plan import check, estimate
-from trainplan.planner.questions.case_search import ANSWERED, Status
-from trainplan.planner.questions.kernel_widths import width_notes
-from trainplan.planner.questions.unequal_experts import Imbalance, imbalance
+from trainplan.planner.questions import (
+    ANSWERED,
+    Imbalance,
+    Status,
+    check,
+    estimate,
+    imbalance,
+    width_notes,
+)
 from trainplan.planner.work import ALONE, Budget, Workers
 
 Resource = Literal["compute", "host", "network", "pipeline", "offload", "overhead"]

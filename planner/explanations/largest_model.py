@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainplan.costmodel.model import num_parameters
-from trainplan.planner.cases.case import Case, replaced
-from trainplan.planner.cases.feasibility import feasible
+from trainplan.planner.cases import Case, feasible, replaced
 from trainplan.planner.work import Budget
 
 MOST_LAYERS = 1024

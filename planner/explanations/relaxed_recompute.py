@@ -20,7 +20,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, Rule
 from trainplan.costmodel.step import node_bound_seconds, price, step_seconds
 from trainplan.costmodel.timeline import EQUALS
-from trainplan.planner.cases.case import Case
+from trainplan.planner.cases import Case
 from trainplan.planner.goals import splits_freely
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.policies import (

@@ -15,8 +15,8 @@ from trainplan.costmodel.job import Job, LengthSpec, Packing, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.lengths import Lengths, lengths_of, padding_fraction, real_tokens_per_step
-from trainplan.planner.cases.case import replaced
-from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.cases import replaced
+from trainplan.planner.questions import estimate
 
 
 @dataclass(frozen=True, slots=True)

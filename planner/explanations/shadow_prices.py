@@ -12,7 +12,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.runtimes import Setting
-from trainplan.planner.cases.case import (
+from trainplan.planner.cases import (
     Case,
     with_added_memory,
     with_all_settings,
@@ -27,7 +27,7 @@ from trainplan.planner.cases.case import (
     without_reserve,
 )
 from trainplan.planner.plan import Candidate
-from trainplan.planner.questions.case_search import Outcome, Status, kept_layout, outcomes
+from trainplan.planner.questions import Outcome, Status, kept_layout, outcomes
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work import ALONE, Budget, Workers
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.comparisons.comparison import FieldDifference, field_differences
+from trainplan.planner.comparisons import FieldDifference, field_differences
 from trainplan.planner.runtimes import EXPORTERS, SettingChange
 
 

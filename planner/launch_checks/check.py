@@ -14,8 +14,7 @@ from trainplan.planner.launch_checks.changed import Run, with_options
 from trainplan.planner.launch_checks.edits import Edit, fewest_edits
 from trainplan.planner.launch_checks.lints import Lint, lints
 from trainplan.planner.plan import Plan, SearchOptions
-from trainplan.planner.questions.best_plan import search
-from trainplan.planner.questions.estimation import check_model, estimate
+from trainplan.planner.questions import check_model, estimate, search
 from trainplan.planner.runtimes import Reading, SettingChange
 from trainplan.planner.shell import Place, Problem
 from trainplan.planner.space import broken_rules

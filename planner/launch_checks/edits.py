@@ -18,7 +18,7 @@ from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable, place
-from trainplan.planner.comparisons.comparison import FieldDifference
+from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.launch_checks.changed import (
     Run,
     field_changes,
@@ -26,7 +26,7 @@ from trainplan.planner.launch_checks.changed import (
     setting_changes,
     with_options,
 )
-from trainplan.planner.questions.estimation import estimates
+from trainplan.planner.questions import estimates
 from trainplan.planner.runtimes import SettingChange
 from trainplan.planner.space import broken_rules
 

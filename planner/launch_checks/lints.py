@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from trainplan.costmodel.calibration import NOTHING, Measured, context_for, machine_for
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.comparisons.comparison import FieldDifference
+from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.launch_checks.changed import (
     Run,
     field_changes,
@@ -19,8 +19,7 @@ from trainplan.planner.launch_checks.changed import (
     setting_changes,
     with_options,
 )
-from trainplan.planner.questions.estimation import estimate
-from trainplan.planner.questions.kernel_widths import width_notes
+from trainplan.planner.questions import estimate, width_notes
 from trainplan.planner.runtimes import SettingChange
 from trainplan.planner.space import broken_rules
 

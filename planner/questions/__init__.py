@@ -1,1 +1,76 @@
-"""Questions of a job or a layout: search, estimate, simulate, and the notes of their answers."""
+"""Questions of a job or a layout: search, estimate, simulate, and the notes of their answers.
+
+ANSWERED: kinds of `Status` with a layout.
+check: is the layout legal for the job? Raises.
+check_model: what no layout of the model helps. Raises.
+estimate: price one layout.
+Estimates: estimates of many layouts.
+estimates: price many layouts of a job at once, each as `estimate` would.
+Imbalance: experts of a layer under the routing and the options of a job.
+imbalance: what a step takes longer than with balanced tokens.
+kept_layout: the layout of a similar job, with data parallelism that fills the cluster.
+layout_notes: what a reader of the price of a layout should know, and of any figure for its job.
+no_cpu: that a runtime does not train without GPUs, and which ones do.
+NO_FILES: a note of plans that cannot be exported starts so.
+no_files: why a runtime without an exporter has no launch files.
+node_order: names of nodes in rank order, from a plan document.
+notes: what a reader of any figure for this job should know.
+Outcome: how the search of a case ended.
+outcome: the best layout of a case alone, or why there is none.
+outcomes: the same of some cases, by workers.
+search: the best layout of a job, with alternatives and a certificate.
+simulate: the schedule of a layout, op by op.
+Simulation: one step, op by op.
+spent_of: what a step of a priced layout takes, and the run.
+Status: how a search ended: with a proof, with a layout, with nothing that fits, or not begun.
+UNSEARCHED: kinds of `Status` of what no search was made of.
+width_notes: a sentence for each width that kernels do not take as it is.
+"""
+
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.planner.questions.best_plan import (
+        NO_FILES,
+        layout_notes,
+        no_cpu,
+        no_files,
+        notes,
+        search,
+        spent_of,
+    )
+    from trainplan.planner.questions.case_search import (
+        ANSWERED,
+        UNSEARCHED,
+        Outcome,
+        Status,
+        kept_layout,
+        outcome,
+        outcomes,
+    )
+    from trainplan.planner.questions.estimation import (
+        Estimates,
+        check,
+        check_model,
+        estimate,
+        estimates,
+    )
+    from trainplan.planner.questions.kernel_widths import width_notes
+    from trainplan.planner.questions.placement import node_order
+    from trainplan.planner.questions.simulation import Simulation, simulate
+    from trainplan.planner.questions.unequal_experts import Imbalance, imbalance
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "best_plan": "NO_FILES layout_notes no_cpu no_files notes search spent_of",
+            "case_search": "ANSWERED Outcome Status UNSEARCHED kept_layout outcome outcomes",
+            "estimation": "Estimates check check_model estimate estimates",
+            "kernel_widths": "width_notes",
+            "placement": "node_order",
+            "simulation": "Simulation simulate",
+            "unequal_experts": "Imbalance imbalance",
+        },
+    )

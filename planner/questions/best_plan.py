@@ -21,8 +21,7 @@ from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.costmodel.runtimes import RUNTIMES, runtime
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.timeline import settled
-from trainplan.planner.cases.case import Case
-from trainplan.planner.cases.feasibility import Relaxations, relaxations
+from trainplan.planner.cases import Case, Relaxations, relaxations
 from trainplan.planner.evidence import evidence_on
 from trainplan.planner.goals import (
     Reached,
@@ -48,7 +47,7 @@ from trainplan.planner.plan import (
     spent_on,
 )
 from trainplan.planner.questions.candidates import candidates_of
-from trainplan.planner.questions.estimation import check, check_model, estimate
+from trainplan.planner.questions.estimation import check_model
 from trainplan.planner.questions.kernel_widths import width_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
 from trainplan.planner.questions.offload_gain import offload_gain
@@ -66,7 +65,6 @@ from trainplan.planner.work import ALONE, Budget, Unlimited, Workers, part_of
 NO_FILES = "no launch files are written for"
 """A note of plans that cannot be exported starts so."""
 NOT_COMPARED = "no other schedules are compared with this one: the time limit struck"
-__all__ = ["SearchOptions", "check", "estimate", "notes", "search"]
 
 
 def search(

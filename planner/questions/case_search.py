@@ -10,9 +10,10 @@ from typing import Literal
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.planner.cases.case import Case
+from trainplan.planner.cases import Case
 from trainplan.planner.plan import Candidate, Certificate, Plan
-from trainplan.planner.questions.best_plan import estimate, search
+from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions.estimation import estimate
 from trainplan.planner.work import Budget, Deadline, DeadlineBudget, Workers
 
 Status = Literal["proved", "even", "found", "memory", "rules", "impossible", "untried"]

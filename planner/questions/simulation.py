@@ -25,7 +25,7 @@ from trainplan.costmodel.step import (
     virtual_stage_seconds,
 )
 from trainplan.costmodel.timeline import StageSeconds, relative_seconds, units_of
-from trainplan.planner.questions.best_plan import check
+from trainplan.planner.questions.estimation import check
 from trainplan.planner.schedules import Scored, require_size, score
 
 

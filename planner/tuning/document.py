@@ -17,7 +17,7 @@ from trainplan.planner.plan import (
     layout_json,
     of_job,
 )
-from trainplan.planner.questions.estimation import estimate
+from trainplan.planner.questions import estimate
 from trainplan.planner.tuning.events import (
     Best,
     Finished,

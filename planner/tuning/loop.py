@@ -13,7 +13,7 @@ from trainplan.costmodel.documents import Outcome, Trial
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.plan import Infeasible, Plan
-from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions import search
 from trainplan.planner.tuning import reports
 from trainplan.planner.tuning.choose import choose, reason
 from trainplan.planner.tuning.contenders import Contenders, contenders, exports

@@ -10,7 +10,7 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.runtimes.registry import RUNTIMES, traits_of
 from trainplan.planner.launchers.registry import LAUNCHERS
-from trainplan.planner.questions.best_plan import check, estimate
+from trainplan.planner.questions import check, estimate
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "add-a-rule-or-exporter.md"
 

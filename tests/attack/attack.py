@@ -35,7 +35,8 @@ from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs
 from trainplan.planner.plan import Plan
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice, rules_of_job
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons
 from trainplan.planner.work import Budget

@@ -14,7 +14,7 @@ from tests.budgets import Steps
 from tests.grids import number as draws
 from trainplan.costmodel.hardware.cluster import DriveSpec, HostSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.questions.best_plan import estimate
+from trainplan.planner.questions import estimate
 
 SEEDS = range(draws(2, by_night=3))
 HARDER = (0, 2, 3)

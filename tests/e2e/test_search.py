@@ -267,8 +267,8 @@ def test_a_layout_the_runtime_cannot_express_is_not_sent_to_export(
     monkeypatch: pytest.MonkeyPatch,
 ):
     note = "megatron-lm cannot express this model: train it with another runtime"
-    notes = answer.notes
-    monkeypatch.setattr(answer, "notes", lambda *given: (*notes(*given), note))
+    notes = answer.notes_on
+    monkeypatch.setattr(answer, "notes_on", lambda *given: (*notes(*given), note))
     _, found, following = plan("search", *TINY).out.partition("Next\n")
     assert found
     assert following.startswith(f"  {note}\n\n")

@@ -15,7 +15,8 @@ from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import limit_of
 from trainplan.planner.goals.longest import ladder, longest
-from trainplan.planner.questions.best_plan import SearchOptions, estimate
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 

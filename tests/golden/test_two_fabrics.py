@@ -7,7 +7,8 @@ from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import SCHEDULE_NAMES
 from trainplan.costmodel.pipeline.node_groups import rank_groups
 from trainplan.costmodel.presets import presets as models
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 
 FAST = NodeGroup(gpu="h100-sxm", num_nodes=4, gpus_per_node=8, nic=NicSpec(per_node=8, gb_per_s=50))
 OTHER = FAST.model_copy(update={"nic": NicSpec(per_node=8, gb_per_s=25)})

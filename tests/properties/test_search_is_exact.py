@@ -23,7 +23,8 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice, rules_of_job
 from trainplan.planner.space.choices import broken_rules, rules_of_grid
 from trainplan.planner.space.grid import RuleFilter, memory_policies, nodes, skeletons

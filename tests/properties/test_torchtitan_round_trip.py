@@ -11,7 +11,7 @@ from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec, stage_specs
 from trainplan.costmodel.layouts.table import stage_layers
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.questions.best_plan import check
+from trainplan.planner.questions import check
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN
 

@@ -11,7 +11,7 @@ from trainplan.costmodel.hardware.cluster import ClusterSpec, HostSpec, parse_cl
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.questions.best_plan import check
+from trainplan.planner.questions import check
 from trainplan.planner.runtimes import EXPORTERS, READERS
 
 MODELS = ("llama2-7b", "llama3.1-8b", "llama3.2-1b", "qwen3-8b", "mixtral-8x7b", "gemma3-1b")

@@ -21,8 +21,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate, Memory, RankMemory
-from trainplan.planner.comparisons.comparison import FieldDifference, Side, TermDifference
-from trainplan.planner.comparisons.remedy import Remedy
+from trainplan.planner.comparisons import FieldDifference, Remedy, Side, TermDifference
 
 BAR_WIDTH = 16
 SAME = "same layout"

@@ -26,7 +26,7 @@ from trainplan.costmodel.base import GIB
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.layout import Layout, stages_text
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.comparisons.comparison import FieldDifference, TermDifference
+from trainplan.planner.comparisons import FieldDifference, TermDifference
 
 
 def _with_ranks(estimate: Estimate) -> Estimate:

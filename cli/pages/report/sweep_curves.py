@@ -11,8 +11,7 @@ from trainplan.cli.pages.report.read import ModelValue, Read
 from trainplan.cli.words import layout_line, percent, seconds
 from trainplan.costmodel.base import SECONDS_PER_HOUR
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.planner.comparisons.parameters import Varied
-from trainplan.planner.comparisons.sweeps import Setting
+from trainplan.planner.comparisons import Setting, Varied
 
 GPUS = "gpus"
 """The knob along which efficiency means something."""

@@ -16,8 +16,9 @@ from tests.e2e.command import LLAMA, PLAN, TINY, plan, plan_process, refused, wi
 from trainplan.cli.commands.search import STOPPED
 from trainplan.cli.main import ControlC, run
 from trainplan.costmodel.base.errors import SpecError
+from trainplan.costmodel.job.job import Job
 from trainplan.costmodel.runtimes.registry import RUNTIMES
-from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions.estimation import check_model
 from trainplan.planner.runtimes import EXPORTERS
 
 ROOT = Path(__file__).parents[3]
@@ -209,11 +210,11 @@ def test_a_folder_that_goes_while_the_search_runs_costs_no_answer(
     folder = tmp_path / "folder"
     folder.mkdir()
 
-    def searched(*arguments: object) -> object:
+    def checked(job: Job) -> None:
         folder.rmdir()
-        return search(*arguments)
+        check_model(job)
 
-    monkeypatch.setattr("trainplan.planner.questions.best_plan.search", searched)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.check_model", checked)
     outcome = plan("search", *TINY, "--output", folder / "plan.json")
     assert outcome.code == 2
     assert outcome.out.startswith("tp 1 · pp 1")
@@ -226,7 +227,7 @@ def test_a_full_disk_is_told_before_the_search(tmp_path: Path, monkeypatch: pyte
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("tempfile.NamedTemporaryFile", full)
-    monkeypatch.setattr("trainplan.planner.questions.best_plan.search", None)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.check_model", None)
     made = tmp_path / "plan.json"
     refused(plan("search", *TINY, "--output", made), f"{made}: cannot be written: No space left")
 
@@ -320,7 +321,7 @@ def test_control_c_before_anything_is_found_says_so(monkeypatch: pytest.MonkeyPa
         signal.raise_signal(signal.SIGINT)
         raise SpecError("the time limit struck before any layout was found")
 
-    monkeypatch.setattr("trainplan.planner.questions.best_plan.search", struck)
+    monkeypatch.setattr("trainplan.planner.questions.best_plan.check_model", struck)
     outcome = plan("search", *LLAMA)
     assert (outcome.code, outcome.out) == (130, "")
     assert outcome.err == "stopped before any layout was found\n"
@@ -336,7 +337,7 @@ def test_control_c_that_compiled_code_turned_into_another_error_is_quiet(
         raise TypeError("addRow(): incompatible function arguments")
 
     control_c, before = ControlC(), signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr("trainplan.planner.questions.best_plan.estimate", interrupted)
+    monkeypatch.setattr("trainplan.planner.questions.estimation._answer", interrupted)
     signal.signal(signal.SIGINT, control_c)
     try:
         code = run(["estimate", *TINY, "--layout", "tp=1"], control_c)
@@ -372,7 +373,7 @@ def test_a_bug_is_one_line_with_the_way_to_its_traceback(monkeypatch: pytest.Mon
     def broken(*arguments: object, **options: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("trainplan.planner.questions.best_plan.estimate", broken)
+    monkeypatch.setattr("trainplan.planner.questions.estimation._answer", broken)
     outcome = plan("estimate", *TINY, "--layout", "tp=1")
     assert outcome.code == 1
     assert len(outcome.err.splitlines()) == 1
@@ -384,7 +385,7 @@ def test_a_bug_shows_its_traceback_on_demand(monkeypatch: pytest.MonkeyPatch):
     def broken(*arguments: object, **options: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("trainplan.planner.questions.best_plan.estimate", broken)
+    monkeypatch.setattr("trainplan.planner.questions.estimation._answer", broken)
     monkeypatch.setenv("PLAN_DEBUG", "1")
     with pytest.raises(KeyError):
         plan("estimate", *TINY, "--layout", "tp=1")

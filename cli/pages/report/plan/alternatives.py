@@ -16,7 +16,7 @@ from trainplan.cli.pages.parts.alternatives import (
 from trainplan.cli.pages.parts.differences import SAME, change_text
 from trainplan.cli.words import gib, layout_line, like
 from trainplan.costmodel.base import GIB
-from trainplan.planner.comparisons.comparison import TermDifference, term_differences
+from trainplan.planner.comparisons import TermDifference, term_differences
 from trainplan.planner.plan import Candidate, Plan
 
 GROUPS: Mapping[str, tuple[str, ...]] = {

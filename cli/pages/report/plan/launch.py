@@ -8,7 +8,7 @@ from trainplan.cli.blocks import Block, Code, Paragraph, Section
 from trainplan.costmodel.base import PlanError
 from trainplan.planner.launchers import LAUNCHERS, hostfile
 from trainplan.planner.plan import NO_EXPORT, Plan
-from trainplan.planner.questions.best_plan import check, no_files
+from trainplan.planner.questions import check, no_files
 from trainplan.planner.runtimes import EXPORTERS
 
 LAUNCHER = "torchrun"

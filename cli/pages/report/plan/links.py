@@ -12,7 +12,7 @@ from trainplan.cli.words import gib, like, percent
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.step import Estimate
-from trainplan.planner.explanations.links import AxisLinks, axis_links
+from trainplan.planner.explanations import AxisLinks, axis_links
 from trainplan.planner.plan import Plan
 
 TERMS = {

@@ -17,7 +17,7 @@ from trainplan.costmodel.columns import IntMatrix
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.program import NOTHING, Op, sources
 from trainplan.planner.plan import Plan, made_otherwise
-from trainplan.planner.questions.simulation import Simulation, simulate
+from trainplan.planner.questions import Simulation, simulate
 
 MOST_SIMULATED = 400_000
 """Ops of a schedule that a report still runs. Source: measured; about 10 us an op."""

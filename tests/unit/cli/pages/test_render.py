@@ -23,7 +23,8 @@ from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.step.results import Memory, RankMemory
 from trainplan.planner.plan import Infeasible, Plan
 from trainplan.planner.plan.plan import UnevenStages
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 
 
 @pytest.mark.parametrize(

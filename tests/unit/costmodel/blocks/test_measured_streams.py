@@ -17,7 +17,7 @@ from trainplan.costmodel.profiles.profile import (
     StreamPoint,
     Timing,
 )
-from trainplan.planner.questions.best_plan import estimate
+from trainplan.planner.questions import estimate
 from trainplan.profiler.fit.points import fitted
 from trainplan.profiler.importers import ImportRequest, import_profile
 

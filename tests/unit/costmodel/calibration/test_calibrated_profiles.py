@@ -15,7 +15,8 @@ from trainplan.costmodel.catalog.entries import gpu
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.measured.profile import measured_machine
 from trainplan.costmodel.profiles.profile import Origin, ProductPoint, Profile, Timing
-from trainplan.planner.questions.best_plan import estimate, notes
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import notes
 from trainplan.profiler.fit.points import fitted
 
 LAYOUT = Layout(tp=2, dp=4, sequence_parallel=True)

@@ -27,7 +27,8 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.costmodel.uncertainty.intervals import seen
-from trainplan.planner.questions.best_plan import estimate, notes, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import notes, search
 
 ONE_NODE = "1x8:h100-sxm"
 TP = Layout(tp=8, sequence_parallel=True)

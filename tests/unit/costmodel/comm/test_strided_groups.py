@@ -12,7 +12,8 @@ from trainplan.costmodel.comm.topology import link_speed
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.machine.hardware import STRIDES, curve_name, stride_column
 from trainplan.costmodel.profiles.profile import CollectivePoint, Origin, Profile, Timing
-from trainplan.planner.questions.best_plan import estimate, notes
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import notes
 from trainplan.profiler.bench.collectives import collective_tasks, message_tasks, partner
 from trainplan.profiler.bench.inputs.groups import Shape, strided_shapes
 from trainplan.profiler.fit.coverage import coverage

@@ -36,7 +36,8 @@ from trainplan.costmodel.residuals.kriging import NUGGET
 from trainplan.costmodel.runtimes.registry import runtime_with
 from trainplan.costmodel.spec.base import Sourced
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.questions.best_plan import estimate, notes, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import notes, search
 from trainplan.profiler.fit.points import fitted
 
 NODE = "1x8:h100-sxm"

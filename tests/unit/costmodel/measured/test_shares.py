@@ -23,7 +23,8 @@ from trainplan.costmodel.profiles.profile import (
     Timing,
 )
 from trainplan.costmodel.residuals.shares import IN_PLACE, STATED, TAIL, Share, share
-from trainplan.planner.questions.best_plan import estimate, notes
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import notes
 from trainplan.profiler.fit.points import fitted
 
 SEEN, UNSEEN = 0.014, 0.057

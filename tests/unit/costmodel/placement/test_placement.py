@@ -18,8 +18,8 @@ from trainplan.costmodel.profiles.profile import Host, LinkPoint, Origin, Profil
 from trainplan.costmodel.schedules import program
 from trainplan.costmodel.step.estimate import without_overhead
 from trainplan.costmodel.timeline.clock import StageSeconds, run
+from trainplan.planner.questions import estimate
 from trainplan.planner.questions import placement as placement_module
-from trainplan.planner.questions.best_plan import estimate
 from trainplan.planner.questions.placement import not_placed, place
 from trainplan.planner.solvers.nodes.order_bound import least_seconds
 from trainplan.planner.solvers.nodes.orders import good_order

@@ -7,7 +7,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.questions.best_plan import estimate
+from trainplan.planner.questions import estimate
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 POLICY = {"recompute": "selective", "recompute_modules": ("maxtext_save_qkv_proj",)}

@@ -11,7 +11,8 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.questions.best_plan import SearchOptions, check, search
+from trainplan.planner.questions import check
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
 from trainplan.planner.space.choices import broken_rules

@@ -28,7 +28,8 @@ from trainplan.costmodel.step import explicit
 from trainplan.costmodel.timeline.clock import StageSeconds
 from trainplan.costmodel.timeline.cycles import waves
 from trainplan.planner.plan.plan import OtherSchedule
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.schedules.other_schedules import other_schedules, under
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import broken_rules

@@ -2,7 +2,7 @@
 
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
-from trainplan.planner.questions.best_plan import estimate
+from trainplan.planner.questions import estimate
 
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 

@@ -19,7 +19,7 @@ from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step.group_links import group_link_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan.plan import layout_from_json, layout_json
-from trainplan.planner.questions.best_plan import estimate
+from trainplan.planner.questions import estimate
 
 ALIKE = "2x8:h100-sxm+2x8:h100-sxm"
 UNLIKE = "2x8:h100-sxm+2x8:a100-sxm-80gb"

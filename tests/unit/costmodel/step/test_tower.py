@@ -13,7 +13,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.towers.tower import encoder_params, projector_params, tower_params
-from trainplan.planner.questions.best_plan import estimate
+from trainplan.planner.questions import estimate
 
 WHOLE = TOWER.model_copy(update={"tensor_parallel": False})
 FULL = {"recompute": "full", "recompute_method": "uniform", "recompute_num_layers": 1}

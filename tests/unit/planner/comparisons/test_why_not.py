@@ -9,7 +9,8 @@ from trainplan.planner.cases.case import Case
 from trainplan.planner.comparisons.verdict import why_not
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.written import written
-from trainplan.planner.questions.best_plan import SearchOptions, check, estimate, search
+from trainplan.planner.questions import check, estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 

@@ -22,7 +22,8 @@ from trainplan.planner.explanations.explanation import RESOURCES, explain, memor
 from trainplan.planner.explanations.robustness import robustness
 from trainplan.planner.explanations.shadow_prices import ADDED_GIB, shadow_prices
 from trainplan.planner.plan import plan_json
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 

@@ -23,7 +23,8 @@ from trainplan.planner.cases.case import Case
 from trainplan.planner.explanations.explanation import explain
 from trainplan.planner.explanations.relaxed_recompute import RelaxedRule, recompute_rule
 from trainplan.planner.plan import Plan
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice, rules_of_job
 from trainplan.planner.space.choices import broken_rules
 from trainplan.planner.space.grid import RuleFilter, nodes, skeletons

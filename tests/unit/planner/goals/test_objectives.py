@@ -39,7 +39,8 @@ from trainplan.planner.goals.pareto import Point, nondominated
 from trainplan.planner.plan import plan_json
 from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.target import Target
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.tree.result import StepEnergy
 from trainplan.planner.work.budget import Unlimited
 

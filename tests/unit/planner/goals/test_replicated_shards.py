@@ -5,7 +5,8 @@ import pytest
 from trainplan.costmodel.base.errors import PlanError
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import allowed
 

@@ -14,7 +14,8 @@ from trainplan.costmodel.layout.layout import stage_specs
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import pareto
 from trainplan.planner.goals.reach import reach
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.tree.branch_and_bound import Search
 

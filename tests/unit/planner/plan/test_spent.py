@@ -6,7 +6,8 @@ import pytest
 
 from trainplan.cli.pages.parts.headline import spent_lines
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search, spent_of
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search, spent_of
 
 LAYOUT = Layout(tp=2, dp=4, sequence_parallel=True)
 

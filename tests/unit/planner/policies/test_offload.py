@@ -22,7 +22,8 @@ from trainplan.planner.policies.offload import (
     least_offload,
     with_fraction,
 )
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import rules_of_grid

@@ -14,7 +14,8 @@ from trainplan.planner.cases.case import Case
 from trainplan.planner.explanations.explanation import explain
 from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
 from trainplan.planner.plan.written import written
-from trainplan.planner.questions.best_plan import estimate, notes, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import notes, search
 from trainplan.planner.questions.unequal_experts import imbalance, imbalance_notes
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice

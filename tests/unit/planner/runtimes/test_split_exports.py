@@ -11,7 +11,8 @@ from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.plan import Candidate, plan_json
 from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.questions.best_plan import SearchOptions, check, estimate, search
+from trainplan.planner.questions import check, estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.runtimes.megatron_lm.write.pipeline import pipeline_arguments
 

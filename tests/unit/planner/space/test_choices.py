@@ -5,7 +5,7 @@ import pytest
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.planner.questions.best_plan import check, estimate
+from trainplan.planner.questions import check, estimate
 from trainplan.planner.space.choices import broken_rules, parse_choice, rules_of_job
 
 

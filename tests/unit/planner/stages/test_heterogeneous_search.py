@@ -12,7 +12,8 @@ from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.plan import Infeasible
-from trainplan.planner.questions.best_plan import SearchOptions, estimate, search
+from trainplan.planner.questions import estimate
+from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.space.choices import rules_of_job
 from trainplan.planner.stages.groups_search import HeterogeneousSearch
