@@ -2,7 +2,7 @@
 
 To add one: write its file, with options, help page and what answers, and one line in `registry`.
 `cli.commands.x` is imported when `plan x` is typed, and what it has in `imported_on_answer` when it
-answers: `plan --help` waits for no command, `plan x --help` not for numpy.
+answers, so `plan --help` waits for no command, `plan x --help` not for numpy.
 
 COMMANDS: name of each command and what `plan --help` says of it.
 COMPLETE: the variable by which a shell asks for completions.

@@ -41,8 +41,7 @@ from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.evidence import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan, UnevenStages
 from trainplan.planner.settings import ELSEWHERE
-from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle
-from trainplan.planner.space.choices import rules_of_job
+from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle, rules_of_job
 
 ASKS_A_NUMBER = ("gpus", "context")
 """Objectives whose answer is a number: it comes before the layout."""

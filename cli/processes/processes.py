@@ -12,8 +12,7 @@ from typing import Self, TypeVar, cast
 
 from trainplan.cli.processes.process import START, Process, ProcessResult, follow_search, tried
 from trainplan.planner.solvers import load_solvers
-from trainplan.planner.work import Deadline
-from trainplan.planner.work.budget import Task
+from trainplan.planner.work import Deadline, Task
 from trainplan.profiler.host import usable_cores
 
 Result = TypeVar("Result")

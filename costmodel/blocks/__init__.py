@@ -12,6 +12,7 @@ blocks: every kind of block of a model, for each key.
 Copies: bytes of a layer and micro batch that go to the host, and that leave the device.
 distinct_keys: distinct block keys of a table, and the key of each row.
 embedding_kept_bytes: bytes kept behind the token table of one micro batch.
+LOSS_PASSES: elements moved per logit by a fused cross entropy, both passes.
 key_value_columns: columns of keys and values that one tensor rank projects.
 norm_extra_bytes: bytes a token that a norm keeps beyond its input and output.
 packed_rows: rows of packed sequences of a job, where it has some.
@@ -26,7 +27,7 @@ from trainplan.costmodel.blocks.activations import activation_tensors, norm_extr
 from trainplan.costmodel.blocks.attention.key_values import key_value_columns
 from trainplan.costmodel.blocks.attention.packed import packed_rows, waits
 from trainplan.costmodel.blocks.block import Block
-from trainplan.costmodel.blocks.embedding_and_head import embedding_kept_bytes
+from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES, embedding_kept_bytes
 from trainplan.costmodel.blocks.kinds import Blocks, block_counts, blocks, distinct_keys
 from trainplan.costmodel.blocks.parts import PassSeconds
 from trainplan.costmodel.blocks.rows import Copies, RowBlocks, row_blocks

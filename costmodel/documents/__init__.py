@@ -1,8 +1,5 @@
 """Documents of evidence: measured runs, published runs, calibrations, constants, trials.
 
-LayoutSpreads: spread of step times of layouts and of trials.
-Spreads: contents of `catalog/spreads.toml`.
-
 Calibration: scalars fitted on measured steps of one kind of GPU, precision and runtime.
 CalibrationRun: a run the scalars were fitted on, priced without and with them.
 Constants: one value of every fitted constant.

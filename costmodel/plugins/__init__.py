@@ -8,6 +8,7 @@ imported: what `module:NAME` stands for.
 Installed: a plug-in and the package that brings it.
 installed: every plug-in of this environment, by the name of its package.
 LEFT_OUT: what was left out in this process, for `plan doctor`.
+Plugin: what an installed package declares.
 PluginCommand: a command of a plug-in.
 PluginWarning: a plug-in, or a part of one, is left out.
 Registry: entries of ours by name, and behind them those of plug-ins.
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         LEFT_OUT,
         Added,
         Installed,
+        Plugin,
         PluginCommand,
         PluginWarning,
         Registry,
@@ -36,7 +38,7 @@ else:
         __name__,
         {
             "entry_points": "declaring",
-            "plugins": "LEFT_OUT Added Installed PluginCommand PluginWarning Registry added "
+            "plugins": "LEFT_OUT Added Installed Plugin PluginCommand PluginWarning Registry added "
             "declared imported installed",
         },
     )

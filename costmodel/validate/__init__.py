@@ -1,6 +1,6 @@
 """Predictions against measured runs: rows, errors, intervals, ranking.
 
-Pure: (runs, labels) to scores. `cases` reads what a record says of its job and layout.
+It is pure, (runs, labels) to scores. `cases` reads what a record says of its job and layout.
 
 Coverage: where the measured steps of a group of rows lie.
 Errors: errors, predicted / measured - 1, of a group of rows.

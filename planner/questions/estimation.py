@@ -20,7 +20,7 @@ from trainplan.costmodel.layouts import COLUMNS, FIELDS, LayoutTable, Rule, num_
 from trainplan.costmodel.routing import check_routing
 from trainplan.costmodel.runtimes import attention_on, option_without_price, runtime
 from trainplan.costmodel.step import Estimate, Simulated, simulated
-from trainplan.planner.space.choices import rules_of_job
+from trainplan.planner.space import rules_of_job
 
 AT_ONCE = 4096
 """Layouts priced together. Source: measured; more are not faster, and take more memory."""

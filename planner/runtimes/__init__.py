@@ -1,4 +1,4 @@
-"""Runtimes: a layout as a launch of one, and a launch of one as a job and a layout.
+"""What runtimes take: a layout as a launch of one, and a launch of one as a job and a layout.
 
 One folder a runtime, what writes its launches and what reads them; beside these what they share.
 

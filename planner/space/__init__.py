@@ -6,7 +6,8 @@ rules are applied as soon as their columns are known and count what they refuse.
 allowed: a job whose search tries what some choice asks for.
 broken_rules: for each row, the rules it breaks.
 Choice: a field of the layout held to one value (`--fix`) or kept from it (`--exclude`).
-DRIVE_SPACE: name under which rows are counted that fit on the GPUs and not on the drives of a node.
+DRIVE_SPACE: name under which rows are counted that fit on the GPUs and not on the drives of a
+    node.
 FIRST_KNOWN: columns that no level adds.
 HOST_MEMORY: as DRIVE_SPACE, of the memory of the host.
 legality_rules: what mathematics and the runtime forbid.
@@ -16,7 +17,7 @@ memory_policies: every policy of every skeleton without optimizer offload, and e
 no_even_stages: refuses all layouts across node groups.
 NODE_COLUMNS: columns of a node of the tree, degrees first.
 nodes: legal nodes of the whole grid.
-parse_choice: read `tp=8`, `recompute=full`, `sequence_parallel=true`, `offload=0.5`, ...
+parse_choice: read `tp=8`, `recompute=full`, `sequence_parallel=true`, `offload=0.5`, ..
 ranks_straddle: leaves layouts of whole pipeline ranks in node groups to a search of their own.
 Rows: rows of one level of the tree, with the number of layouts below each.
 RuleFilter: applies rules and counts the layouts each refused.

@@ -18,13 +18,13 @@ from trainplan.costmodel.columns import (
     BoolColumn,
     FloatColumn,
     IntColumn,
+    ObjectColumn,
     RankRows,
     distinct,
     objects,
 )
 from trainplan.costmodel.layout import SCHEDULE_NAMES, StageSpec
-from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.layouts.table import FULL, UNIFORM, ObjectColumn
+from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable
 from trainplan.costmodel.step import (
     Priced,
     node_bound_seconds,

@@ -1,6 +1,6 @@
 """Formats for `plan import`: profiles of other planners and simulators."""
 
-from trainplan.costmodel.plugins.plugins import Plugin
+from trainplan.costmodel.plugins import Plugin
 
 PLUGIN = Plugin(
     importers={

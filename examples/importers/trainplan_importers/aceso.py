@@ -16,12 +16,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.entries import positive
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import MICROSECOND
-from trainplan.costmodel.job.job import storage_bytes
-from trainplan.costmodel.profiles.profile import EndPoint, Failure, LayerPoint, Profile
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import MICROSECOND, SpecError, positive
+from trainplan.costmodel.job import storage_bytes
+from trainplan.costmodel.profiles import EndPoint, Failure, LayerPoint, Profile
 from trainplan.profiler.importers import ImportRequest, base_name, stated
 from trainplan_importers.aceso_collectives import read_collectives
 from trainplan_importers.reading import MEBIBYTE, need_model

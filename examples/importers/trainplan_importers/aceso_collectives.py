@@ -18,10 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from trainplan.costmodel.base.entries import positive
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import GB
-from trainplan.costmodel.profiles.profile import CollectivePoint, Operation
+from trainplan.costmodel.base import GB, SpecError, positive
+from trainplan.costmodel.profiles import CollectivePoint, Operation
 from trainplan.profiler.importers import base_name, stated
 from trainplan_importers.reading import MEBIBYTE, MILLISECOND, unknown_file
 

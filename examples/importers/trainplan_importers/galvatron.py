@@ -17,10 +17,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-from trainplan.costmodel.base.entries import Entry, json_entry
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.job.job import Precision
-from trainplan.costmodel.profiles.profile import (
+from trainplan.costmodel.base import Entry, SpecError, json_entry
+from trainplan.costmodel.job import Precision
+from trainplan.costmodel.profiles import (
     CollectivePoint,
     LayerPoint,
     Operation,

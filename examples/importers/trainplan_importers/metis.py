@@ -13,9 +13,8 @@ import re
 from collections.abc import Mapping
 from statistics import median
 
-from trainplan.costmodel.base.entries import json_entry
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.profiles.profile import LayerPoint, Profile
+from trainplan.costmodel.base import SpecError, json_entry
+from trainplan.costmodel.profiles import LayerPoint, Profile
 from trainplan.profiler.importers import ImportRequest, base_name, stated
 from trainplan_importers.reading import (
     MILLISECOND,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainplan.costmodel.architecture.model import ModelSpec
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.job.job import Precision
+from trainplan.costmodel.architecture import ModelSpec
+from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.job import Precision
 from trainplan.profiler.importers import ImportRequest
 
 MILLISECOND = 1e-3

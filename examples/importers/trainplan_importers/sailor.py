@@ -17,10 +17,8 @@ import math
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from trainplan.costmodel.base.entries import Entry, json_entry
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import GB
-from trainplan.costmodel.profiles.profile import CollectivePoint, LayerPoint, Profile
+from trainplan.costmodel.base import GB, Entry, SpecError, json_entry
+from trainplan.costmodel.profiles import CollectivePoint, LayerPoint, Profile
 from trainplan.profiler.importers import ImportRequest, base_name, stated
 from trainplan_importers.reading import need_model, need_precision, need_seq_length, unknown_file
 

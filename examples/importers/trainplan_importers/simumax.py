@@ -18,12 +18,10 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from trainplan.costmodel.base.entries import Entry, json_entry
-from trainplan.costmodel.base.errors import SpecError
-from trainplan.costmodel.base.units import MICROSECOND, TERA
-from trainplan.costmodel.blocks.embedding_and_head import LOSS_PASSES
-from trainplan.costmodel.job.job import Precision
-from trainplan.costmodel.profiles.profile import (
+from trainplan.costmodel.base import MICROSECOND, TERA, Entry, SpecError, json_entry
+from trainplan.costmodel.blocks import LOSS_PASSES
+from trainplan.costmodel.job import Precision
+from trainplan.costmodel.profiles import (
     AttentionPoint,
     CollectivePoint,
     Operation,

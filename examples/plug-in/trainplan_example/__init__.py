@@ -1,6 +1,6 @@
 """A GPU, a model preset, a launcher and a command for `plan`."""
 
-from trainplan.costmodel.plugins.plugins import Plugin, PluginCommand
+from trainplan.costmodel.plugins import Plugin, PluginCommand
 
 PLUGIN = Plugin(
     gpus="gpus.toml",

@@ -14,8 +14,7 @@ import numpy as np
 from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntRankChunks
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.costmodel.timeline import Paths, Run, StageSeconds, prolonged, run_of
-from trainplan.costmodel.timeline.critical_path import long_paths
+from trainplan.costmodel.timeline import Paths, Run, StageSeconds, long_paths, prolonged, run_of
 from trainplan.planner.solvers import Matrix
 from trainplan.planner.stages.columns import PathStages, StageRows
 from trainplan.planner.stages.problem.chunks import alike_weights, fairest_weights

@@ -24,7 +24,7 @@ from trainplan.costmodel.columns import (
     distinct,
 )
 from trainplan.costmodel.layout import SCHEDULE_NAMES
-from trainplan.costmodel.layouts.table import FULL, UNIFORM
+from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.step import Priced, boundary_seconds, on_groups, price, without_overhead

@@ -1,0 +1,195 @@
+"""Holds the walls of the source: doors, code lines and words. `make check` runs it.
+
+A room is a folder directly below a package, or a module there. From outside only names of its
+`__init__` are imported, at most `WIDEST`, and the docstring there says each in a line. The code
+lines of a room (no blanks, comments, docstrings) stay within `code_lines.toml`; `--lower` writes
+today's counts there where they are smaller. No identifier is one of `WORDS`.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import token
+import tokenize
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("costmodel", "planner", "profiler", "cli")
+BUDGET = Path(__file__).with_name("code_lines.toml")
+WIDEST = 25
+NAMED = re.compile(r"^(\w+): ", re.MULTILINE)
+WORDS = frozenset(
+    (
+        *("told", "asked", "beside", "apart", "meant", "judged"),
+        *("leanest", "thriftiest", "bird", "heart", "crowd"),
+    )
+)
+"""Not the field's: requested, stated, overlapped, separate, intended, scored, least memory ..."""
+PUBLIC = frozenset(("apart", "Apart", "told_apart", "judged", "host_moe_beside"))
+"""Keys of documents, which stay compatible, and the classes that hold them."""
+KEPT = {token.OP, token.NAME, token.NUMBER, token.STRING} | {
+    getattr(token, name)
+    for name in ("FSTRING_START", "FSTRING_MIDDLE", "FSTRING_END")
+    if hasattr(token, name)
+}
+
+
+def room(path: Path) -> tuple[str, str]:
+    """Package and room of a file; of a module of a package it is the module."""
+    package, inner, *_ = path.relative_to(ROOT).parts
+    return package, inner.removesuffix(".py")
+
+
+def sources() -> list[Path]:
+    """Every module of the four packages."""
+    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def code_lines(text: str) -> int:
+    """Lines that hold code."""
+    lines: set[int] = set()
+    for one in tokenize.generate_tokens(io.StringIO(text).readline):
+        documents = one.type == token.STRING and one.line.strip().startswith('"""')
+        if one.type in KEPT and not documents:
+            lines.update(range(one.start[0], one.end[0] + 1))
+    return len(lines)
+
+
+def taken(tree: ast.AST) -> Iterator[tuple[int, tuple[str, ...], list[str]]]:
+    """Line, module below trainplan, and names of every import of ours."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            top, *module = node.module.split(".")
+            if top == "trainplan":
+                yield node.lineno, tuple(module), [name.name for name in node.names]
+        elif isinstance(node, ast.Import):
+            for name in node.names:
+                if name.name.startswith("trainplan."):
+                    yield node.lineno, tuple(name.name.split(".")[1:]), []
+
+
+def offers(trees: dict[Path, ast.Module]) -> dict[tuple[str, ...], set[str]]:
+    """Names that each door imports."""
+    return {
+        room(path): {
+            name for _, module, names in taken(tree) if module[:2] == room(path) for name in names
+        }
+        for path, tree in trees.items()
+        if path.name == "__init__.py" and path.parent.parent.parent == ROOT
+    }
+
+
+def doors(trees: dict[Path, ast.Module], examples: dict[Path, ast.Module]) -> Iterator[str]:
+    """What is imported past a door, and doors that do not name what they offer."""
+    offered = offers(trees)
+    used: dict[tuple[str, ...], set[str]] = {one: set() for one in offered}
+    for path, tree in (trees | examples).items():
+        for line, module, names in taken(tree):
+            where = f"{path.relative_to(ROOT)}:{line}"
+            for name in names if len(module) == 1 else ():  # catalog, for catalog.device
+                used.get((*module, name), set()).update(attributes(tree, name))
+            if len(module) < 2 or module[:2] == room(path):
+                continue
+            if len(module) > 2:
+                yield f"{where} reaches into {'/'.join(module[:2])}: import from its __init__"
+            elif module in offered:
+                used[module] |= set(names)
+                for name in set(names) - offered[module]:
+                    yield f"{where} takes {name}, which {'/'.join(module)} does not offer"
+    for one, names in offered.items():
+        yield from door(ROOT.joinpath(*one, "__init__.py"), names, used[one])
+
+
+def attributes(tree: ast.AST, name: str) -> Iterator[str]:
+    """What is taken of a module that is imported whole."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) == name:
+            yield node.attr
+
+
+def door(path: Path, names: set[str], used: set[str]) -> Iterator[str]:
+    """One that is too wide, or whose docstring and imports differ."""
+    where = path.relative_to(ROOT)
+    named = set(NAMED.findall(ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""))
+    if len(names) > WIDEST:
+        yield f"{where} offers {len(names)} names, at most {WIDEST}: is the room two?"
+    if names != named:
+        more, less = sorted(names - named), sorted(named - names)
+        yield f"{where} imports {more} without a line, has lines for {less}"
+    if names - used:
+        yield f"{where} offers {sorted(names - used)}, which no other room takes"
+
+
+def budget(texts: dict[Path, str], *, lower: bool) -> Iterator[str]:
+    """Rooms with more code lines than the file allows."""
+    counted: Counter[str] = Counter()
+    for path, text in texts.items():
+        counted["/".join(room(path))] += code_lines(text)
+    held = tomllib.loads(BUDGET.read_text(encoding="utf-8"))
+    raised: Counter[str] = Counter()
+    for one in held.get("raised", ()):
+        raised[one["room"]] += one["lines"]
+        if not one["why"].strip():
+            yield f"{BUDGET.name}: {one['room']} is raised without a why"
+    for name, lines in sorted(counted.items()):
+        if lines > (most := held["rooms"].get(name, 0) + raised[name]):
+            yield f"{name} has {lines} code lines, {BUDGET.name} allows {most}: take some out"
+    if lower:
+        head, _, rest = BUDGET.read_text(encoding="utf-8").partition("[rooms]")
+        _, mark, tail = rest.partition("\n[[raised]]")
+        figures = {n: min(c, held["rooms"].get(n, c)) for n, c in sorted(counted.items()) if c}
+        lines = "".join(f'"{name}" = {count}\n' for name, count in figures.items())
+        BUDGET.write_text(f"{head}[rooms]\n{lines}{mark}{tail}", encoding="utf-8")
+
+
+def identifiers(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Names with their lines; those of tests are sentences."""
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        for field in ("id", "attr", "arg", "name", "asname"):
+            name = getattr(node, field, None)
+            if isinstance(name, str) and not name.startswith("test_"):
+                yield line, name.rpartition(".")[2]
+
+
+def words(trees: dict[Path, ast.Module]) -> Iterator[str]:
+    """Identifiers and files with a word that no engineer of the field would use there."""
+    for path, tree in trees.items():
+        found = {} if path.stem.startswith("test_") else {path.stem: 0}
+        found.update({name: line for line, name in identifiers(tree)})
+        for name, line in found.items():
+            parts = {part.lower() for part in re.split(r"_|(?<=[a-z])(?=[A-Z])", name)}
+            if name not in PUBLIC and WORDS & parts:
+                where = path.relative_to(ROOT)
+                yield f"{where}:{line} {name}: name it as docs/reference/glossary.md does"
+
+
+def main() -> int:
+    """Print what is wrong; the exit code is 1 where something is."""
+    texts = {path: path.read_text(encoding="utf-8") for path in sources()}
+    trees = {path: ast.parse(text) for path, text in texts.items()}
+    others = {
+        path: ast.parse(path.read_text(encoding="utf-8"))
+        for top in ("tests", "docs", "examples", ".ci")
+        for path in sorted((ROOT / top).rglob("*.py"))
+    }
+    plug_ins = {
+        p: t for p, t in others.items() if p.is_relative_to(ROOT / "examples" / "importers")
+    }
+    wrong = [
+        *doors(trees, plug_ins),
+        *budget(texts, lower="--lower" in sys.argv),
+        *words(trees | others),
+    ]
+    sys.stdout.writelines(f"{line}\n" for line in wrong)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
