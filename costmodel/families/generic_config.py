@@ -169,7 +169,11 @@ def _head_dim(config: HfConfig, hidden: str, heads: str) -> int:
 
 
 def _sizes(config: HfConfig, family: Family, fixed: Fields, *, has_experts: bool) -> Fields:
-    """Sizes, but for those that are fixed."""
+    """Sizes, but for those that are fixed; one that is no number before one that is missing."""
+    checked = replace(config, seen={}, assumed={})
+    for name in SIZES:
+        if checked.has(alias := _alias(checked, family, name)):
+            checked.integer(alias)
     sizes: dict[str, object] = {
         name: config.integer(_alias(config, family, name)) for name in SIZES if name not in fixed
     }
