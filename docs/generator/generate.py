@@ -22,6 +22,7 @@ from names import NAMES_FILE, names_text
 from page_parts import QUESTIONS, Lines, table
 from profile_pages import profile_page, schema_text
 from pydantic import BaseModel
+from room_pages import rooms_page
 from schedule_pages import schedules_page
 
 from trainplan.cli.documents import schedules, validate
@@ -331,6 +332,7 @@ TUNE_SECTIONS: Sequence[tuple[str, str, type]] = (
 PAGES: Mapping[str, Callable[[], Lines]] = {
     "cli.md": cli_page,
     "axes.md": axes_page,
+    "rooms.md": rooms_page,
     "rules.md": rules_page,
     "models.md": models_page,
     "model-types.md": model_types_page,
