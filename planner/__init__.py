@@ -59,24 +59,20 @@ if TYPE_CHECKING:
         sweep,
         why_not,
     )
-    from trainplan.planner.evidence import Evidence, evidence_of
-    from trainplan.planner.explanations import Explanation, explain
-    from trainplan.planner.goals import Pareto, pareto, pareto_json
-    from trainplan.planner.launch import LaunchConfig
-    from trainplan.planner.launch_checks import LaunchCheck, check_launch
-    from trainplan.planner.launchers import LAUNCHERS, LaunchFile
-    from trainplan.planner.plan import (
-        Candidate,
-        Certificate,
-        Infeasible,
-        Plan,
-        SearchOptions,
+    from trainplan.planner.documents import (
         Written,
         chosen_from_json,
         estimate_json,
         plan_json,
         written,
     )
+    from trainplan.planner.evidence import Evidence, evidence_of
+    from trainplan.planner.explanations import Explanation, explain
+    from trainplan.planner.goals import Pareto, pareto, pareto_json
+    from trainplan.planner.launch import LaunchConfig
+    from trainplan.planner.launch_checks import LaunchCheck, check_launch
+    from trainplan.planner.launchers import LAUNCHERS, LaunchFile
+    from trainplan.planner.plan import Candidate, Certificate, Infeasible, Plan, SearchOptions
     from trainplan.planner.questions import (
         Estimates,
         Simulation,
@@ -97,16 +93,14 @@ HOMES = {
     "trainplan.costmodel.step": "Estimate",
     "trainplan.planner.cases": "Case",
     "trainplan.planner.comparisons": "Comparison Sweep WhyNot compare parse_varied sweep why_not",
+    "trainplan.planner.documents": "Written chosen_from_json estimate_json plan_json written",
     "trainplan.planner.evidence": "Evidence evidence_of",
     "trainplan.planner.explanations": "Explanation explain",
     "trainplan.planner.goals": "Pareto pareto pareto_json",
     "trainplan.planner.launch": "LaunchConfig",
     "trainplan.planner.launch_checks": "LaunchCheck check_launch",
     "trainplan.planner.launchers": "LAUNCHERS LaunchFile",
-    "trainplan.planner.plan": (
-        "Candidate Certificate Infeasible Plan SearchOptions Written chosen_from_json "
-        "estimate_json plan_json written"
-    ),
+    "trainplan.planner.plan": "Candidate Certificate Infeasible Plan SearchOptions",
     "trainplan.planner.questions": "Estimates Simulation check estimate estimates search simulate",
     "trainplan.planner.runtimes": "EXPORTERS READERS Reading",
     "trainplan.planner.shell": "launches_of_script",

@@ -23,13 +23,14 @@ with imported_on_answer():
     from trainplan.costmodel.job import Job
     from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.runtimes import RUNTIMES
+    from trainplan.planner.documents import chosen_from_json, with_candidate, written
     from trainplan.planner.launch import LaunchConfig
     from trainplan.planner.launchers import FOLDER as TRIAL
     from trainplan.planner.launchers import HOSTFILE, LAUNCHERS, hostfile
     from trainplan.planner.launchers import launcher as launcher_named
     from trainplan.planner.launchers import one_rank as script_of_one_rank
     from trainplan.planner.launchers import trials as array_job
-    from trainplan.planner.plan import NO_EXPORT, chosen_from_json, with_candidate, written
+    from trainplan.planner.plan import NO_EXPORT
     from trainplan.planner.questions import check, no_cpu, no_files, node_order
     from trainplan.planner.runtimes import EXPORTERS, KeyLines, key_lines
 

@@ -40,9 +40,10 @@ with imported_on_answer():
     from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.step import Estimate
     from trainplan.planner import questions
+    from trainplan.planner.documents import plan_json
     from trainplan.planner.goals import pareto as unbeaten_by_any
     from trainplan.planner.goals import pareto_json
-    from trainplan.planner.plan import Infeasible, Name, Plan, SearchOptions, plan_json
+    from trainplan.planner.plan import Infeasible, Name, Plan, SearchOptions
     from trainplan.planner.questions import NO_FILES
     from trainplan.planner.questions import estimate as estimate_of
     from trainplan.planner.settings import Level

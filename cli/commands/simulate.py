@@ -14,7 +14,7 @@ with imported_on_answer():
     from trainplan.cli.pages import screen, step_end
     from trainplan.cli.terminal import page_width, show_json
     from trainplan.cli.values import Outputs, remark_change
-    from trainplan.planner.plan import chosen_from_json, with_candidate, written_step_time
+    from trainplan.planner.documents import chosen_from_json, with_candidate, written_step_time
     from trainplan.planner.questions import simulate
 
 

@@ -53,7 +53,8 @@ with imported_on_answer():
     from trainplan.costmodel.calibration import Measured
     from trainplan.costmodel.documents import Trial
     from trainplan.costmodel.job import Job, RuntimeOptions
-    from trainplan.planner.plan import NO_EXPORT, Infeasible, SearchOptions, plan_json, written
+    from trainplan.planner.documents import plan_json, written
+    from trainplan.planner.plan import NO_EXPORT, Infeasible, SearchOptions
     from trainplan.planner.questions import node_order, search
     from trainplan.planner.tuning import LISTED, Finished, Start, TuneOptions, exports, tune
     from trainplan.profiler.train import Trainers

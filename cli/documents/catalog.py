@@ -8,7 +8,7 @@ from typing import Any
 from trainplan.costmodel.catalog import SourcedHost
 from trainplan.costmodel.hardware import FittedConstants, GpuSpec
 from trainplan.costmodel.presets import Machine
-from trainplan.planner.plan import Document, WrittenModel, document_class
+from trainplan.planner.documents import Document, WrittenModel, document_class
 
 GpuEntry = document_class(
     "GpuEntry",

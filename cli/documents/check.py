@@ -9,8 +9,8 @@ from trainplan.cli.words import gib, plural, seconds
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import FieldDifference
+from trainplan.planner.documents import Document, Notes, OfJob, Priced, of_job, of_priced
 from trainplan.planner.launch_checks import LaunchCheck
-from trainplan.planner.plan import Document, Notes, OfJob, Priced, of_job, of_priced
 from trainplan.planner.runtimes import Origin, SettingChange
 from trainplan.planner.shell import Place
 from trainplan.planner.shell import Verdict as ProblemVerdict

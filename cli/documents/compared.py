@@ -19,7 +19,7 @@ from trainplan.planner.comparisons import (
 from trainplan.planner.comparisons import (
     Side as ComparedSide,
 )
-from trainplan.planner.plan import Document, OfJob, Priced, of_job, of_priced
+from trainplan.planner.documents import Document, OfJob, Priced, of_job, of_priced
 
 SAME_TIME = 1e-6
 """A smaller share of the step is no loss."""

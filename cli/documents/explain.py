@@ -10,6 +10,15 @@ from typing import Literal, Self
 from trainplan.cli.words import percent
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.documents import (
+    Document,
+    OfJob,
+    Priced,
+    WrittenLayout,
+    layout_json,
+    of_job,
+    of_priced,
+)
 from trainplan.planner.explanations import (
     Explanation,
     LargestModel,
@@ -19,15 +28,6 @@ from trainplan.planner.explanations import (
 )
 from trainplan.planner.explanations import RecomputeRule as FinerRule
 from trainplan.planner.explanations import RelaxedRule as FinerRuleTried
-from trainplan.planner.plan import (
-    Document,
-    OfJob,
-    Priced,
-    WrittenLayout,
-    layout_json,
-    of_job,
-    of_priced,
-)
 from trainplan.planner.questions import Imbalance
 
 LIMITED_BY: Mapping[Resource, str] = {

@@ -18,8 +18,8 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.documents import Calibration, MeasuredRun
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.profiles import Profile
+from trainplan.planner.documents import PlanDocument
 from trainplan.planner.goals import ParetoDocument
-from trainplan.planner.plan import PlanDocument
 from trainplan.planner.tuning import SCHEMA as MACHINE_SCHEMA
 from trainplan.planner.tuning import Event, MachineDocument, TunedPlanDocument
 

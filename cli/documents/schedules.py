@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from trainplan.planner.plan import Document
+from trainplan.planner.documents import Document
 from trainplan.planner.questions import Simulation
 from trainplan.planner.schedules import Ranking, Scored
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from trainplan.planner.plan import BASES, Document
+from trainplan.planner.documents import BASES, Document
 
 Mode = Literal["validation", "serialization"]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

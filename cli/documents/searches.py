@@ -9,19 +9,18 @@ from typing import Literal, Self
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.comparisons import FieldDifference, Side
 from trainplan.planner.comparisons import Remedy as LegalLayout
-from trainplan.planner.evidence import Evidence, evidence_of
-from trainplan.planner.plan import (
+from trainplan.planner.documents import (
     Document,
-    Infeasible,
     Notes,
     OfJob,
     Priced,
-    Spent,
     WrittenLayout,
     layout_json,
     of_job,
     of_priced,
 )
+from trainplan.planner.evidence import Evidence, evidence_of
+from trainplan.planner.plan import Infeasible, Spent
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import Point, Setting, Sweep, Varied
-from trainplan.planner.plan import Document, OfJob, of_job
+from trainplan.planner.documents import Document, OfJob, of_job
 from trainplan.planner.questions import Status
 
 

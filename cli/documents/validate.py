@@ -19,7 +19,7 @@ from trainplan.costmodel.validate import (
     Verdicts,
     measured_step_seconds,
 )
-from trainplan.planner.plan import Document
+from trainplan.planner.documents import Document
 
 NO_RANKING = SimpleNamespace(groups=(), mean_spearman=None, mean_regret_fraction=None, sizes=())
 """Where no job has three layouts."""

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Final, Literal, Self
 
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.plan import Document, WrittenLayout, layout_json
+from trainplan.planner.documents import Document, WrittenLayout, layout_json
 from trainplan.planner.verification import Combinations, Compared, Ran
 
 SCHEMA: Final = "trainplan/verify/v1"

@@ -15,7 +15,7 @@ from trainplan.costmodel.hardware import GpuSpec
 from trainplan.costmodel.model import num_active_parameters, num_parameters
 from trainplan.costmodel.presets import Machine, machines, preset_config, preset_names, repositories
 from trainplan.costmodel.spec import Sourced
-from trainplan.planner.plan import model_json
+from trainplan.planner.documents import model_json
 
 Entry = Mapping[str, object]
 _GPU_HEADS = ("memory GiB", "memory GB/s", "bf16 TFLOP/s", "fp8 TFLOP/s", "link GB/s", "NIC GB/s")

@@ -14,7 +14,7 @@ import anyio
 from trainplan.cli.processes import Process, ProcessResult
 from trainplan.cli.serve.work import Answer, Call, Progress, work
 from trainplan.cli.terminal import bug_line
-from trainplan.planner.plan import SCHEMA as PLAN_SCHEMA
+from trainplan.planner.documents import PlanDocument
 
 HEARD_EVERY_S = 0.05
 """Seconds after which it is noticed that a process has said something."""
@@ -115,7 +115,7 @@ class Kept:
     def keep(self, key: str, answer: Answer) -> str:
         """Keep an answer; returns the name of its plan, empty where it is none."""
         name = ""
-        if json.loads(answer.document).get("schema") == PLAN_SCHEMA:
+        if json.loads(answer.document).get("schema") == PlanDocument.SCHEMA:
             self._count += 1
             name = f"plan-{self._count}"
             self.plans[name] = answer.document

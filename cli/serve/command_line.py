@@ -13,7 +13,7 @@ from trainplan.cli.serve.fields import Apart, Inline, Positional, Request, Subco
 from trainplan.cli.serve.requests import CheckRequest
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
-from trainplan.planner.plan import COUNTS
+from trainplan.planner.documents import COUNTS
 
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 """Names that may be those of a file."""

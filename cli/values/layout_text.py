@@ -25,7 +25,7 @@ from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import place
 from trainplan.costmodel.spec import first_complaint
-from trainplan.planner.plan import with_candidate, written
+from trainplan.planner.documents import with_candidate, written
 from trainplan.planner.space import Choice, parse_choice
 
 EXAMPLE = "tp=8,pp=4,vpp=2,micro_batch_size=1"

@@ -7,7 +7,7 @@ from pathlib import Path
 from trainplan.cli.files import errors_of, read_json
 from trainplan.cli.terminal import remark
 from trainplan.cli.words import otherwise_text
-from trainplan.planner.plan import Written, made_otherwise, written
+from trainplan.planner.documents import Written, made_otherwise, written
 
 
 def load_written(path: Path) -> Written:

@@ -28,7 +28,8 @@ from trainplan.cli.terminal.clock import Clock
 from trainplan.costmodel.calibration.machine import NOTHING, Measured
 from trainplan.costmodel.job.job import Job
 from trainplan.planner import questions
-from trainplan.planner.plan import Infeasible, Plan, SearchOptions
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.plan import Infeasible, Plan
 from trainplan.planner.work import ALONE, Budget, Workers
 
 BLOCK = re.compile(r"^```console(?: (\d+)(?:-(\d+))?)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

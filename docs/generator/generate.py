@@ -44,16 +44,16 @@ from trainplan.costmodel.presets.presets import preset, preset_config, preset_na
 from trainplan.costmodel.step import results
 from trainplan.costmodel.uncertainty import intervals as uncertainty
 from trainplan.costmodel.validate import intervals, one_step, ranking, steps
-from trainplan.planner.evidence import envelope, evidence
-from trainplan.planner.plan import apart, settings, spent, target
-from trainplan.planner.plan import plan as plans
-from trainplan.planner.plan.document import (
+from trainplan.planner.documents.document import (
     OfJob,
     PlanDocument,
     WrittenLayout,
     WrittenModel,
     WrittenOffload,
 )
+from trainplan.planner.evidence import envelope, evidence
+from trainplan.planner.plan import apart, settings, spent, target
+from trainplan.planner.plan import plan as plans
 from trainplan.planner.tuning import events as tuning
 
 FOLDER = Path(__file__).parents[1]

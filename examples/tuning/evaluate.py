@@ -25,7 +25,7 @@ from trainplan.costmodel.job.job import Job, RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.measured.varied import varied
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.space import legality_rules
 from trainplan.planner.tree.branch_and_bound import Search
 from trainplan.planner.tree.result import SearchLimits

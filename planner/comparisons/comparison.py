@@ -13,7 +13,7 @@ from trainplan.costmodel.lengths import real_tokens_per_step
 from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.uncertainty import probability_faster
 from trainplan.planner.cases import Case
-from trainplan.planner.plan import Json, layout_json
+from trainplan.planner.documents import Json, layout_json
 from trainplan.planner.questions import estimate
 
 

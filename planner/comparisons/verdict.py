@@ -14,7 +14,7 @@ from trainplan.costmodel.uncertainty import is_near_tie, probability_faster
 from trainplan.planner.cases import Case
 from trainplan.planner.comparisons.comparison import Side, TermDifference, term_differences
 from trainplan.planner.comparisons.remedy import Remedy, remedies
-from trainplan.planner.plan import Written, made_otherwise
+from trainplan.planner.documents import Written, made_otherwise
 from trainplan.planner.questions import estimate
 from trainplan.planner.space import broken_rules
 from trainplan.planner.work import Budget

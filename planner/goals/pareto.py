@@ -23,20 +23,12 @@ from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.run_costs import energy_of
 from trainplan.costmodel.spec import Spec
 from trainplan.costmodel.step import Estimate, explicit
+from trainplan.planner.documents import Document, OfJob, Priced, WrittenLayout, of_job, of_priced
 from trainplan.planner.goals.after_even import check_uneven
 from trainplan.planner.goals.cluster_sizes import longest_step, part_jobs, scale_of
 from trainplan.planner.goals.context import Figure, SearchContext
 from trainplan.planner.goals.reach import UNITS
-from trainplan.planner.plan import (
-    Document,
-    Name,
-    OfJob,
-    Priced,
-    SearchOptions,
-    WrittenLayout,
-    of_job,
-    of_priced,
-)
+from trainplan.planner.plan import Name, SearchOptions
 from trainplan.planner.space import allowed
 from trainplan.planner.tree import StepEnergy
 from trainplan.planner.work import Budget, Unlimited

@@ -44,7 +44,6 @@ from trainplan.planner.plan import (
     Source,
     Spent,
     Target,
-    spent_on,
 )
 from trainplan.planner.questions.candidates import candidates_of
 from trainplan.planner.questions.estimation import check_model
@@ -54,6 +53,7 @@ from trainplan.planner.questions.offload_gain import offload_gain
 from trainplan.planner.questions.offload_notes import check_drives, host_change, offload_notes
 from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import model_notes, setting_notes
+from trainplan.planner.questions.spent import spent_on
 from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
 from trainplan.planner.questions.unequal_experts import imbalance_notes
 from trainplan.planner.runtimes import EXPORTERS

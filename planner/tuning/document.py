@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.job import RuntimeOptions
-from trainplan.planner.plan import (
+from trainplan.planner.documents import (
     Document,
     Json,
     OfJob,

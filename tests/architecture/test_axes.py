@@ -21,9 +21,9 @@ from trainplan.costmodel.layouts.table import FIELDS, LayoutTable
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.spec.base import Spec
 from trainplan.costmodel.step import price
+from trainplan.planner.documents.layout import layout_from_json, layout_json
 from trainplan.planner.launchers.registry import LAUNCHERS
-from trainplan.planner.plan import Infeasible
-from trainplan.planner.plan.layout_document import layout_from_json, layout_json
+from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.policies.recompute import POLICY_COLUMNS
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS

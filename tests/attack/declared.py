@@ -19,7 +19,7 @@ from trainplan.costmodel.program.ops import placed
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.runtimes.traits import Setting
 from trainplan.costmodel.schedules import SCHEDULES
-from trainplan.planner.plan import Plan
+from trainplan.planner.plan.plan import Plan
 from trainplan.planner.policies.offload import fractions_of
 from trainplan.planner.policies.recompute import POLICY_COLUMNS, allows_any_split
 from trainplan.planner.space import Space

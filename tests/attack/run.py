@@ -17,7 +17,7 @@ from tests.attack.jobs import EXPERTS, KNOWN, LONG, OBJECTIVES, Case, random_cas
 from tests.attack.target import Target
 from tests.budgets import Until
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.planner.plan import Plan
+from trainplan.planner.plan.plan import Plan
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.work import Budget

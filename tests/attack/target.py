@@ -18,7 +18,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.run_costs.energy import energy_of
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.planner.goals.cluster_sizes import scale_of
-from trainplan.planner.plan import Plan
+from trainplan.planner.plan.plan import Plan
 from trainplan.planner.plan.target import Name
 from trainplan.planner.questions.best_plan import SearchOptions
 from trainplan.planner.questions.estimation import estimates

@@ -10,8 +10,8 @@ import pytest
 
 from tests.e2e.command import LLAMA, SMALLER, TINY, Outcome, plan, plan_process, refused, with_value
 from trainplan.costmodel.job.job import Job, RuntimeOptions
-from trainplan.planner.plan import plan_json
-from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.documents.chosen import chosen_from_json
+from trainplan.planner.documents.document import plan_json
 from trainplan.planner.questions import best_plan as answer
 from trainplan.planner.questions.best_plan import SearchOptions, search
 

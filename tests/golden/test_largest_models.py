@@ -7,7 +7,7 @@ from trainplan.costmodel.hardware.cluster import ClusterSpec, DriveSpec, HostSpe
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.model.params import num_parameters
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.plan import Infeasible
+from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space.choices import parse_choice
 

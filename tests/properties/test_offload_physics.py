@@ -13,7 +13,7 @@ from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import explicit
-from trainplan.planner.plan import Infeasible
+from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space.choices import broken_rules
 

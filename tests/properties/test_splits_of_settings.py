@@ -11,7 +11,7 @@ from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.uneven import Limits, Splits, splits_below
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.settings.combinations import combinations
 from trainplan.planner.space import parse_choice
 from trainplan.planner.stages.search import UnevenSearch, legal_rows

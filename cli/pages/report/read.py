@@ -11,7 +11,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import Spec, first_complaint
-from trainplan.planner.plan import COUNTS, layout_from_json, with_later_keys
+from trainplan.planner.documents import COUNTS, layout_from_json
 
 DERIVED = "num_microbatches"
 """In layouts that are written with what follows from them; a sweep writes the axes alone."""
@@ -42,7 +42,7 @@ def _layout(value: object) -> object:
     if not isinstance(value, Mapping) or DERIVED not in value:
         return value
     try:
-        return layout_from_json(with_later_keys(value))
+        return layout_from_json(value)
     except ValidationError as error:
         raise ValueError(first_complaint(error).text) from error
 

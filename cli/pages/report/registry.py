@@ -28,8 +28,8 @@ from trainplan.cli.pages.report.validate import validate_page
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.calibration import NOTHING, Measured
 from trainplan.costmodel.profiles import Profile
+from trainplan.planner.documents import PlanDocument
 from trainplan.planner.goals import ParetoDocument
-from trainplan.planner.plan import PlanDocument
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from trainplan.cli.main import plan
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.plan import Plan, plan_json
+from trainplan.planner.documents.document import plan_json
+from trainplan.planner.plan.plan import Plan
 from trainplan.planner.questions.best_plan import SearchOptions, search
 
 ROOT = Path(__file__).parents[3]

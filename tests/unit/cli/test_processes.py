@@ -18,7 +18,7 @@ from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.planner.cases.case import Case
 from trainplan.planner.comparisons.parameters import parse_varied
 from trainplan.planner.comparisons.sweeps import sweep
-from trainplan.planner.plan import plan_json
+from trainplan.planner.documents.document import plan_json
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 

@@ -26,7 +26,8 @@ from trainplan.cli.pages.report.plan.why import (
 )
 from trainplan.cli.words import layout_line
 from trainplan.costmodel.calibration import NOTHING, Measured
-from trainplan.planner.plan import Plan, plan_from_json
+from trainplan.planner.documents import plan_from_json
+from trainplan.planner.plan import Plan
 
 LARGEST_DOCUMENT = 300_000
 """Characters of a document that the page holds whole."""

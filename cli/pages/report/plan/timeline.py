@@ -16,7 +16,8 @@ from trainplan.costmodel.calibration import Measured
 from trainplan.costmodel.columns import IntMatrix
 from trainplan.costmodel.layouts import num_microbatches
 from trainplan.costmodel.program import NOTHING, Op, sources
-from trainplan.planner.plan import Plan, made_otherwise
+from trainplan.planner.documents import made_otherwise
+from trainplan.planner.plan import Plan
 from trainplan.planner.questions import Simulation, simulate
 
 MOST_SIMULATED = 400_000

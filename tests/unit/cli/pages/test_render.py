@@ -21,8 +21,7 @@ from trainplan.cli.words import (
 from trainplan.costmodel.base.units import GIB, long_unit
 from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.step.results import Memory, RankMemory
-from trainplan.planner.plan import Infeasible, Plan
-from trainplan.planner.plan.plan import UnevenStages
+from trainplan.planner.plan.plan import Infeasible, Plan, UnevenStages
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
 

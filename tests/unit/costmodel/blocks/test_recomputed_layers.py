@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.costmodel.layout.layout import Layout, stage_specs
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.planner.plan import Plan
+from trainplan.planner.plan.plan import Plan
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space.choices import broken_rules
 

@@ -16,7 +16,7 @@ from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.memory.in_transit import LAYERS_IN_TRANSIT
 from trainplan.costmodel.runtimes.registry import RUNTIMES
 from trainplan.costmodel.step import explicit, price
-from trainplan.planner.plan.layout_document import layout_from_json, layout_json
+from trainplan.planner.documents.layout import layout_from_json, layout_json
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice
 from trainplan.planner.space.choices import allowed, broken_rules

@@ -9,8 +9,8 @@ from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.layouts.table import LayoutTable
-from trainplan.planner.plan import plan_json
-from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.documents.chosen import chosen_from_json
+from trainplan.planner.documents.document import plan_json
 from trainplan.planner.questions import check
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS

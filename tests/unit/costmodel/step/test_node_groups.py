@@ -18,7 +18,7 @@ from trainplan.costmodel.pipeline.node_groups import in_groups, is_heterogeneous
 from trainplan.costmodel.runtimes.registry import traits_of
 from trainplan.costmodel.step.group_links import group_link_seconds
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.plan.plan import layout_from_json, layout_json
+from trainplan.planner.documents import layout_from_json, layout_json
 from trainplan.planner.questions import estimate
 
 ALIKE = "2x8:h100-sxm+2x8:h100-sxm"

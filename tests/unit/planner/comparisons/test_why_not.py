@@ -7,8 +7,8 @@ import pytest
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.cases.case import Case
 from trainplan.planner.comparisons.verdict import why_not
-from trainplan.planner.plan import plan_json
-from trainplan.planner.plan.written import written
+from trainplan.planner.documents.document import plan_json
+from trainplan.planner.documents.written_plan import written
 from trainplan.planner.questions import check, estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice

@@ -14,11 +14,12 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.step import explicit
 from trainplan.planner.cases.case import Case
 from trainplan.planner.comparisons.verdict import why_not
+from trainplan.planner.documents.document import plan_json
+from trainplan.planner.documents.written_plan import written
 from trainplan.planner.evidence.envelope import Measurements, measurements
 from trainplan.planner.evidence.evidence import is_inside
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules
-from trainplan.planner.plan import SearchOptions, plan_json
-from trainplan.planner.plan.written import written
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.case_search import kept_layout
 from trainplan.planner.questions.trust import time_for_answer

@@ -18,10 +18,10 @@ from trainplan.planner.cases.case import (
     with_memory,
     with_nic,
 )
+from trainplan.planner.documents.document import plan_json
 from trainplan.planner.explanations.explanation import RESOURCES, explain, memory_limit, shares
 from trainplan.planner.explanations.robustness import robustness
 from trainplan.planner.explanations.shadow_prices import ADDED_GIB, shadow_prices
-from trainplan.planner.plan import plan_json
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice

@@ -3,7 +3,7 @@
 from trainplan.planner.cases.case import Case
 from trainplan.planner.cases.feasibility import feasible
 from trainplan.planner.explanations.largest_model import MOST_LAYERS, largest_model
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.work.budget import Unlimited
 
 

@@ -22,7 +22,7 @@ from trainplan.costmodel.runtimes.executes import EQUAL_RECOMPUTE
 from trainplan.planner.cases.case import Case
 from trainplan.planner.explanations.explanation import explain
 from trainplan.planner.explanations.relaxed_recompute import RelaxedRule, recompute_rule
-from trainplan.planner.plan import Plan
+from trainplan.planner.plan.plan import Plan
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import Space, parse_choice, rules_of_job

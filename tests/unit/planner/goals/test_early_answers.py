@@ -4,7 +4,7 @@ import pytest
 
 from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.planner.goals.context import SearchContext
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.tree.pool import Pool
 from trainplan.planner.work.budget import Unlimited
 

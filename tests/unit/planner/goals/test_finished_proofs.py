@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from trainplan.costmodel.timeline.lower_bounds import settled
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions import best_plan as wanted
 from trainplan.planner.questions.best_plan import search
 

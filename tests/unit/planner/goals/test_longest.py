@@ -12,7 +12,7 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.limits import TIME_LIMIT
 from trainplan.planner.goals.longest import CLOSE, ladder, longest, steps
 from trainplan.planner.goals.longest import NOTHING as ALONE
-from trainplan.planner.plan import Infeasible
+from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited

@@ -27,6 +27,8 @@ from trainplan.costmodel.run_costs.money import longest_step_seconds, price_per_
 from trainplan.costmodel.runtimes import traits_of
 from trainplan.costmodel.step import explicit
 from trainplan.costmodel.step.simulate import step_seconds
+from trainplan.planner.documents.chosen import chosen_from_json
+from trainplan.planner.documents.document import plan_json
 from trainplan.planner.goals.cluster_sizes import (
     MOST_SIZES,
     cheapest_size,
@@ -36,8 +38,6 @@ from trainplan.planner.goals.cluster_sizes import (
 )
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.pareto import Point, nondominated
-from trainplan.planner.plan import plan_json
-from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.plan.target import Target
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search

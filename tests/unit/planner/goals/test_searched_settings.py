@@ -8,9 +8,9 @@ from tests.budgets import Steps
 from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.job.job import RuntimeOptions
-from trainplan.planner.plan import SearchOptions
-from trainplan.planner.plan.document import plan_json
-from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.documents.chosen import chosen_from_json
+from trainplan.planner.documents.document import plan_json
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.settings.combinations import DEFAULT, combinations
 from trainplan.planner.space import parse_choice

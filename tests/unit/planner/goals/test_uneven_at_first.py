@@ -9,7 +9,7 @@ from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
 from trainplan.planner.goals.uneven import faster_splits
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.work.budget import Alone, Unlimited
 
 

@@ -10,9 +10,9 @@ from trainplan.cli.pages.plan import certificate_text
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.base.units import SECONDS_PER_DAY
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.planner.documents.chosen import chosen_from_json
+from trainplan.planner.documents.document import plan_json
 from trainplan.planner.goals.cluster_sizes import part_jobs, scale_of
-from trainplan.planner.plan import plan_json
-from trainplan.planner.plan.plan import chosen_from_json
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 

@@ -13,7 +13,7 @@ from trainplan.planner.launch_checks.changed import Run
 from trainplan.planner.launch_checks.check import check_launch
 from trainplan.planner.launch_checks.edits import MOST, fewest_edits, with_units
 from trainplan.planner.launch_checks.lints import lints
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions.estimation import estimate
 from trainplan.planner.runtimes import Field, Reading
 from trainplan.planner.shell import Place, Problem

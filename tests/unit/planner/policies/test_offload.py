@@ -14,7 +14,7 @@ from trainplan.costmodel.layout.layout import Layout, OffloadSpec
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import price
-from trainplan.planner.plan.plan import layout_from_json, layout_json
+from trainplan.planner.documents import layout_from_json, layout_json
 from trainplan.planner.policies.offload import (
     Fractions,
     fractions_of,

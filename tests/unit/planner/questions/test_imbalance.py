@@ -11,9 +11,11 @@ from trainplan.costmodel.job.job import RuntimeOptions
 from trainplan.costmodel.job.routing import RoutingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.cases.case import Case
+from trainplan.planner.documents.document import plan_json
+from trainplan.planner.documents.written_plan import written
 from trainplan.planner.explanations.explanation import explain
-from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
-from trainplan.planner.plan.written import written
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import notes, search
 from trainplan.planner.questions.unequal_experts import imbalance, imbalance_notes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.space.choices import parse_choice
 

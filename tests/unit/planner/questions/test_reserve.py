@@ -11,10 +11,12 @@ from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.calibration.machine import machine_for
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.planner.cases.case import Case, with_memory, without_reserve
+from trainplan.planner.documents.document import plan_json
+from trainplan.planner.documents.written_plan import written
 from trainplan.planner.explanations.shadow_prices import shadow_prices
-from trainplan.planner.plan import Infeasible, SearchOptions, plan_json
+from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.plan.target import Reserve
-from trainplan.planner.plan.written import written
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.trust import time_for_answer
 from trainplan.planner.work.budget import Unlimited

@@ -7,7 +7,7 @@ import pytest
 from trainplan.planner.cases.case import Case
 from trainplan.planner.comparisons.parameters import parse_varied
 from trainplan.planner.comparisons.sweeps import sweep
-from trainplan.planner.plan import SearchOptions
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.case_search import outcome
 from trainplan.planner.space import parse_choice

@@ -9,8 +9,9 @@ from trainplan.costmodel.base.errors import SpecError, UnsupportedError
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout, StageSpec, stage_specs
 from trainplan.costmodel.presets.presets import preset
-from trainplan.planner.plan import Candidate, plan_json
-from trainplan.planner.plan.plan import chosen_from_json
+from trainplan.planner.documents.chosen import chosen_from_json
+from trainplan.planner.documents.document import plan_json
+from trainplan.planner.plan.plan import Candidate
 from trainplan.planner.questions import check, estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.runtimes import EXPORTERS

@@ -11,7 +11,7 @@ from trainplan.costmodel.hardware.cluster import BetweenGroups, parse_cluster
 from trainplan.costmodel.layout.layout import Layout, StageSpec
 from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.step.simulate import step_seconds
-from trainplan.planner.plan import Infeasible
+from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice

@@ -18,7 +18,7 @@ from trainplan.cli.pages.report.plan.timeline import (
 from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.plan import Candidate, Plan
+from trainplan.planner.plan.plan import Candidate, Plan
 from trainplan.planner.questions.simulation import simulate
 
 

@@ -18,7 +18,7 @@ from trainplan.costmodel.base.units import GIB
 from trainplan.costmodel.copy_streams.transfer_volume import Lane
 from trainplan.costmodel.copy_streams.work import Span
 from trainplan.costmodel.layout.layout import Layout, StageSpec
-from trainplan.planner.plan import plan_json
+from trainplan.planner.documents.document import plan_json
 from trainplan.planner.questions import estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.questions.simulation import simulate

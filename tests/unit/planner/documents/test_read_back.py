@@ -5,8 +5,8 @@ import json
 import pytest
 
 from trainplan.costmodel.base.errors import SpecError
-from trainplan.planner.plan import plan_json
-from trainplan.planner.plan.read_back import plan_from_json
+from trainplan.planner.documents.document import plan_json
+from trainplan.planner.documents.read_back import plan_from_json
 from trainplan.planner.questions.best_plan import search
 
 

@@ -9,8 +9,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import first_complaint
-from trainplan.planner.plan.layout_document import layout_from_json
-from trainplan.planner.plan.plan import Candidate, Plan, chosen_from_json
+from trainplan.planner.documents.chosen import chosen_from_json
+from trainplan.planner.documents.layout import layout_from_json
+from trainplan.planner.plan import Candidate, Plan
 
 _BEST = {"rank": 1, "near_tie": False, "inside_measured": None}
 """Of the answer, whose row of the table it may not be: a tuned plan has another one."""

@@ -6,15 +6,15 @@ import pytest
 
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.layout.layout import Layout, OffloadSpec
-from trainplan.planner.plan import plan_json
-from trainplan.planner.plan.layout_document import (
+from trainplan.planner.documents.chosen import chosen_from_json
+from trainplan.planner.documents.document import plan_json
+from trainplan.planner.documents.layout import (
     LATER,
     LATER_OF_OFFLOAD,
     layout_from_json,
     layout_json,
 )
-from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.plan.written import written
+from trainplan.planner.documents.written_plan import written
 from trainplan.planner.questions.best_plan import SearchOptions, search
 from trainplan.planner.space import parse_choice
 

@@ -19,19 +19,19 @@ from trainplan.costmodel.hardware import ClusterSpec, Placement
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.step import Estimate
+from trainplan.planner.documents.chosen import SCHEMA as PLAN_SCHEMA
+from trainplan.planner.documents.chosen import model_json
+from trainplan.planner.documents.layout import Json, WrittenStage, layout_json
 from trainplan.planner.evidence import Evidence
-from trainplan.planner.plan.apart import Apart
-from trainplan.planner.plan.changes_training import changes_training
-from trainplan.planner.plan.layout_document import Json, WrittenStage, layout_json
-from trainplan.planner.plan.plan import SCHEMA as PLAN_SCHEMA
-from trainplan.planner.plan.plan import (
+from trainplan.planner.plan import (
+    Apart,
     Certificate,
     OtherSchedule,
     Plan,
     Source,
-    model_json,
+    Spent,
+    changes_training,
 )
-from trainplan.planner.plan.spent import Spent
 
 FIRST = ("event", "schema")
 """Keys that stand before all others."""

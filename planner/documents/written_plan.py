@@ -13,10 +13,9 @@ from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import first_complaint
+from trainplan.planner.documents.chosen import chosen_from_json
 from trainplan.planner.evidence import OPTION
-from trainplan.planner.plan.options import SearchOptions
-from trainplan.planner.plan.plan import chosen_from_json
-from trainplan.planner.plan.target import Name
+from trainplan.planner.plan import Name, SearchOptions
 from trainplan.planner.space import Choice, parse_choice
 
 ROUNDING = 1e-6

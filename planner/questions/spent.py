@@ -1,0 +1,54 @@
+"""What a layout takes in a step and in the run: energy, carbon dioxide, money."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from trainplan.costmodel.base import SECONDS_PER_HOUR, SpecError
+from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.run_costs import energy_of, kg_co2, price_per_second, run_steps, site_kwh
+from trainplan.planner.plan import Spent
+
+
+def spent_on(on: Context, layout: Layout, step_time_s: float) -> Spent:
+    """What a layout takes whose step lasts so long."""
+    job = on.job
+    cluster, steps = job.cluster, run_steps(job)
+    joules = _joules(on, layout, step_time_s)
+    kwh = None if joules is None else site_kwh(joules, cluster.pue)
+    carbon = cluster.kg_co2_per_kwh
+    emitted = None if kwh is None or carbon is None else kg_co2(kwh, carbon)
+    try:
+        money = price_per_second(cluster) * step_time_s
+    except SpecError:
+        money = None
+    hours = step_time_s / SECONDS_PER_HOUR * cluster.num_gpus
+    return Spent(
+        steps=steps,
+        joules_per_step=joules,
+        kwh_per_step=kwh,
+        kwh_per_run=_of_run(kwh, steps),
+        kg_co2_per_step=emitted,
+        kg_co2_per_run=_of_run(emitted, steps),
+        money_per_step=money,
+        money_per_run=_of_run(money, steps),
+        gpu_hours_per_run=_of_run(hours, steps),
+    )
+
+
+def _of_run(value: float | None, steps: int | None) -> float | None:
+    return None if value is None or steps is None else value * steps
+
+
+def _joules(on: Context, layout: Layout, step_time_s: float) -> float | None:
+    """Of a step of all GPUs; null where their power is not known, or they are not all alike."""
+    if len(on.job.cluster.groups) > 1:
+        return None
+    try:
+        energy = energy_of(*on.shared)
+    except SpecError:
+        return None
+    table = LayoutTable.of([layout])
+    return float(energy.of_step(table, np.array([step_time_s]))[0])
