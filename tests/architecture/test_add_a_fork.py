@@ -26,8 +26,8 @@ from trainplan.costmodel.presets.presets import preset
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout import Layout
-from trainplan.planner.questions.best_plan import estimate
-from trainplan.planner.runtimes import EXPORTERS, Asked, readers
+from trainplan.planner import estimate
+from trainplan.planner.runtimes import EXPORTERS, Request, readers
 from trainplan.planner.runtimes.compare import missing_flags
 from trainplan.planner.shell import launch_of_command
 
@@ -45,7 +45,7 @@ start = ["torchrun", "--nproc_per_node", "8", "pretrain_gpt.py"]
 def read(*more):
     launch = launch_of_command([*start, *words, *more], {})
     reader = next(one for one in readers() if one.recognises(launch))
-    return reader.read(launch, Asked(cluster=job.cluster, model=job.model))
+    return reader.read(launch, Request(cluster=job.cluster, model=job.model))
 
 reading, unknown = read(), read("--tp-comm-overlap")
 overlapped = job.model_copy(update={"options": RuntimeOptions(overlap_tp_comm=True)})

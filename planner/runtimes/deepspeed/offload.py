@@ -4,7 +4,7 @@ Source: deepspeedai/DeepSpeed at the commit of `planner.runtimes.deepspeed`, bel
 `runtime/zero/offload_config.py`, `runtime/zero/stage3.py` (_configure_offloading,
 _create_param_groups_fp16_flat_cpu_memory), `runtime/zero/stage_1_and_2.py` (which knows no drive),
 `runtime/swap_tensor` and `runtime/activation_checkpointing/config.py`. Numbers of buffers and their
-sizes are those that are priced, `costmodel.memory.swap_buffers`.
+sizes are those that are priced, `costmodel.swap_buffers`.
 """
 
 from __future__ import annotations

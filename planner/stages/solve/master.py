@@ -1,7 +1,7 @@
 """Layouts whose stages choose how many layers they recompute: rows of a `LayerAssignment`.
 
 A choice changes the seconds of stages, the bytes of ranks and the parameters they update; all are
-sums over blocks (`costmodel.step.block_costs`). What is no sum is bounded from below by one:
+sums over blocks (`costmodel.block_costs`). What is no sum is bounded from below by one:
 
     path of the schedule      exact: the path is there for every choice (`timeline.critical_path`)
     traffic of a rank         concave in its layers: a plane below it
