@@ -1,4 +1,4 @@
-"""Documents: classes of what is written as JSON, that of a plan, and how it is read back.
+"""What is written as JSON: the classes of its keys, the document of a plan, and how it is read.
 
 BASES: of classes that `document_class` made, the spec.
 chosen_from_json: the job and the chosen layout of a plan document.
