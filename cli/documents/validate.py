@@ -116,7 +116,7 @@ class ValidatedGroup(Grouped, Errors):
 class StepTimeErrors(Document):
     """Of all step times."""
 
-    num_requested: int
+    num_asked: int
     num_priced: int
     num_sources: int
     mean_of_source_medians_fraction: float | None
@@ -129,7 +129,7 @@ class StepTimeErrors(Document):
         """Of all scores."""
         errors, headline = scores.step_time, scores.headline
         return cls(
-            num_requested=scores.num_requested,
+            num_asked=scores.num_requested,
             num_priced=len(scores.rows),
             num_sources=headline.num_sources if headline else 0,
             mean_of_source_medians_fraction=headline.error_fraction if headline else None,

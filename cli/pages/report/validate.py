@@ -77,9 +77,8 @@ def _sections(found: ValidateDocument) -> Iterator[Section]:
 def _certainty(found: ValidateDocument) -> Iterator[Paragraph]:
     step = found.overall.step_time
     yield Paragraph(
-        f"{step.num_priced:,} of {plural(step.num_requested, 'run')} with a measured step "
-        "were priced.",
-        "good" if step.num_priced == step.num_requested else "plain",
+        f"{step.num_priced:,} of {plural(step.num_asked, 'run')} with a measured step were priced.",
+        "good" if step.num_priced == step.num_asked else "plain",
     )
     yield Paragraph(EXPLAINED)
 
