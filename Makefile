@@ -51,6 +51,7 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/mypy tests/unit/planner/test_typed_api.py
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python .ci/house.py
 	$(BIN)/python docs/generator/generate.py --check
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generator/names.py

@@ -200,8 +200,9 @@ DERIVED: Mapping[type, type[BaseModel]] = {
 def json_page() -> Lines:
     """Keys of the documents, and the schema of the cluster file."""
     yield from ("# JSON", "")
-    yield f"`plan search --json` and `--output` write a document of schema `{plans.SCHEMA}`. Keys"
-    yield "are never renamed or removed within a version; new ones may appear. Seconds end in `_s`,"
+    yield "`plan search --json` and `--output` write a document of schema"
+    yield f"`{PlanDocument.SCHEMA}`. Keys are never renamed or removed within a version; new ones"
+    yield "may appear. Seconds end in `_s`,"
     yield "bytes in `_bytes`. `plan estimate --json` has `model`, `layout`, `estimate`, `evidence`."
     yield "`plan schema` lists all documents, and prints the JSON Schema of each."
     yield ""

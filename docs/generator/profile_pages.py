@@ -150,10 +150,10 @@ FIELDS = {
 def profile_page() -> Lines:
     """Items, keys, points and importers."""
     yield from ("# Profiles", "")
-    yield f"A file of `plan profile`: schema `{profile.SCHEMA}`, one point a line, all times in"
-    yield "seconds, all sizes in bytes. [JSON Schema](profile.schema.json). Commands take it as"
-    yield "`--profile`, or as `--cluster`: machine and measurements together. How to make one:"
-    yield "[measure your machines](../how-to/measure-your-machines.md)."
+    yield f"A file of `plan profile`: schema `{profile.Profile.SCHEMA}`, one point a line, all"
+    yield "times in seconds, all sizes in bytes. [JSON Schema](profile.schema.json). Commands take"
+    yield "it as `--profile`, or as `--cluster`: machine and measurements together. How to make"
+    yield "one: [measure your machines](../how-to/measure-your-machines.md)."
     yield from ("", "## What is measured", "")
     yield "In this order; `--only NAME` chooses."
     yield ""

@@ -41,7 +41,7 @@ def _row(name: str, schedule: Schedule) -> Sequence[str]:
         f"`{name}`",
         schedule.vpp_text().removeprefix("with vpp").lstrip("= "),
         "both ways" if program.copies > 1 else schedule.placement,
-        "; ".join(rule.says for rule in schedule.rules),
+        "; ".join(rule.message for rule in schedule.rules),
         _splits(program),
         ", ".join(OPTIONS.get(option, option) for option in sorted(schedule.options)),
         ", ".join(runs_on(name, program)),
