@@ -18,6 +18,7 @@ import numpy as np
 from thumb_jobs import facts_of, jobs
 from thumb_rule import Reading, Step, ThumbRule, among, only, where
 
+from trainplan.costmodel.axes.values import expert_degrees
 from trainplan.costmodel.calibration import NOTHING, context_for
 from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.job.job import Job
@@ -173,7 +174,9 @@ def _readings(job: Job, reading: Reading) -> LayoutTable:
     """All splits of the GPUs with what the reading leaves to a reader."""
     space = Space(context_for(job))
     sizes = (1,) if reading.swept else space.micro_batches
-    choices = product(space.expert_degrees, sizes, reading.zero_stages, _policies(job, reading))
+    choices = product(
+        expert_degrees(job, space.traits), sizes, reading.zero_stages, _policies(job, reading)
+    )
     return LayoutTable.concat(_completed(job, reading, space, chosen) for chosen in choices)
 
 

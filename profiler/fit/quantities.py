@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainplan.costmodel import catalog
+from trainplan.costmodel.hardware import CPU
 from trainplan.costmodel.job import DEFAULT_RUNTIME
 from trainplan.costmodel.machine import MESSAGES, STRIDED, STRIDED_GROUPS, SourceKind
 from trainplan.costmodel.measured import DRIVE_WAYS
@@ -68,7 +69,7 @@ def _layers(profile: Profile) -> bool:
 def _traits(profile: Profile) -> RuntimeTraits:
     """Those of the priced runtime on the device of the profile."""
     device, traits = profile.device or catalog.gpu(profile.gpu), RUNTIMES[DEFAULT_RUNTIME]
-    return traits.without_engine(traits) if device.vendor == "cpu" else traits
+    return traits.without_engine(traits) if device.architecture == CPU else traits
 
 
 def _ends(profile: Profile) -> bool:

@@ -95,7 +95,11 @@ class Declared:
 
     def _values(self, space: Space, names: tuple[str, ...], pp: int, vpp: int) -> Values:
         """All values of some columns below a node, for a number of virtual stages."""
-        key = names[0], pp, space.largest_stage(pp, vpp) if names is POLICY_COLUMNS else 0
+        key = (
+            names[0],
+            pp,
+            -(-space.job.model.num_hidden_layers // (pp * vpp)) if names is POLICY_COLUMNS else 0,
+        )
         if key not in self._known:
             if names is POLICY_COLUMNS:
                 columns = list(space.memory_policies(key[2]))

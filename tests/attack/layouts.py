@@ -128,7 +128,9 @@ class Changes:
             "recompute_method": None,
             "recompute_num_layers": None,
         }
-        number = self.random.randint(1, self.space.largest_stage(layout.pp, layout.vpp))
+        number = self.random.randint(
+            1, -(-self.space.job.model.num_hidden_layers // (layout.pp * layout.vpp))
+        )
         whole = {**plain, "recompute": "full", "recompute_num_layers": number}
         subsets = self.space.recompute_subsets or ((),)
         some = {"recompute": "selective", "recompute_modules": self.random.choice(subsets)}

@@ -22,7 +22,7 @@ from trainplan.cli.serve.calls import Calls, Limits
 from trainplan.cli.serve.fields import Apart
 from trainplan.cli.serve.server import Planner, server_of
 from trainplan.cli.serve.tools import TOOLS
-from trainplan.cli.serve.work import Answer, Request
+from trainplan.cli.serve.work import Answer, Call
 
 JOB = {"model": "gpt2", "cluster": "1x8:h100-sxm", "global_batch_size": 8, "seq_length": 1024}
 LONG = {
@@ -273,7 +273,7 @@ def test_a_cancelled_search_ends_its_process():
 
 def wanted(tmp_path):
     request = TOOLS["catalog"].request.model_validate({"kind": "hosts"})
-    return Request("catalog", request, (), {}, tmp_path, ())
+    return Call("catalog", request, (), {}, tmp_path, ())
 
 
 async def _stated(_):

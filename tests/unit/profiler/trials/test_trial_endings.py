@@ -23,7 +23,7 @@ Root Cause (first observed failure):
 [0]:
   rank      : 3 (local_rank: 3)
   exitcode  : {code} (pid: 4711)
-  traceback : {said}
+  traceback : {written}
 ============================================================"""
 
 
