@@ -90,17 +90,17 @@ class Fork:
         """The job and the layout of a launch, as the base reads what it means there."""
         names = {new: old for old, new in self.renamed.items()}
         own = {one.flag: one for one in self.own}
-        words: list[Word] = []
+        flags, words = self.flags, list[Word]()
         for flag, group in groups_of(launch.arguments):
             if flag in own:
                 texts = own[flag].base([word.text for word in group[1:]])
                 words += [replace(group[0], text=text) for text in texts]
-            elif flag in self.flags:
+            elif flag in flags:
                 words += (
                     replace(group[0], text=group[0].text.replace(flag, names.get(flag, flag))),
                     *group[1:],
                 )
-        unknown = unknown_options(launch.arguments, self.flags, self.runtime)
+        unknown = unknown_options(launch.arguments, flags, self.runtime)
         reading = self.reader.read(replace(launch, arguments=tuple(words)), request)
         job = reading.job and reading.job.model_copy(update={"runtime": self.runtime})
         return replace(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
-from trainplan.costmodel.plugins import Registry
+from trainplan.costmodel.plugins import Registry, imported
 from trainplan.planner.runtimes import (
     accelerate,
     arctic_training,
@@ -36,15 +37,17 @@ EXPORTERS: Mapping[str, Exporter] = Registry(
     called="runtime",
 )
 """Exporter of every runtime a plan can be written for, by runtime id."""
-READERS: tuple[Reader, ...] = (
-    megatron_zero_bubble.READER,
-    megatron_lm.READER,
-    megatron_bridge.READER,
-    torchtitan.READER,
-    arctic_training.READER,
-    deepspeed.READER,
-    accelerate.READER,
+READ = (
+    "megatron_zero_bubble.read:MEGATRON_ZERO_BUBBLE",
+    "megatron_lm.read:MEGATRON_LM",
+    "megatron_bridge.read:MEGATRON_BRIDGE",
+    "torchtitan.read:TORCHTITAN",
+    "arctic_training:READER",
+    "deepspeed.read:DEEPSPEED",
+    "accelerate.read:ACCELERATE",
 )
+"""Where `READERS` are: a search, which reads no launch, does not wait for them."""
+READERS: tuple[Reader, ...]
 """Reader of every runtime whose launches are read; the first that recognises one reads it."""
 
 PLUGGED: Registry[Reader] = Registry("readers", {}, Reader)
@@ -52,6 +55,20 @@ PLUGGED: Registry[Reader] = Registry("readers", {}, Reader)
 
 
 @cache
+def _ours() -> tuple[Reader, ...]:
+    return tuple(imported(f"{__package__}.{one}", Reader) for one in READ)
+
+
+@cache
 def readers() -> tuple[Reader, ...]:
     """Ours, and after them those of plug-ins."""
-    return (*READERS, *PLUGGED.values())
+    return (*_ours(), *PLUGGED.values())
+
+
+if not TYPE_CHECKING:  # a checker knows the name from its annotation
+
+    def __getattr__(name: str) -> object:
+        """`READERS`, imported when they are first used (PEP 562)."""
+        if name != "READERS":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _ours()

@@ -11,13 +11,26 @@ Verdict: which of these a problem is.
 Word: one word of a command after expansion, with its place.
 """
 
-from trainplan.planner.shell.launch import (
-    COMMAND_LINE,
-    Launch,
-    Place,
-    Problem,
-    Verdict,
-    Word,
-    number,
-)
-from trainplan.planner.shell.launches import launch_of_command, launches_of_script
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.planner.shell.launch import (
+        COMMAND_LINE,
+        Launch,
+        Place,
+        Problem,
+        Verdict,
+        Word,
+        number,
+    )
+    from trainplan.planner.shell.launches import launch_of_command, launches_of_script
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "launch": "COMMAND_LINE Launch Place Problem Verdict Word number",
+            "launches": "launch_of_command launches_of_script",
+        },
+    )

@@ -28,21 +28,39 @@ timings: all timings of some points.
 unsealed: the records of whole lines, without their checksums.
 """
 
-from trainplan.profiler.journal.attempts import DOUBTFUL, noise_fraction
-from trainplan.profiler.journal.file import JournalFile, LineFile
-from trainplan.profiler.journal.records import (
-    MOST_STARTS,
-    Done,
-    Failed,
-    Header,
-    Interrupted,
-    JournalContent,
-    LeftOut,
-    Record,
-    Remark,
-    Start,
-    TaskName,
-)
-from trainplan.profiler.journal.samples import Book, Samples, labelled, timings
-from trainplan.profiler.journal.seals import sealed, unsealed
-from trainplan.profiler.journal.timing import PATIENCE, Effort, Repeat, repeat_until_known
+from typing import TYPE_CHECKING
+
+from trainplan.costmodel.base import door
+
+if TYPE_CHECKING:
+    from trainplan.profiler.journal.attempts import DOUBTFUL, noise_fraction
+    from trainplan.profiler.journal.file import JournalFile, LineFile
+    from trainplan.profiler.journal.records import (
+        MOST_STARTS,
+        Done,
+        Failed,
+        Header,
+        Interrupted,
+        JournalContent,
+        LeftOut,
+        Record,
+        Remark,
+        Start,
+        TaskName,
+    )
+    from trainplan.profiler.journal.samples import Book, Samples, labelled, timings
+    from trainplan.profiler.journal.seals import sealed, unsealed
+    from trainplan.profiler.journal.timing import PATIENCE, Effort, Repeat, repeat_until_known
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "attempts": "DOUBTFUL noise_fraction",
+            "file": "JournalFile LineFile",
+            "records": "Done Failed Header Interrupted JournalContent LeftOut MOST_STARTS Record "
+            "Remark Start TaskName",
+            "samples": "Book Samples labelled timings",
+            "seals": "sealed unsealed",
+            "timing": "Effort PATIENCE Repeat repeat_until_known",
+        },
+    )

@@ -1,4 +1,3 @@
 """Accelerate: its YAML file, written and read."""
 
-from trainplan.planner.runtimes.accelerate.read import ACCELERATE as READER
 from trainplan.planner.runtimes.accelerate.write import ACCELERATE as EXPORTER

@@ -1,4 +1,3 @@
 """DeepSpeed: its JSON file, written and read."""
 
-from trainplan.planner.runtimes.deepspeed.read import DEEPSPEED as READER
 from trainplan.planner.runtimes.deepspeed.write import DEEPSPEED as EXPORTER

@@ -1,4 +1,3 @@
 """Megatron-Bridge: its recipes and keys, written and read."""
 
-from trainplan.planner.runtimes.megatron_bridge.read import MEGATRON_BRIDGE as READER
 from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER

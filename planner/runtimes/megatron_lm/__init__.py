@@ -1,4 +1,3 @@
 """Megatron-LM: its options, written and read."""
 
-from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM as READER
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM as EXPORTER

@@ -1,4 +1,3 @@
 """torchtitan: its configuration, written and read."""
 
-from trainplan.planner.runtimes.torchtitan.read import TORCHTITAN as READER
 from trainplan.planner.runtimes.torchtitan.write import TORCHTITAN as EXPORTER
