@@ -31,7 +31,7 @@ class RunSpreads(Spec):
     machine_unseen: Sourced
     """The same, where it saw none."""
     family: Sourced
-    """Of all models of a family, `costmodel.measured.effects.family_of`."""
+    """Of all models of a family, `costmodel.calibration.effects.family_of`."""
     model: Sourced
     """Of one model at one sequence length."""
     layout: Sourced

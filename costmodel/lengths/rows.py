@@ -200,7 +200,7 @@ def _filled(tokens: Ints, capacity: int) -> tuple[Ints, Ints]:
 def spans(tokens: Floats, windowed: float, window: int) -> Floats:
     """Tokens that a token of a sequence of each length attends to, mean over its tokens and layers.
 
-    Source: as `costmodel.model.params.window_span`, for a column of lengths.
+    Source: as `costmodel.mixers.attended_tokens.window_span`, for a column of lengths.
     """
     inside = np.minimum(tokens, window or np.inf)
     return windowed * inside * (1 - inside / (2 * tokens)) + (1 - windowed) * tokens / 2

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 
 GROUP = "trainplan.plugins"
-"""Group of the entry points whose values are `costmodel.base.plugins.Plugin`."""
+"""Group of the entry points whose values are `costmodel.plugins.Plugin`."""
 
 
 @cache

@@ -63,9 +63,9 @@ class Plugin:
     runtimes: Names = field(default_factory=dict)
     """`costmodel.runtimes.base.RuntimeTraits`."""
     exporters: Names = field(default_factory=dict)
-    """`planner.runtimes.Exporter`, by runtime."""
+    """`planner.runtimes.exporter.Exporter`, by runtime."""
     launchers: Names = field(default_factory=dict)
-    """`planner.launchers.Launcher`."""
+    """`planner.launchers.script.Launcher`."""
     readers: Names = field(default_factory=dict)
     """`planner.runtimes.Reader`, asked after ours."""
     importers: Names = field(default_factory=dict)

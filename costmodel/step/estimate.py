@@ -281,7 +281,7 @@ def _copying(machine: Machine, layer: LayerSeconds, copies: Copies) -> LayerSeco
 def with_overhead(machine: Machine, seconds: FloatColumn) -> FloatColumn:
     """Add what no term explains and the slowdown of large jobs; then what a calibration measured.
 
-    Source: the three constants, and the scalars of `costmodel.measured.calibration_fit`.
+    Source: the three constants, and the scalars of `costmodel.calibration.fit`.
     """
     constants = machine.constants
     doublings = max(0.0, float(np.log2(machine.num_gpus / 8)))

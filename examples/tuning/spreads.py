@@ -112,7 +112,7 @@ def text(spreads: dict[str, float], peaks: tuple[float, float], runs: dict[str, 
     fitted = "spreads.py: published runs, each source left out of the fit"
     lines = [
         "# Written by examples/tuning/spreads.py, which tells how;",
-        "# costmodel/documents/spreads.py says what each is.",
+        "# costmodel/catalog/spreads.py says what each is.",
         "[scalars]",
         _line(
             "speed",

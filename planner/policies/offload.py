@@ -90,7 +90,7 @@ def fractions_of(traits: RuntimeTraits, rules: Sequence[Rule]) -> tuple[Fraction
 def fractions_of_splits(traits: RuntimeTraits, rules: Sequence[Rule]) -> tuple[Fractions, ...]:
     """Those of layouts whose layers may be split freely: what moves beside the passes has none.
 
-    Source: `planner.space.policies.paths_bound`.
+    Source: `planner.policies.recompute.paths_bound`.
     """
     return (NOTHING,) if traits.offloading.moves_overlapped else fractions_of(traits, rules)
 
