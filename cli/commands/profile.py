@@ -276,11 +276,11 @@ def command(
     page = ReportFile(report, force)
     page.check()
     files = Files.of_output(output)
-    with StopSignals() as stated:
+    with StopSignals() as signals:
         try:
-            profile = _measured(wanted, nodes, files, stated, budget, restart=restart)
+            profile = _measured(wanted, nodes, files, signals, budget, restart=restart)
         except KeyboardInterrupt as stop:
-            sent = stated.sent or (stop.sent if isinstance(stop, StoppedByUser) else signal.SIGINT)
+            sent = signals.sent or (stop.sent if isinstance(stop, StoppedByUser) else signal.SIGINT)
             remark(f"stopped by {sent.name}: {_kept(stop, files)}")
             raise click.exceptions.Exit(128 + sent) from stop
     if profile is None:
@@ -298,12 +298,12 @@ def _measured(
     wanted: MeasureOptions,
     nodes: NodeOptions,
     files: Files,
-    stated: StopSignals,
+    signals: StopSignals,
     budget: Budget | None,
     *,
     restart: bool,
 ) -> Profile | None:
-    gpus = num_gpus(Limits(nodes.timeout, nodes.start_timeout), stated.sleep)
+    gpus = num_gpus(Limits(nodes.timeout, nodes.start_timeout), signals.sleep)
     where, device = nodes.launch(gpus, budget), device_of(gpus)
     request = wanted.request(device, where.nproc_per_node)
     with TaskBar("measuring") as bar:

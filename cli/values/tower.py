@@ -67,10 +67,10 @@ def place_of(fix: tuple[str, ...]) -> tuple[Place, tuple[str, ...]]:
     Raises:
         SpecError: Neither unified nor apart, or both.
     """
-    request = [text.removeprefix(HELD) for text in fix if text.startswith(HELD)]
-    if len(request) > 1:
+    places = [text.removeprefix(HELD) for text in fix if text.startswith(HELD)]
+    if len(places) > 1:
         raise SpecError("--fix tower is given twice: give it once")
-    if request and request[0] not in PLACES:
-        raise SpecError(f"--fix {HELD}{request[0][:40]}: choose unified or apart")
+    if places and places[0] not in PLACES:
+        raise SpecError(f"--fix {HELD}{places[0][:40]}: choose unified or apart")
     rest = tuple(text for text in fix if not text.startswith(HELD))
-    return PLACES[request[0]] if request else "unified", rest
+    return PLACES[places[0]] if places else "unified", rest

@@ -228,13 +228,13 @@ def calibration_notes(job: Job, calibration: Calibration) -> tuple[str, ...]:
         f"calibrated on {runs}: speed {speed.value:.3g} of the {calibration.corrected}'s (80 %: "
         f"{speed.low:.3g} to {speed.high:.3g})"
     ]
-    request = {
+    pairs = {
         "runtime": (calibration.runtime, job.runtime),
         "precision": (calibration.precision, job.training.precision),
     }
     found += [
         f"calibrated on {name} {measured}, asked for {wanted}: a part of the speed is carried over"
-        for name, (measured, wanted) in request.items()
+        for name, (measured, wanted) in pairs.items()
         if measured != wanted
     ]
     if job.model.name not in calibration.models:

@@ -46,8 +46,8 @@ def step_graph_needs_fixed_shapes(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def async_tp_stays_in_domain(job: Job, table: LayoutTable) -> BoolColumn:
     """Chunks of a product are copied between GPUs directly."""
-    request = job.options.overlap_tp_comm is True
-    return np.asarray((table.tp > max(domain_gpus(job), 1)) & request)
+    enabled = job.options.overlap_tp_comm is True
+    return np.asarray((table.tp > max(domain_gpus(job), 1)) & enabled)
 
 
 @rule(
@@ -70,8 +70,8 @@ def async_tp_is_compiled(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def dispatchers_need_expert_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     """There is nothing to dispatch on one rank."""
-    request = job.options.moe_dispatcher in DISPATCHED and job.model.moe is not None
-    return np.asarray((table.ep == 1) & request)
+    enabled = job.options.moe_dispatcher in DISPATCHED and job.model.moe is not None
+    return np.asarray((table.ep == 1) & enabled)
 
 
 def _without_dispatcher(job: Job) -> str | None:

@@ -87,12 +87,12 @@ def scores(
     `everything`. `inside`: as in `ranking`.
     """
     rows = timed_rows(predictions, everything=everything)
-    request = sum(has_comparable_step(one.run, everything=everything) for one in predictions)
+    comparable = sum(has_comparable_step(one.run, everything=everything) for one in predictions)
     skipped = Counter(one.skipped.reason for one in predictions if one.skipped)
     return Scores(
         rows=rows,
-        num_requested=request,
-        headline=headline(rows, request),
+        num_requested=comparable,
+        headline=headline(rows, comparable),
         step_time=errors("all", [row.error_fraction for row in rows]) if rows else None,
         groups={name: errors_by(rows, names_of) for name, names_of in GROUPINGS.items()},
         ranking=ranking(rows, inside),

@@ -113,8 +113,8 @@ class Explanation:
         price = self.memory_price
         if price is not None and _gain(price) > NOTICED_GAIN:
             return True
-        request = [one.status for one in self.shadow_prices if one.change in MEMORY_CHANGES]
-        return None if price is None or not CUT_SHORT.isdisjoint(request) else False
+        statuses = [one.status for one in self.shadow_prices if one.change in MEMORY_CHANGES]
+        return None if price is None or not CUT_SHORT.isdisjoint(statuses) else False
 
 
 def _gain(price: ShadowPrice) -> float:

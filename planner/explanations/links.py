@@ -73,7 +73,7 @@ def _groups(job: Job, layout: Layout, machine: Machine) -> Iterator[AxisLinks]:
     """Source: Megatron-LM `parallel_state.py`, as `state_groups` and `comm.topology`."""
     experts = max(1, layout.tp * layout.cp * layout.dp // (layout.etp * layout.ep))
     moe = job.model.moe is not None
-    request = {
+    sizes = {
         "tp": (layout.tp, 1),
         "cp": (layout.cp, layout.tp),
         "ep": (layout.ep if moe else 1, layout.etp),
@@ -82,7 +82,7 @@ def _groups(job: Job, layout: Layout, machine: Machine) -> Iterator[AxisLinks]:
         "dp": (layout.dp * layout.cp, layout.tp),
         "expert dp": (experts if moe else 1, layout.etp * layout.ep),
     }
-    for axis, (size, stride) in request.items():
+    for axis, (size, stride) in sizes.items():
         if size > 1:
             links = _group(machine, size, stride)
             yield AxisLinks(

@@ -31,9 +31,9 @@ def limit_of(context: SearchContext, found: SearchResult | None, too_long: int) 
     if found is None or found.finalists is None:
         return NO_LAYOUT
     longer = context.job.training.model_copy(update={"seq_length": too_long})
-    request = context.job.model_copy(update={"training": longer})
+    longer_job = context.job.model_copy(update={"training": longer})
     return next(
-        _limits(context.with_job(request), found.finalists.take(np.array([0]))), "GPU memory"
+        _limits(context.with_job(longer_job), found.finalists.take(np.array([0]))), "GPU memory"
     )
 
 

@@ -96,9 +96,9 @@ class Commands:
             return Outcome(self._arithmetic(tokens[0]))
         if name == "[[" or name in _DECLARES:
             return self._declare(tokens) if name != "[[" else Outcome(self._test(tokens[1:-1]))
-        request = name in ("[", "test")
-        fields = [f for token in tokens for f in self.expander.fields(token.parts, request=request)]
-        if request:
+        tested = name in ("[", "test")
+        fields = [f for token in tokens for f in self.expander.fields(token.parts, tested=tested)]
+        if tested:
             ends = len(fields) - (name == "[")
             return Outcome(self._verdict([Operand(field) for field in fields[1:ends]]))
         if fields and text_of(fields[0]) in functions:
@@ -225,7 +225,7 @@ class Commands:
         """What stands between `[[` and `]]`."""
         operands = []
         for token in tokens:
-            value = self.expander.joined(token.parts, request=True)
+            value = self.expander.joined(token.parts, tested=True)
             operands.append(Operand(value, self.expander.pattern(token.parts)))
         return self._verdict(operands)
 
@@ -242,7 +242,7 @@ class Commands:
             written = f"$(({token.text}))" if number is None else str(number)
             self.variables.assign(name, (Piece(written, token.line, unknown),), token.line)
             return None
-        number, _ = self.expander.number(token.text, token.line, request=True)
+        number, _ = self.expander.number(token.text, token.line, tested=True)
         return None if number is None else number != 0
 
     def _arguments(self, name: str, arguments: Sequence[Value]) -> None:

@@ -46,7 +46,7 @@ class Expander:
         """The script is for sbatch: its variables are set, to what we do not know."""
         self.depth = 0
 
-    def fields(self, parts: Sequence[Part], *, request: bool = False) -> list[Value]:
+    def fields(self, parts: Sequence[Part], *, tested: bool = False) -> list[Value]:
         """Words that one word becomes. `asked`: a condition asks, so what nobody set is empty."""
         done: list[Value] = []
         now: list[Piece] | None = None
@@ -55,7 +55,7 @@ class Expander:
                 now = now or []
                 now.append(Piece(part.text, part.line))
                 continue
-            for at, value in enumerate(self._values(part, request=request)):
+            for at, value in enumerate(self._values(part, tested=tested)):
                 if at and now is not None:
                     done.append(tuple(now))
                     now = None
@@ -66,14 +66,14 @@ class Expander:
                     now = _split(value, done, now)
         return done if now is None else [*done, tuple(now)]
 
-    def joined(self, parts: Sequence[Part], *, request: bool = False) -> Value:
+    def joined(self, parts: Sequence[Part], *, tested: bool = False) -> Value:
         """One value, unsplit, as on the right of an assignment."""
         pieces: list[Piece] = []
         for part in parts:
             if part.kind == "text":
                 pieces.append(Piece(part.text, part.line))
                 continue
-            for at, value in enumerate(self._values(part, request=request)):
+            for at, value in enumerate(self._values(part, tested=tested)):
                 loose = [piece._replace(whole=False) for piece in value]
                 pieces += [Piece(" ", part.line), *loose] if at else loose
         return tuple(pieces)
@@ -83,19 +83,19 @@ class Expander:
         return tuple(
             piece._replace(text=glob.escape(piece.text)) if part.quoted else piece
             for part in parts
-            for piece in self.joined((part,), request=True)
+            for piece in self.joined((part,), tested=True)
         )
 
     def number(
-        self, body: str, line: int | None, *, request: bool = False
+        self, body: str, line: int | None, *, tested: bool = False
     ) -> tuple[int | None, tuple[str, ...]]:
         """Value of an arithmetic expression; null: what it depends on is known only in a run."""
-        value = self._inner(body, line, quoted=True, request=request)
+        value = self._inner(body, line, quoted=True, tested=tested)
         unknown = list(names_of(value))
 
         def of(match: re.Match[str]) -> str:
             held = self._held(match[0], None)
-            if held is None and request and not self._always(match[0]):
+            if held is None and tested and not self._always(match[0]):
                 return "0"
             names = (match[0],) if not held else names_of(held[0])
             unknown.extend(names)
@@ -107,7 +107,7 @@ class Expander:
             unknown = [f"$(({clipped(body)}))"]
         return result, tuple(dict.fromkeys(unknown))
 
-    def _inner(self, text: str, line: int | None, *, quoted: bool, request: bool) -> Value:
+    def _inner(self, text: str, line: int | None, *, quoted: bool, tested: bool) -> Value:
         """What stands inside an expansion."""
         self.depth += 1
         if self.depth > _DEPTH_LIMIT:
@@ -120,17 +120,17 @@ class Expander:
             return tuple(
                 piece._replace(whole=part.quoted)
                 for part in Lexer(source).operand(quoted=quoted)
-                for piece in self.joined((part,), request=request)
+                for piece in self.joined((part,), tested=tested)
             )
         finally:
             self.depth -= 1
 
-    def _values(self, part: Part, *, request: bool) -> list[Value]:
+    def _values(self, part: Part, *, tested: bool) -> list[Value]:
         """What an expansion gives: one value, or those of an array."""
         if part.kind == "parameter":
-            values = self._parameter(part, request=request)
+            values = self._parameter(part, tested=tested)
         elif part.kind == "arithmetic":
-            number, unknown = self.number(part.text, part.line, request=request)
+            number, unknown = self.number(part.text, part.line, tested=tested)
             text = part.written if number is None else str(number)
             values = [(Piece(text, part.line, unknown),)]
         else:
@@ -138,7 +138,7 @@ class Expander:
         self.variables.charge_values(values, part.line)
         return values
 
-    def _parameter(self, part: Part, *, request: bool) -> list[Value]:
+    def _parameter(self, part: Part, *, tested: bool) -> list[Value]:
         match = _PARAMETER.fullmatch(part.text)
         if not match:
             return [_unknown(part, clipped(part.written))]
@@ -147,9 +147,9 @@ class Expander:
         if match["length"]:
             return [_length(match, part, held)]
         if does:
-            return self._with_default(match, part, held, request=request)
+            return self._with_default(match, part, held, tested=tested)
         if held is None:
-            empty = request and not _ARGUMENT.fullmatch(name) and not self._always(name)
+            empty = tested and not _ARGUMENT.fullmatch(name) and not self._always(name)
             return [() if empty else _unknown(part, name)]
         if part.quoted and (match["key"] == "*" or name == "*"):
             gap = Piece(" ", part.line)
@@ -157,7 +157,7 @@ class Expander:
         return held
 
     def _with_default(
-        self, match: re.Match[str], part: Part, held: list[Value] | None, *, request: bool
+        self, match: re.Match[str], part: Part, held: list[Value] | None, *, tested: bool
     ) -> list[Value]:
         """`${NAME:-...}` and its kin."""
         name, does = match["name"], match["does"]
@@ -172,7 +172,7 @@ class Expander:
             held = None
         if held is not None:
             return held
-        value = self._inner(match["operand"], part.line, quoted=part.quoted, request=request)
+        value = self._inner(match["operand"], part.line, quoted=part.quoted, tested=tested)
         if does[-1] == "=" and match["key"] is None and name.isidentifier():
             self.variables.assign(name, value, part.line)
         return [value]
@@ -186,7 +186,7 @@ class Expander:
             return None if held is None or key not in (None, "0", "@", "*") else [held]
         if key in ("@", "*"):
             return list(held.values())
-        at_key = text_of(self._inner(key or "0", None, quoted=True, request=False)).strip("\"'")
+        at_key = text_of(self._inner(key or "0", None, quoted=True, tested=False)).strip("\"'")
         return [held[at_key]] if at_key in held else None
 
     def _argument(self, name: str) -> list[Value] | None:

@@ -191,7 +191,7 @@ class Walk(Frames):
     def _case(self, token: Token) -> None:
         frame = self.open("case", token.line)
         if self.at < self.end:
-            frame.subject = self.commands.expander.joined(self.tokens[self.at].parts, request=True)
+            frame.subject = self.commands.expander.joined(self.tokens[self.at].parts, tested=True)
         self.commands.asks = list(names_of(frame.subject))
         self.at += 1
         self._skip_lines()

@@ -208,8 +208,8 @@ def _varied(grid: _Grid, variant: Combination, layouts: Sequence[Layout]) -> lis
     job, table = variant.job, LayoutTable.of(layouts)
     on = context_of(job, grid.context.machine)
     other = _Grid(on, grid.space, grid.rules)
-    request = [rule for value in variant.settings for rule in value.rules(job)]
-    legal = [~rule.broken(job, table) for rule in (*legality_rules(on.traits), *request)]
+    own_rules = [rule for value in variant.settings for rule in value.rules(job)]
+    legal = [~rule.broken(job, table) for rule in (*legality_rules(on.traits), *own_rules)]
     pairs = zip(grid.price(table), other.price(table), strict=True)
     unlike = [~np.isclose(one, another, rtol=SAME) for one, another in pairs]
     rows = np.flatnonzero(np.all(legal, axis=0) & np.any(unlike, axis=0)).tolist()

@@ -50,9 +50,9 @@ def combinations(job: Job, layout: Layout, nproc: int, refuse: Refuse) -> Combin
         SpecError: The trainer cannot run the model at all, or nothing of the layout.
     """
 
-    def reasons(request: Sequence[Request]) -> Iterator[str]:
+    def reasons(checked: Sequence[Request]) -> Iterator[str]:
         yield from _unused(layout)
-        yield from (why for _, why in request if why)
+        yield from (why for _, why in checked if why)
 
     return gathered(job, layout, _layouts(_Used(layout, job), nproc), refuse, reasons)
 
@@ -78,8 +78,8 @@ def gathered(
     if why := refuse(reference.job, reference.layout):
         raise SpecError(f"the trainer does not run {why}")
     made = [combination(tiny, staged(one, plan, layers)) for one in every]
-    request = [(one, refuse(one.job, one.layout)) for one in made]
-    others, not_run = tuple(one for one, why in request if not why), list(reasons(request))
+    checked = [(one, refuse(one.job, one.layout)) for one in made]
+    others, not_run = tuple(one for one, why in checked if not why), list(reasons(checked))
     if plan.world_size > 1 and not others:
         raise SpecError(f"nothing of the layout can be run here: {not_run[0]}")
     return Combinations(reference, others, tuple(dict.fromkeys([*left_out(job), *not_run])))

@@ -107,8 +107,8 @@ def tower_lines(model: ModelSpec) -> tuple[str, ...]:
 def spent_lines(job: Job, spent: Spent | None) -> Iterator[str]:
     """A line where the run, a PUE or the carbon dioxide of a kWh is stated."""
     cluster = job.cluster
-    request = job.training.tokens or cluster.pue or cluster.kg_co2_per_kwh is not None
-    if spent is None or not request:
+    has_totals = job.training.tokens or cluster.pue or cluster.kg_co2_per_kwh is not None
+    if spent is None or not has_totals:
         return
     if spent.kwh_per_step is None:
         if cluster.pue or cluster.kg_co2_per_kwh is not None:

@@ -32,8 +32,8 @@ def deepep_pads_nothing(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def router_padding_needs_quantized_products(job: Job, table: LayoutTable) -> BoolColumn:
     """Products in 16 bits take any number of rows."""
-    request = job.options.moe_router_padding is True and job.model.moe is not None
-    return np.full(len(table), request and not job.training.casts)
+    enabled = job.options.moe_router_padding is True and job.model.moe is not None
+    return np.full(len(table), enabled and not job.training.casts)
 
 
 def pads(job: Job) -> bool:

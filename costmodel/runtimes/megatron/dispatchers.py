@@ -66,9 +66,9 @@ def links_deepep(job: Job) -> str | None:
 def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
     """Beyond one group of 8, ranks of equal place in theirs exchange by RDMA."""
     ranks, domain = table.ep * table.etp, min(domain_gpus(job), DEEPEP_PEERS)
-    request = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
+    enabled = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
     whole = domain == DEEPEP_PEERS
-    return np.asarray((ranks > domain) & ((ranks % DEEPEP_PEERS != 0) | (not whole)) & request)
+    return np.asarray((ranks > domain) & ((ranks % DEEPEP_PEERS != 0) | (not whole)) & enabled)
 
 
 @rule(
@@ -80,8 +80,8 @@ def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def deepep_leaves_racks_out(job: Job, table: LayoutTable) -> BoolColumn:
     """Its list of devices has B200 and B300, whose nodes are domains."""
-    request = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
-    return np.full(len(table), request and domain_gpus(job) > DEEPEP_PEERS)
+    enabled = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
+    return np.full(len(table), enabled and domain_gpus(job) > DEEPEP_PEERS)
 
 
 @rule(
@@ -96,8 +96,8 @@ def hybridep_fills_domains(job: Job, table: LayoutTable) -> BoolColumn:
     """On a rack of NVLink the group stays inside; on nodes it may go over RDMA."""
     ranks, domain = table.ep * table.etp, domain_gpus(job)
     leaves = (ranks > domain) & ((domain > DEEPEP_PEERS) | (ranks % domain != 0))
-    request = job.options.moe_dispatcher == "hybridep" and job.model.moe is not None
-    return np.asarray(leaves & request)
+    enabled = job.options.moe_dispatcher == "hybridep" and job.model.moe is not None
+    return np.asarray(leaves & enabled)
 
 
 @rule(

@@ -60,8 +60,8 @@ HYBRIDS_INTERLEAVE_NOTHING = "hybrid models interleave no passes of two micro ba
 )
 def hybrids_exchange_alone(job: Job, table: LayoutTable) -> BoolColumn:
     """Only GPT models have a plan of both passes, layer by layer."""
-    request = job.options.overlap_moe_a2a is True and job.model.moe is not None
-    return np.full(len(table), request and is_hybrid(job.model))
+    enabled = job.options.overlap_moe_a2a is True and job.model.moe is not None
+    return np.full(len(table), enabled and is_hybrid(job.model))
 
 
 @rule(
@@ -75,8 +75,8 @@ def exchange_overlapped_with_compute(job: Job, table: LayoutTable) -> BoolColumn
     """Passes of two micro batches are interleaved, layer by layer."""
     whole = (table.recompute == FULL) | recomputes(table, "moe")
     alone = (table.ep == 1) | ((table.pp > 1) & (table.vpp == 1))
-    request = job.options.overlap_moe_a2a is True and job.model.moe is not None
-    return np.asarray((alone | whole | (job.model.num_nextn_predict_layers > 1)) & request)
+    enabled = job.options.overlap_moe_a2a is True and job.model.moe is not None
+    return np.asarray((alone | whole | (job.model.num_nextn_predict_layers > 1)) & enabled)
 
 
 @rule(
@@ -88,8 +88,8 @@ def exchange_overlapped_with_compute(job: Job, table: LayoutTable) -> BoolColumn
 def exchange_overlapped_in_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
     """Megatron-FSDP gathers weights between the halves of a layer, outside of any graph of it."""
     options, moe = job.options, job.model.moe is not None
-    request = moe and options.overlap_moe_a2a is True and options.cuda_graph == "partial"
-    return np.asarray((table.zero_stage >= 2) & request)
+    enabled = moe and options.overlap_moe_a2a is True and options.cuda_graph == "partial"
+    return np.asarray((table.zero_stage >= 2) & enabled)
 
 
 @rule(
@@ -100,8 +100,8 @@ def exchange_overlapped_in_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
 )
 def deepep_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     """There is nothing to dispatch on one rank."""
-    request = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
-    return np.asarray((table.ep * table.etp == 1) & request)
+    enabled = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
+    return np.asarray((table.ep * table.etp == 1) & enabled)
 
 
 @rule(
