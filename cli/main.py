@@ -4,8 +4,6 @@ Exit codes: 0 an answer, 2 nothing fits or bad input, 3 `plan verify` found a di
 130 Ctrl-C. A reader that closes the pipe early (`plan ... | head`) has seen enough: that is 0.
 """
 
-from __future__ import annotations
-
 import errno
 import gc
 import importlib

@@ -4,8 +4,6 @@ Of a matrix the axes stand in the order of its name. A row is a candidate, a cla
 are alike, a group a node group, a kind one of blocks, a boundary lies between two stages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

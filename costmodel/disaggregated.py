@@ -8,8 +8,6 @@ Source: Zhang et al., DistTrain, arXiv:2408.04275, sections 4 and 5 (encoder and
 their own, each with its parallelism).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -3,8 +3,6 @@
 Two runs that differ in one of these do not compute the same weights from the same data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

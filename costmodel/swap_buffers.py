@@ -5,8 +5,6 @@ Source: deepspeedai/DeepSpeed at edaa7221, `runtime/zero/config.py` and
 `optimizer_utils.py`, SwapBufferManager: every buffer of the optimizer holds a subgroup in fp32.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec

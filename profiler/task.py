@@ -1,7 +1,5 @@
 """What the profiler is asked, and one thing it measures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol

@@ -1,7 +1,5 @@
 """Colours by name, each for the light and the dark theme of a report."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The HTML of a report: one file, nothing loaded from elsewhere, all text escaped."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

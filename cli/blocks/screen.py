@@ -4,8 +4,6 @@ Where a table is wider than the page, columns close up; then those that say leas
 which; a table that is still too wide becomes a paragraph for each row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 

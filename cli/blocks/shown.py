@@ -1,7 +1,5 @@
 """Pages on a terminal: an answer as its page or its document, to who asked for it."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """How tables are made: columns, and rows of the values under them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 

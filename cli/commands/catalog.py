@@ -1,7 +1,5 @@
 """`plan catalog`: what is known without a file of your own."""
 
-from __future__ import annotations
-
 import click
 
 from trainplan.cli.options import JSON, completions, page

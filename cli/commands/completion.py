@@ -1,7 +1,5 @@
 """`plan completion`: the script that teaches a shell our commands."""
 
-from __future__ import annotations
-
 import click
 
 from trainplan.cli.options import OneOf, page

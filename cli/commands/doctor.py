@@ -3,8 +3,6 @@
 Of the planner only what the question needs is imported: the installation may not be whole.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`plan estimate`: what one layout costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

@@ -1,7 +1,5 @@
 """`plan explain`: why a plan is as fast as it is, and what would make it faster."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainplan.cli.options import JSON, PLAN, PROFILE, WORKERS, page, time_limit

@@ -1,7 +1,5 @@
 """`plan export`: from a plan to the script that starts the training."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`plan doctor` on plug-ins: what each adds, and what is left out and why."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

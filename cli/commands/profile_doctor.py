@@ -1,7 +1,5 @@
 """What a profile knows of its machine, judged by a step of the model it was measured for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

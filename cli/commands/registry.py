@@ -1,7 +1,5 @@
 """Which commands there are, in the order of the help page, with their summaries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

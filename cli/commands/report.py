@@ -1,7 +1,5 @@
 """`plan report`: a document as a page with charts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

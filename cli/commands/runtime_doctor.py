@@ -1,7 +1,5 @@
 """Does a checkout of a runtime know the options we write?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`plan schedule`: what a pipeline schedule takes, and what no other could beat."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`plan schema`: the form of every document."""
 
-from __future__ import annotations
-
 import click
 
 from trainplan.cli.options import completions, names, page

@@ -1,7 +1,5 @@
 """`plan search`: the best layout of a job."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`plan serve`: the planner for other programs."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`plan simulate`: the schedule of a plan, op by op."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainplan.cli.options import CANDIDATE, PLAN, PROFILE, output_options, page

@@ -1,7 +1,5 @@
 """`plan sweep`: the best plan at every point of a knob."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """`plan tune`: run the likeliest layouts until no other is likely to be faster."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

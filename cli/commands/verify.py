@@ -1,7 +1,5 @@
 """`plan verify`: a plan shrunk to a few processes, run and compared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

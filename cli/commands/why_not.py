@@ -1,7 +1,5 @@
 """`plan why-not`: what a layout lacks against a plan's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """The document of `plan check`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 

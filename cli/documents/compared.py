@@ -1,7 +1,5 @@
 """Documents of `plan why-not` and `plan compare`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, Self
 

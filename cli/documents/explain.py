@@ -1,7 +1,5 @@
 """The document of `plan explain`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isfinite

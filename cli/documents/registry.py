@@ -3,8 +3,6 @@
 To add one: write its class and one line here; `tests/e2e/test_schemas.py` wants one of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

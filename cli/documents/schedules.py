@@ -1,7 +1,5 @@
 """Documents of `plan schedule` and `plan simulate`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

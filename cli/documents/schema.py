@@ -1,7 +1,5 @@
 """From a class to its schema: meanings of keys, and what is always there."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

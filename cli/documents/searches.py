@@ -1,7 +1,5 @@
 """Documents of `plan search` where nothing fits, and of `plan estimate`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Self

@@ -1,7 +1,5 @@
 """The document of `plan sweep`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, Self
 

@@ -1,7 +1,5 @@
 """The document of `plan validate`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace

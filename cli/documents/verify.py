@@ -1,7 +1,5 @@
 """Documents of `plan verify`: a line when it starts, when a combination has run, at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace

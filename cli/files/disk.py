@@ -1,7 +1,5 @@
 """The only reader and writer of user files: reads in bounds, writes whole or not at all."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Strict JSON and YAML: no duplicate keys, no NaN, no aliases; errors know line and column."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

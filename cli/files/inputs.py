@@ -1,7 +1,5 @@
 """What `--model` and `--cluster` name: a catalog entry, a short form or a file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

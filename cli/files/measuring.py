@@ -1,7 +1,5 @@
 """A profile of this machine, measured now."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Files of `--profile`: profiles, `trainplan/profile/v1`, and calibrations."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What may be read, and asked about: all files of who types, those of some folders for others."""
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from pathlib import Path
 

@@ -6,8 +6,6 @@ by micro batch. Source: Megatron-LM @d98e8a64 `megatron/training/activation_logg
 Plain files hold one line of counts for each layer (CSV), or lists of them (JSON).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence

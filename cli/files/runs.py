@@ -1,7 +1,5 @@
 """Files of measured runs: one JSON object a line; one odd record does not hide the others."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a shell is told when a name is half typed; reads `names` alone, so that it is quick."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 

@@ -3,8 +3,6 @@
 Written by docs/generator/generate.py (`make docs`) from the registries: edit those, not this file.
 """
 
-from __future__ import annotations
-
 from trainplan.cli.options.plugged import with_plugins
 
 

@@ -1,7 +1,5 @@
 """An option with a closed set of values: an unknown one is told the nearest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 

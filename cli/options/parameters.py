@@ -1,7 +1,5 @@
 """Readers of option values, beyond the types of click."""
 
-from __future__ import annotations
-
 import math
 import re
 from decimal import Decimal

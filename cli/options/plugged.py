@@ -1,7 +1,5 @@
 """Names of plug-ins, behind those of ours."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.plugins import declaring
 
 

@@ -1,7 +1,5 @@
 """Options that say where it is trained: a cluster in one word, or its parts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

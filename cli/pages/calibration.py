@@ -1,7 +1,5 @@
 """A calibration, and what a log says, as text."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from pathlib import Path

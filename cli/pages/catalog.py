@@ -1,7 +1,5 @@
 """The catalog as tables and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from rich.text import Text

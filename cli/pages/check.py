@@ -1,7 +1,5 @@
 """A launch that was read and judged, as text and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text

@@ -1,7 +1,5 @@
 """Two plans side by side, as text and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.text import Text

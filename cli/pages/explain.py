@@ -1,7 +1,5 @@
 """An explained plan, as text and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import isfinite
 

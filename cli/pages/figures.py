@@ -3,8 +3,6 @@
 A figure names its colours (`"@compute"`); the page's script puts in those of the theme it shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from math import ceil, floor, log10

@@ -1,7 +1,5 @@
 """What `plan doctor` has checked."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

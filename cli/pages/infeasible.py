@@ -1,7 +1,5 @@
 """Nothing fits: why, and what would."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from rich.text import Text

@@ -1,7 +1,5 @@
 """What `plan catalog` lists, as its document and its page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
 

@@ -1,7 +1,5 @@
 """The table of optimizers, as text and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The choices between two objectives as the page `plan search --pareto` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """A plan as the page `plan search` prints."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from math import ceil
 

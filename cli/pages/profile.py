@@ -1,7 +1,5 @@
 """A profile as text: what was measured, what it says, what is missing."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """One pipeline schedule, or all of them, as text and as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial

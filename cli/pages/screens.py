@@ -1,7 +1,5 @@
 """Which page a terminal shows of an answer: one line a kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from types import MappingProxyType

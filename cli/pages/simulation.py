@@ -1,7 +1,5 @@
 """The step of a plan on the clock, as text, as JSON and as lanes of a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Best plans along a knob, as tables with a curve and as JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """What `plan tune` says while it runs, and its result."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import partial

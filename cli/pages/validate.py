@@ -1,7 +1,5 @@
 """Scores of measured runs, as text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """What was run of a plan, as text and as JSON lines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich.text import Text

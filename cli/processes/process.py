@@ -1,7 +1,5 @@
 """Another process: its start, what comes of it, its end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

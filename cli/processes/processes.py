@@ -1,7 +1,5 @@
 """Processes that share the work of a search."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque

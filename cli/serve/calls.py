@@ -1,7 +1,5 @@
 """Calls: a process for each, its progress, its limits and its end."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """A request as the command line that asks the same, and the files it names."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

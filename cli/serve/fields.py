@@ -1,7 +1,5 @@
 """What requests are made of: marks that say how a field is typed, and fields that several have."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -1,7 +1,5 @@
 """What tools are asked of a job: what is trained, where and with what."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

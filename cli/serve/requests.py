@@ -3,8 +3,6 @@
 Descriptions are read by agents: each says the quantity, its unit and an example.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

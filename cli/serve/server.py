@@ -1,7 +1,5 @@
 """The planner as a server of the Model Context Protocol, over stdin and stdout."""
 
-from __future__ import annotations
-
 import json
 import signal
 import sys

@@ -1,7 +1,5 @@
 """An answer within bounds: the parts that are asked for, and what was cut."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The tools: which command answers which request, and what agents read of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """One call, in the process begun for it: the command runs as it does for who types it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout

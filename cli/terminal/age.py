@@ -1,7 +1,5 @@
 """How long a command has run: a time limit counts what Python takes to start and to import."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

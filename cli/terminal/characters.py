@@ -3,8 +3,6 @@
 Every character of a page has one of ASCII in its place, so columns stay where they are.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from types import MappingProxyType

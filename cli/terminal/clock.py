@@ -1,7 +1,5 @@
 """Time limit and progress of a search: the only clock it has."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

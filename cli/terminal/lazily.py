@@ -1,7 +1,5 @@
 """What is imported only when a command answers, so that its help page waits for none of it."""
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Who hears what a command says in the terminal's stead: a server that asks it for someone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Protocol

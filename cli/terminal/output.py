@@ -3,8 +3,6 @@
 Lines are as long as the terminal, and 100 columns where there is none.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A progress bar for work on a list, on a terminal and after a while."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator, Sequence

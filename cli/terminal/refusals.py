@@ -1,7 +1,5 @@
 """What is wrong, in one line."""
 
-from __future__ import annotations
-
 import click
 
 from trainplan.cli.terminal.text import escaped

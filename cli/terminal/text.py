@@ -1,7 +1,5 @@
 """What may reach a terminal; imports nothing, so that `plan --help` stays quick."""
 
-from __future__ import annotations
-
 WIDTH = 100
 """Columns of tables and paragraphs where nobody looks: in a pipe, in a file, in the documentation.
 """

@@ -1,7 +1,5 @@
 """The folder of a tuning run: its trials as they end, then the tuned plan and the calibration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count

@@ -1,7 +1,5 @@
 """How a trial of `plan tune` is launched: in processes here, from exported files, or on paper."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What `plan tune` is asked: what is trained, how trials are started, when it ends."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

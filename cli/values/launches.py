@@ -1,7 +1,5 @@
 """Launches that a user has: a script, a configuration, or a command typed after `--`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Or a layout as pages print it (`printed_layout`), or `@plan.json:3`, the third of a plan's table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `--lengths` names: a histogram of sequence lengths in a file, or a distribution."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 With what a named cluster need not have a file for: its network adapters and its price.
 """
 
-from __future__ import annotations
-
 import re
 
 import click

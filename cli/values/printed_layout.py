@@ -1,7 +1,5 @@
 """Layouts as pages print them, read back: a headline, a cell, a row of the table."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Reports beside an answer: `--report FILE`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the options of `plan schedule` describe."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

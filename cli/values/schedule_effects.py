@@ -1,7 +1,5 @@
 """Options of `plan schedule` that would change nothing are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import click

@@ -1,7 +1,5 @@
 """Files that `plan schedule` and `plan simulate` write, and how they print."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The file of `--stage-times`: durations of every virtual stage's passes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What the shared options state: job, machine, settings of the runtime, where the answer goes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`--tower`: what of a model's tower the user states."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from pydantic import ValidationError

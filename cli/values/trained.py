@@ -1,7 +1,5 @@
 """`--train`: what of a model is trained."""
 
-from __future__ import annotations
-
 import re
 
 from pydantic import ValidationError

@@ -1,7 +1,5 @@
 """Plans that `plan search --output` wrote, read back by the commands that explain them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from trainplan.cli.files import errors_of, read_json

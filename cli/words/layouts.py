@@ -1,7 +1,5 @@
 """Layouts as short text."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 

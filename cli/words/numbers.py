@@ -1,7 +1,5 @@
 """Numbers as short text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial

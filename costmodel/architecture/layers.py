@@ -1,7 +1,5 @@
 """Sizes of a layer: attention, what mixes tokens in other ways, the feed-forward block."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Literal, Self
 

@@ -1,7 +1,5 @@
 """What turns images or sound into tokens of the decoder: an encoder and its projectors."""
 
-from __future__ import annotations
-
 from typing import Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator

@@ -1,7 +1,5 @@
 """An axis: one choice that a layout makes, with all that is the same wherever it is met."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter

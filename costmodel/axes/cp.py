@@ -1,7 +1,5 @@
 """Context parallelism: cuts every sequence in `cp` pieces; attention exchanges keys and values."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried

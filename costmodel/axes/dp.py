@@ -1,7 +1,5 @@
 """Data parallelism: every replica takes its share of the global batch."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried

@@ -3,8 +3,6 @@
 Expert tensor parallelism cuts every expert like a dense MLP, on its own ranks.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried

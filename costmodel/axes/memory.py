@@ -1,7 +1,5 @@
 """What a layout gives time for memory with: recomputation, offload to the host or drives, tiles."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Least, Memory, Tried

@@ -3,8 +3,6 @@
 Stages may be given one by one: their layers and, where a cluster has several, their node groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every axis in a row, and in the levels of a search."""
 
-from __future__ import annotations
-
 from types import MappingProxyType
 
 from trainplan.costmodel.axes.axis import Axis, Tried

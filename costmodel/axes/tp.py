@@ -1,7 +1,5 @@
 """Tensor parallelism: divides heads, MLP width and vocabulary inside a layer."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.axes.axis import Axis, Memory, Tried

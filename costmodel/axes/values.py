@@ -1,7 +1,5 @@
 """Values that a search tries, as functions of the job and of what its runtime executes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ PlanError            what, where, what to do; shown to the user as one line, exi
 └── CatalogError     a name that is in no catalog; carries the nearest names
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Mapping

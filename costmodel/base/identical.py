@@ -1,7 +1,5 @@
 """A key for caches: the very same object."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 

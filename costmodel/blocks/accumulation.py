@@ -3,8 +3,6 @@
 A product that accumulates in place costs nothing here: see `kernels.linear_seconds`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec

@@ -3,8 +3,6 @@
 Norms of a layer as a module that recomputation may choose.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

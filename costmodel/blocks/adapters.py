@@ -5,8 +5,6 @@ Source: Hu et al., LoRA, arXiv:2106.09685, section 4.1; huggingface/peft @5d602f
 @067f987d `peft/utils.py`, ParallelLinearAdapter, which does the same over tensor ranks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The first and the last block: embedding, and output projection with the loss."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.blocks.parts import PassSeconds, Shapes, pass_seconds

@@ -1,7 +1,5 @@
 """Time the GPU waits for the host to launch a layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

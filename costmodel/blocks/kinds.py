@@ -4,8 +4,6 @@ Blocks depend on few columns (`KEY`), so they are priced once for each distinct 
 gather them by row number.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

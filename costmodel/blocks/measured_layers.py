@@ -4,8 +4,6 @@ A level counts beside that of the parts as its evidence merits (`costmodel.resid
 where the job's own runtime ran the layer as a whole or the catalog knows nothing, else less.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log

@@ -4,8 +4,6 @@ Bytes are those of tensors read and written by every operation, counted on the o
 runs (tests/oracles/test_separate_operations.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Norms, residual additions and small side products of a layer, of both halves or of one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.blocks.activations import layer_norms_extra_bytes

@@ -1,7 +1,5 @@
 """Blocks gathered for every layout, with what each recomputes selectively and offloads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ sequence_parallel off, context_parallel_size 1), and `models/qwen_vl/modeling_qw
 hook_hf_module_setattr_for_tp_grad_sync (a module of transformers, whole on every tensor rank).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce

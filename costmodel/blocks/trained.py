@@ -7,8 +7,6 @@ Source: PyTorch `derivatives.yaml`, `mm` (an input is kept for the gradient of t
 `_fused_rms_norm`, `silu`; Megatron-LM `core/tensor_parallel/layers.py`, wgrad_compute.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which scalars measured steps can tell, by how well they predict steps left out of the fit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

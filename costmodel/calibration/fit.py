@@ -6,8 +6,6 @@ tell them apart, and where they predict layouts left out of the fit better than 
 does. Where no scalar predicts these better than none, all are refused.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

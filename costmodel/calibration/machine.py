@@ -4,8 +4,6 @@ The scalars enter through `Machine`, which bounds and simulation share, so what 
 holds for the other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from hashlib import sha256
 

@@ -1,7 +1,5 @@
 """What a job on a machine without GPUs is trained in, where nobody says so."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.calibration.machine import Measured
 from trainplan.costmodel.hardware import ClusterSpec, GpuSpec
 from trainplan.costmodel.job import Precision

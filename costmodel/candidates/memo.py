@@ -1,7 +1,5 @@
 """Answers of formulas of one layout, for layouts that come one by one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count

@@ -4,8 +4,6 @@ The data live in `gpus.toml`, `hosts.toml`, `fitted.toml` and `constants.toml` b
 and in files of plug-ins; nothing here is a number.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """How well the catalog knows a GPU: measured on it, on one that stands in, or assumed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

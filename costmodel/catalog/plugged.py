@@ -1,7 +1,5 @@
 """Files of plug-ins that add to the catalog; each number's source says which plug-in it is from."""
 
-from __future__ import annotations
-
 import importlib
 import tomllib
 from collections.abc import Mapping

@@ -4,26 +4,24 @@
 `examples/accuracy` and from what the model says of each; docs/accuracy.md is of the same runs.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from functools import cache
 from importlib import resources
+from typing import get_type_hints
 
 from trainplan.costmodel.documents import PublishedRun, Shape
 
 NAME = "published_runs.csv"
-_READ: Mapping[str, Callable[[str], object]] = {
-    "str": str,
-    "int": int,
-    "float": float,
-    "tuple[str, ...]": lambda text: tuple(text.split()),
+_READ: Mapping[object, Callable[[str], object]] = {
+    str: str,
+    int: int,
+    float: float,
+    tuple[str, ...]: lambda text: tuple(text.split()),
 }
-"""How a field is read, by its type as written."""
-_SHAPE = {field.name: _READ[str(field.type)] for field in fields(Shape)}
-_OWN = {f.name: _READ[str(f.type)] for f in fields(PublishedRun) if f.name != "shape"}
+"""How a field is read, by its type."""
+_SHAPE = {name: _READ[kind] for name, kind in get_type_hints(Shape).items()}
+_OWN = {name: _READ[kind] for name, kind in get_type_hints(PublishedRun).items() if name != "shape"}
 
 
 @cache

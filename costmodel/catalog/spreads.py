@@ -1,7 +1,5 @@
 """How far machines and layouts are from what the cost model says of them."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.spec import Sourced, Spec
 
 

@@ -9,8 +9,6 @@ closes, as NCCL builds rings over nodes in the order of their ranks.
 Source: Megatron-LM `parallel_state.py`, order "tp-cp-ep-dp-pp".
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

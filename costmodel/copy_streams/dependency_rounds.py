@@ -9,8 +9,6 @@ Source: derived, the paragraph above; Baccelli, Cohen, Olsder, Quadrat, Synchron
 Linearity (1992): event graphs are linear in max-plus.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Steps of published methods whose program no runtime has: items of a single row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ States, Fuyou and Harmony run programs of their own (`method_steps`). One withou
 (`Method.runtime` is none) is priced as a method and never exported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

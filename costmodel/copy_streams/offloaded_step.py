@@ -8,8 +8,6 @@
 `floor_of_step` is `Work.floor` of the same row and never above `seconds_of_step`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

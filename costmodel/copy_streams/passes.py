@@ -4,8 +4,6 @@
 by piece for one row: their sums are equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Nothing here knows single pieces of work: a search prices thousands of rows with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum

@@ -1,7 +1,5 @@
 """What measured steps of a machine correct, and trials: layouts run for a few steps."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator

@@ -3,8 +3,6 @@
 Ends of the intervals around a step time.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import exp
 

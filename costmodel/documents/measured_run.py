@@ -5,8 +5,6 @@ remarks, per-line addresses): `NOT_READ` names what the schema has beyond it, `u
 what neither has, such as a misspelt option.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Literal, get_args

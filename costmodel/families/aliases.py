@@ -1,7 +1,5 @@
 """Names that families give to one field or activation, and fields that change nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Final

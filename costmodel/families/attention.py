@@ -1,7 +1,5 @@
 """Latent attention and rotary positions, in the spelling of every transformers version."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trainplan.costmodel.architecture import MlaSpec, RopeScaling

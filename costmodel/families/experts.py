@@ -1,7 +1,5 @@
 """Experts in a `config.json`: how many, how wide, and how tokens find them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Final
 

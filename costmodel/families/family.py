@@ -1,7 +1,5 @@
 """What the modeling code of a `model_type` fixes beside the fields of its `config.json`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final

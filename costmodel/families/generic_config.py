@@ -3,8 +3,6 @@
 A `model_type` that no table has is read as a Llama is built where its fields say nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final

@@ -1,7 +1,5 @@
 """Which layer has which mixer, and which has experts, in the spellings of `config.json`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Hugging Face `config.json` -> `ModelSpec`, and how it was read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final

@@ -3,8 +3,6 @@
 To add one, write its line in one of the tables: docs/how-to/add-a-rule-or-exporter.md.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

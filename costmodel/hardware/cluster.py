@@ -1,7 +1,5 @@
 """A cluster as it is stated: node groups, their hosts and network cards, links between nodes."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Self
 

@@ -1,7 +1,5 @@
 """One GPU type: datasheet numbers and fitted constants, each with its source."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field, PositiveInt

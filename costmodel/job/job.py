@@ -1,7 +1,5 @@
 """A job as it is stated: a model, its training with lengths of sequences, a cluster, a runtime."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self
 
 from pydantic import (

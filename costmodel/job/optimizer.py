@@ -1,7 +1,5 @@
 """Which optimizer updates the weights: a name with its settings, as `--optimizer` takes it."""
 
-from __future__ import annotations
-
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import (

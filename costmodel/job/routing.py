@@ -1,7 +1,5 @@
 """How tokens choose experts: what the model's router does, not what a runtime is told."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import ClassVar, Literal, Self

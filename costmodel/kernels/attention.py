@@ -1,7 +1,5 @@
 """Seconds of the core of attention: fused kernels by head width, or two products and a softmax."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

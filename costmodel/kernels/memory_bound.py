@@ -1,7 +1,5 @@
 """Seconds of kernels without reuse: those that the bandwidth of device memory bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -7,8 +7,6 @@ Source: pytorch/ao@36027d82 `torchao/testing/training/roofline_utils.py`,
 get_tensor_memory_traffic_ovhd_s, and `float8/float8_ops.py`, addmm_float8_unwrapped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ and `--exclude` and gives the code that a column is compared with.
 """
 # ruff: noqa: D102 - `Codec` says what the methods of every kind do
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """Named constraints: why a candidate is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module

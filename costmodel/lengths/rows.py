@@ -1,7 +1,5 @@
 """Sequences of unequal length: all that may occur, and what a row of a micro batch holds."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from math import exp, log

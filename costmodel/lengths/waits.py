@@ -5,8 +5,6 @@ largest of so many are exact: a convolution, and a power of the distribution fun
 has no such form: there it is the heaviest path through its order, on drawn micro batches.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -6,8 +6,6 @@ thinnest link, that between groups included, carries every collective that leave
 that lie in one group each are priced on the machine of their group (`step.heterogeneous`).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import get_args
 

@@ -1,7 +1,5 @@
 """Curves of one kind of GPU: measured, else of the catalog, else of a relative, else assumed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ The other tenant takes memory alone: when it computes, the job waits (colocated 
 trainers take turns), so no speed is divided. Margins are shares of what is left.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypedDict

@@ -6,8 +6,6 @@ were timed alone (`costmodel.residuals.share`), and by how little other tools sa
 measured.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the curves of a machine leave of its measured points."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

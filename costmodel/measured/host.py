@@ -3,8 +3,6 @@
 Speeds are as measured, sizes as the cluster states them: the profile's stand where it states none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 

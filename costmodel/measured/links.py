@@ -1,7 +1,5 @@
 """Bandwidth between the nodes of a profile."""
 
-from __future__ import annotations
-
 import re
 from statistics import median
 

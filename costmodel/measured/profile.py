@@ -4,8 +4,6 @@ The curves of a profile enter through `machine_of`; here come the residuals arou
 speeds that are one number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar

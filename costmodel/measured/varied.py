@@ -4,8 +4,6 @@ Each scalar but the last is the logarithm of a factor, 0 where nothing changes; 
 added to every step. What the scalars cannot say is left to the layouts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import exp

@@ -3,8 +3,6 @@
 Every rank of a node keeps its own; those of the fullest pipeline rank count for all of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from typing import Self
 

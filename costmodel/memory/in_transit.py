@@ -1,7 +1,5 @@
 """Activations off the device, and those of them that are on it all the same."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.blocks import RowBlocks

@@ -5,8 +5,6 @@ of a matrix, expert parallelism the number of experts.
 Source: as `costmodel.model.params`, whose sums these are, tensor by tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np

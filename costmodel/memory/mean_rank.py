@@ -1,7 +1,5 @@
 """Weights, gradients and optimizer of the mean pipeline rank, which no split goes below."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

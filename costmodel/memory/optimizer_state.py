@@ -4,8 +4,6 @@ Where a state is a number of values for every parameter, parameters are counted;
 the shape of a matrix, those of the blocks of a rank are added up.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32

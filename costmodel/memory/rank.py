@@ -1,7 +1,5 @@
 """Memory of each pipeline rank class, by term, and bytes outside the tensors of the model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -5,8 +5,6 @@ each of them, so a copy takes memory of its own, which it keeps: nvidia-smi show
 none left the allocator first gives free pieces back, so no run fails by them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32

@@ -1,7 +1,5 @@
 """Bytes of parts of a model that run on one tile of tokens at a time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bytes that a tower adds to the first stage: frozen weights, kept activations, its own peak."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.blocks import RowBlocks

@@ -1,7 +1,5 @@
 """What a rank holds of adapters and of frozen weights, in 16 bits or fewer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 Also where every operation stands for itself (no fused kernels).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec, trains_embedding, trains_head

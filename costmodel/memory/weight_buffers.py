@@ -1,7 +1,5 @@
 """Buffers of the shape of weights: gradients of a layer, or what is gathered under ZeRO."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.candidates import Candidates, remembered

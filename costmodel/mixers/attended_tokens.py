@@ -1,7 +1,5 @@
 """How many tokens a token is compared with."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.architecture import ModelSpec
 
 

@@ -4,8 +4,6 @@ They are those of the whole layer, for one token: what costs FLOPs and what cost
 list. tests/oracles/test_mixer_products.py counts them on the torch code of transformers.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trainplan.costmodel.architecture import (

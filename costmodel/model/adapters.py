@@ -4,8 +4,6 @@ Source: Hu et al., LoRA, arXiv:2106.09685, section 4.1: beside a matrix of m out
 stand two of r columns and rows, r (m + n) parameters; Dettmers et al., QLoRA, arXiv:2305.14314.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Model FLOPs of one step: weights that a token meets, and what compares or carries tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

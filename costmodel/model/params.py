@@ -4,8 +4,6 @@ Tied embeddings count once; multi-token-prediction modules are left out.
 Source of every shape: the Hugging Face implementation of the family named in `model_type`.
 """
 
-from __future__ import annotations
-
 from trainplan.costmodel.architecture import Mixer, ModelSpec, MoeSpec
 from trainplan.costmodel.mixers import (
     CONVOLUTION,

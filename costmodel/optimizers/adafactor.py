@@ -1,7 +1,5 @@
 """Adafactor without momentum: means of the squared gradient over rows and over columns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """AdamW, Lion and SGD with momentum: as many numbers of every parameter."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.optimizers.base import Optimizer
 
 ADAMW = Optimizer(

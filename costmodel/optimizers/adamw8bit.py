@@ -1,7 +1,5 @@
 """AdamW with both moments in 8 bits, a scale for every block of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

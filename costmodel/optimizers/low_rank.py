@@ -5,8 +5,6 @@ the longer side, `m` the shorter and `n` the longer one below; tables at the end
 left to Adam.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

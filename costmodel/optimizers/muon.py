@@ -1,7 +1,5 @@
 """Muon: momentum of matrices, made orthogonal by Newton and Schulz; all else is left to AdamW."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

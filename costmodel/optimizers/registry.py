@@ -3,8 +3,6 @@
 To add one: write its object, add one line here and its word to the runtimes that have it.
 """
 
-from __future__ import annotations
-
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.job import Job, OptimizerSpec
 from trainplan.costmodel.optimizers.adafactor import ADAFACTOR

@@ -1,7 +1,5 @@
 """What an optimizer asks of a layout."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn

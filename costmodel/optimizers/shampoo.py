@@ -1,7 +1,5 @@
 """Shampoo and SOAP: a preconditioner of the rows and one of the columns of a matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ MS-AMP's documentation, "Optimization level", repeated in that of Hugging Face a
 precision training methods". One scale of a whole tensor, 4 bytes, is left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -4,8 +4,6 @@ Degrees are equal on all stages, so a node group runs as many whole pipeline ran
 one after the other; tensor, context, data and expert groups then never leave it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, IntColumn

@@ -1,7 +1,5 @@
 """Coefficients of the pipeline ranks of many layouts: matrices of shape (class, row)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

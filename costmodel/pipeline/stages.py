@@ -5,8 +5,6 @@ time) and the rank that holds most micro batches decides memory, so a few classe
 ranks exactly. Where no rank of a class holds most of every chunk, each that may is a class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

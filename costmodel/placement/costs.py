@@ -4,8 +4,6 @@ What a kind of traffic takes on a slow link is what the cost model says of a clu
 are all that slow, so with equal links nothing changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 

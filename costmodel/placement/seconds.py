@@ -5,8 +5,6 @@ between neighbours of its group, every message between stages at its own, every 
 its slowest node.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

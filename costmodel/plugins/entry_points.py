@@ -1,7 +1,5 @@
 """Installations that declare plug-ins of ours: what is asked before anything of them is loaded."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

@@ -4,8 +4,6 @@
 to the data of `clusters.toml` beside this file, and what was taken from it is said in a line.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Presets of plug-ins."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache

@@ -5,8 +5,6 @@ that says where the numbers are printed, and `_repositories`: the Hugging Face n
 with that architecture, the one that was read first. A `_note` says what was left out.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What was measured on a machine: points, the curves through them, and where they come from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """What every op of a program waits for, and the order in which ops can run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple

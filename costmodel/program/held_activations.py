@@ -3,8 +3,6 @@
 Those that wait on the host: each rank gets a lane that copies beside its passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What each pipeline rank does, in order: the common form of every schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """How much what was measured counts beside what the catalog says of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, hypot, inf, sqrt

@@ -1,7 +1,5 @@
 """How often a token chooses each expert, and how many rows one rank's tokens make of it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

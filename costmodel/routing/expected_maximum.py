@@ -8,8 +8,6 @@ the expected maximum is within 0.1 % from 64 rows of a rank on, within 0.5 % fro
 from 1 (tests/unit/costmodel/routing/test_expected_maximum.py).
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

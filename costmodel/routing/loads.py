@@ -11,8 +11,6 @@ of the largest; a single micro batch may have more, which the memory margin is f
 Source: derived, line by line below; Megatron-LM @d98e8a64 `core/transformer/moe`.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import lru_cache

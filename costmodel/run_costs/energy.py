@@ -8,8 +8,6 @@ The last two are known before a schedule is run, and the first grows with the st
 lower bound of seconds gives one of joules. Hosts, switches and cooling are not counted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What electricity of a step means at the meter of a site, and in carbon dioxide."""
 
-from __future__ import annotations
-
 JOULES_PER_KWH = 3.6e6
 """Source: derived: 1000 W over 3600 s are one kilowatt-hour, so 3.6 million joules, by definition
 of both units."""

@@ -1,7 +1,5 @@
 """Money: what a second of a cluster costs, and how long a run is."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.base import SECONDS_PER_DAY, SECONDS_PER_HOUR, SpecError
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job

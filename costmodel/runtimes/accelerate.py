@@ -5,8 +5,6 @@ batches of a step `accumulate` keeps whole gradients unless the script sets `syn
 is what is priced.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What runtimes refuse of adapters and frozen weights, and rules on their layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

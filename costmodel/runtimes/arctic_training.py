@@ -3,8 +3,6 @@
 Files are those of snowflakedb/ArcticTraining at b28638e6 (0.8.1.dev0), below `arctic_training`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which attention core a job runs: the runtime's, unless its GPU or an option says another."""
 
-from __future__ import annotations
-
 from trainplan.costmodel import catalog
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.runtimes.traits import AttentionKernel, attention_with

@@ -4,8 +4,6 @@ Files are those of deepspeedai/DeepSpeed at edaa7221, below `deepspeed`. Buckets
 of Megatron-DeepSpeed's traits, which the same engine shards.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

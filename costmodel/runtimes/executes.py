@@ -1,7 +1,5 @@
 """What a runtime executes, as rules: schedules, stages that are not all alike, what it tiles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

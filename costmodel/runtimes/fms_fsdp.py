@@ -4,8 +4,6 @@ Source: foundation-model-stack/fms-fsdp `fms_fsdp/policies/mixed_precision.py` (
 reduction) and `fms_fsdp/utils/train_utils.py` (SDPA, torch.compile).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.runtimes.fsdp import FSDP1

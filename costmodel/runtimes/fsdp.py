@@ -5,8 +5,6 @@ gathers and reductions run beside the passes); PyTorch `fsdp/_runtime_utils.py`,
 _should_free_in_backward, and `fsdp/_fully_shard/_fsdp_param_group.py`, reshard_after_backward.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

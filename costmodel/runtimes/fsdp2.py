@@ -3,8 +3,6 @@
 Source: `planner/runtimes/fsdp2/train_fsdp2.txt`, that module without its settings.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

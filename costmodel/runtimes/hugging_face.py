@@ -5,8 +5,6 @@ single operations, the first of them a copy in fp32), `integrations/sdpa_attenti
 core of torch) and `loss/loss_utils.py`, ForCausalLMLoss (the loss on an fp32 copy of all logits).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16

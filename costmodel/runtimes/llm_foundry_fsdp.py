@@ -5,8 +5,6 @@ parameters, reduction and buffers in bf16; limit_all_gathers; --attn_impl triton
 b2a43a14 and 5e85bd62, which print the tables) and `llmfoundry/models/layers` of v0.6.0.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.runtimes.fsdp import FSDP1

@@ -6,8 +6,6 @@ float32, dtype bfloat16, fsdp the axis that is cut), `configs/gpu/models/llama3_
 exponentials is kept beside logits in 16 bits, then beside their gradient).
 """
 
-from __future__ import annotations
-
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE, data_parallel_only

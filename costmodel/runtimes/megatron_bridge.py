@@ -6,8 +6,6 @@ where sequence parallelism is; a flex dispatcher where experts span nodes; Hybri
 under one full-iteration CUDA graph with the exchange beside compute).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.architecture import Trained

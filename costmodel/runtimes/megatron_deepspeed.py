@@ -13,8 +13,6 @@ Source: microsoft/Megatron-DeepSpeed `megatron/model/transformer.py` and DeepSpe
 precision of the model).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.base import GIB

@@ -3,8 +3,6 @@
 Files and lines as in `costmodel.runtimes.megatron.core`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.runtimes.megatron.core import MEGATRON_CORE

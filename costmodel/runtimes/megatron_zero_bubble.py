@@ -4,8 +4,6 @@ Source: sail-sg/zero-bubble-pipeline-parallelism; Qi et al., arXiv:2401.10241, t
 bytes of unfused attention) and section 4 (the optimizer step needs no synchronisation).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -5,8 +5,6 @@ Each is DeepSpeed with what the method may keep where, and the program of its st
 blocks of ProTrain) is no choice of the search.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

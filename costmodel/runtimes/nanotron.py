@@ -5,8 +5,6 @@ Source: huggingface/nanotron `src/nanotron/optim/gradient_accumulator.py` (fp32 
 then all backward, or 1F1B).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.runtimes.base import RuntimeTraits

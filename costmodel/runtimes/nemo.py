@@ -4,8 +4,6 @@ Source: NVIDIA/NeMo `llm/recipes` (grad_reduce_in_fp32=False, grad_sync_dtype bf
 tp_comm_overlap=True) and NVIDIA/dgxc-benchmarking, which sets the same.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.architecture import Trained

@@ -1,7 +1,5 @@
 """What a runtime can keep off the GPU, as rules."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn

@@ -4,8 +4,6 @@ An option of `CHOSEN` changes the time of a step and nothing of what it computes
 runtime's default, those it declares as settings, and those a run may state; no other has a price.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 

@@ -3,8 +3,6 @@
 Exporters that hand a model's own code to a runtime (DeepSpeed, Accelerate) need none of this.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec

@@ -1,7 +1,5 @@
 """Runtimes by the `runtime` values of measured runs. To add one: write its file, add one line."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Traits of a run whose optimizer, or whose number formats of states, are not the usual ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 

@@ -13,8 +13,6 @@ backward formula names: `_fused_rms_norm` input and rstd; `native_layer_norm` in
 query, key, value, output and logsumexp; `add` and `_to_copy` nothing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec

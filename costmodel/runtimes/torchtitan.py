@@ -6,8 +6,6 @@ that is FlashAttention-2; logits in fp32); `components/quantization/float8.py`: 
 another recipe is named; until 2025 one scale for a tensor was the default.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.architecture import ModelSpec

@@ -4,8 +4,6 @@ Files are those of pytorch/torchtitan at the commit of `planner.runtimes.torchti
 search, which warns, and by the exporter, which refuses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec, MoeSpec

@@ -3,8 +3,6 @@
 Files are those of pytorch/torchtitan at the commit of `planner.runtimes.torchtitan`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn

@@ -4,8 +4,6 @@ Files are those of pytorch/torchtitan at the commit of `planner.runtimes.torchti
 is never slower: as in `costmodel.runtimes.megatron.settings`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

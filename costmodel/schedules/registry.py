@@ -3,8 +3,6 @@
 Names are those of `costmodel.layout.SCHEDULE_NAMES`, in its order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from trainplan.costmodel.columns import FloatColumn, IntMatrix

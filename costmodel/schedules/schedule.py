@@ -10,8 +10,6 @@ simulator runs, or time in which a rank has nothing it may run, so none can exce
 time (tests/properties/test_bounds.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

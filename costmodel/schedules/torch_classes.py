@@ -3,8 +3,6 @@
 Source: PyTorch v2.13.0 `distributed/pipelining/schedules.py`, get_schedule_class.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -1,7 +1,5 @@
 """What of a block one rank has, by how matrices, tokens and sequences are cut."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel import catalog

@@ -1,7 +1,5 @@
 """A tower as layers that the cost model knows: models of one kind of layer, and their jobs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 

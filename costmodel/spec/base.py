@@ -1,7 +1,5 @@
 """Base of every spec: frozen, no unknown keys, no NaN; its validator is built when first used."""
 
-from __future__ import annotations
-
 from pydantic import BaseModel, ConfigDict
 
 

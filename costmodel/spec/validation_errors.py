@@ -4,8 +4,6 @@ Every file, option and document that is checked against a spec is refused throug
 one slip reads alike wherever it is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -4,8 +4,6 @@ A join of two groups carries one message of a rank at a time in each direction, 
 step by itself where messages are long.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

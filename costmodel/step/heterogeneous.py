@@ -5,8 +5,6 @@ the part of its group; a message between groups takes what their join lets throu
 in `costmodel.step.estimate` and `costmodel.step.timelines`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce

@@ -1,7 +1,5 @@
 """A coarse lower bound of the step time, before virtual stages and sharding are chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np

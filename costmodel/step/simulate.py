@@ -1,7 +1,5 @@
 """The finalists: run their schedules on a clock and account for every second and byte."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache

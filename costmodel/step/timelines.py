@@ -1,7 +1,5 @@
 """Run the schedules of priced layouts on a clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

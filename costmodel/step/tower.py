@@ -1,7 +1,5 @@
 """Seconds of a tower in both passes of a micro batch, for each row."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Long pipelines in short runs: the end of every rank's last pass, for many candidates at once."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from math import lcm
 

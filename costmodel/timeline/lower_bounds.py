@@ -5,8 +5,6 @@ A schedule that reaches it is optimal; the distance to it is the most that any o
 docs/explanation/schedules.md derives every term; tests/properties/test_proof.py tries to beat them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

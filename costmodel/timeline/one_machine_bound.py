@@ -1,7 +1,5 @@
 """What one rank needs for its passes, between what lies ahead of them and behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush

@@ -5,8 +5,6 @@ included, plus its seconds. So the ends that a cycle hands on are a matrix times
 Source: as `costmodel.copy_streams`; tests compare with whole steps.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a tower holds, and the FLOPs of its products."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from trainplan.costmodel.architecture import LinearSpec, TowerSpec

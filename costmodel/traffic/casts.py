@@ -1,7 +1,5 @@
 """Low-precision copies of the updated weights, which every rank makes once a step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Offload of the optimizer in series: nothing of it runs beside the passes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32

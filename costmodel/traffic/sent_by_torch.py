@@ -5,8 +5,6 @@ MLPs; with the small sums beside it that no estimate prices, a ring over context
 of more than three virtual stages, which are gathered again and again.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

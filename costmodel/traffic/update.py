@@ -4,8 +4,6 @@ Of each kind of block, so that a rank's are the sum over its blocks, and shared 
 replicas as its states are.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_BF16, BYTES_FP32

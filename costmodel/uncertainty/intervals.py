@@ -11,8 +11,6 @@ The ratio of two step times of one job is off by less than either: what the mode
 the machine, it has wrong in both layouts. The more of a layout changes, the less they share.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

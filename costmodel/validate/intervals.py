@@ -1,7 +1,5 @@
 """How wide the intervals have to be, and whether they hold as many steps as they promise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Memory: error of the peak by kind, and right and wrong verdicts about what fits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """From measured runs to what a calibration is fitted on."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.calibration import Observation
 from trainplan.costmodel.documents import MeasuredRun

@@ -1,7 +1,5 @@
 """What one measured step of another layout, on the same machine and software, buys."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

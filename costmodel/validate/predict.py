@@ -1,7 +1,5 @@
 """What the model says of a measured run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Does the model put layouts of one job in the right order?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean

@@ -4,8 +4,6 @@ Sources weigh alike, whatever they print: from `SMALL_SOURCE` layouts on as one,
 proportion. Runs that repeat a layout share the weight of one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

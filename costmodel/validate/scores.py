@@ -1,7 +1,5 @@
 """All scores of a file of measured runs."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs priced as if less were known of their GPU: what stand-ins and assumptions are worth."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Step times: measured beside predicted, row by row, and the error of groups of rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median

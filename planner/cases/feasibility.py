@@ -1,7 +1,5 @@
 """Nothing fits: which is the smallest set of changes that would help?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Two plans side by side: where their jobs, layouts, seconds and bytes differ."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Layouts one change away from a given one: what would make it legal, or make it fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

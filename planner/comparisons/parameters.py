@@ -1,7 +1,5 @@
 """What a sweep can vary, and how its values are written."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

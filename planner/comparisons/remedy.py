@@ -1,7 +1,5 @@
 """What would make a layout run that is illegal or too large."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How the best plan changes with the job: a search at every point of one knob or several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, product

@@ -1,7 +1,5 @@
 """Why is a layout not the answer: the rule that refuses it, the bytes it lacks, or the seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """The chosen layout of a plan out of its document, and what the document must agree with."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

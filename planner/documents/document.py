@@ -4,8 +4,6 @@ A class is the form of a document, its schema and the text of its keys. A value 
 an answer and written by `json`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import get_annotations

@@ -1,7 +1,5 @@
 """A layout as the JSON of a plan, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A whole plan from its document: what `plan_json` wrote, back as a `Plan`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

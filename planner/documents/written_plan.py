@@ -1,7 +1,5 @@
 """What a written plan says beyond its job and layout: how it was searched, its alternatives."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

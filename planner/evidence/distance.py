@@ -7,8 +7,6 @@ count two. It orders the runs for a reader and decides nothing: no answer depend
 Source: a convention, nothing is fitted; what is added up is told in docs/explanation/search.md.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable, Sequence
 from math import log2

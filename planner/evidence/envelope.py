@@ -3,8 +3,6 @@
 Every axis is asked alone, so an answer inside the envelope may still be unlike any run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property

@@ -1,7 +1,5 @@
 """What a plan tells of the measurements behind it: the nearest runs, and where it leaves them."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from trainplan.costmodel.candidates import Context

@@ -4,8 +4,6 @@ The envelope is that of runtimes of the same family: what runs a layout there is
 a job states (its GPUs, sizes, precision and settings) is no choice of a search, so no rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 

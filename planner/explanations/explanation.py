@@ -1,7 +1,5 @@
 """Why is a plan as fast as it is, and what would make it faster?"""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Literal

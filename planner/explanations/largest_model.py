@@ -1,7 +1,5 @@
 """The deepest model of the same shape that trains on the same machines."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trainplan.costmodel.model import num_parameters

@@ -1,7 +1,5 @@
 """Which links each axis of a layout uses, and how many bytes it puts on them in a step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 

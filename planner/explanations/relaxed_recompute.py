@@ -8,8 +8,6 @@ Two searches without that rule, and nothing else changed:
 No supported runtime runs such a layout, so this is a price and no answer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

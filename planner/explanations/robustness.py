@@ -1,7 +1,5 @@
 """Would the choice change if the estimates were off as they usually are?"""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

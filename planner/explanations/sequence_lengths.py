@@ -1,7 +1,5 @@
 """What unequal lengths of sequences cost a layout, and what other ways to run them would buy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A finished search with even stages, gone on with uneven ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

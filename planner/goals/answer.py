@@ -1,7 +1,5 @@
 """The whole search of a job: its objective, then what lies outside the tree of even stages."""
 
-from __future__ import annotations
-
 from trainplan.planner.goals.after_even import with_uneven_stages
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached, reach

@@ -1,7 +1,5 @@
 """Questions that differ in one choice, asked until none that is left can have a better answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 

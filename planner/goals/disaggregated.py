@@ -5,8 +5,6 @@ faster than if it held one pass at a time, and no layout of the decoder is faste
 bound of its nodes. Splits are searched from the least bound on until none left can be shorter.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ Even stages first, then uneven ones: each is one tree over all combinations of s
 holds over all: no layout under any combination is faster than the smallest of their bounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

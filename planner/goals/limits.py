@@ -1,7 +1,5 @@
 """What keeps a layout that trains from a longer sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

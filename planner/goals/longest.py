@@ -5,8 +5,6 @@ every degree of context and tensor parallelism takes; a layout that holds one ho
 doubling and halving find the longest, to less than a hundredth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

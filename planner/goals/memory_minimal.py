@@ -5,8 +5,6 @@ one that finds none proves that no less will do. Halving brings the two close, t
 byte meet the proof. It is one of even stages; uneven ones are tried with the degrees of the answer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ set is; a time limit leaves points out, and the answer says so. Where the optimi
 by bit the set is a line: of it points are told that are a hundredth of the memory apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nextafter

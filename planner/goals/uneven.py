@@ -1,7 +1,5 @@
 """Searches for uneven stages, as part of a question."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

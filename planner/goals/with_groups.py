@@ -1,7 +1,5 @@
 """A finished search of unlike node groups, gone on with whole pipeline ranks in each of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What an exporter hands to a launcher: one training command, whatever starts it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

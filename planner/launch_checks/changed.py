@@ -1,7 +1,5 @@
 """A launch with something changed, in fields of ours and in the runtime's own words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

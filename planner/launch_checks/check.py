@@ -1,7 +1,5 @@
 """A launch that was read, judged: legal, fits, its price, its slips, and the edits that pay."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

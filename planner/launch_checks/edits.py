@@ -5,8 +5,6 @@ those in which the launch and the optimum differ is priced, the schedule simulat
 that brings `MOST` of the gain is taken: no smaller set of units does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

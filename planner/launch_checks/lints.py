@@ -3,8 +3,6 @@
 To add one: a function of the run that yields its suggestions, and its line in `LINTS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

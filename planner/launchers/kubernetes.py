@@ -6,8 +6,6 @@ kubeflow.org_pytorchjobs.yaml. What the operators set: `pkg/constants/constants.
 siblings, which torchrun reads) and `pkg/controller.v1/pytorch/envvar.go` (MASTER_ADDR and others).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import yaml

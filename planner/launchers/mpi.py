@@ -1,7 +1,5 @@
 """A bash script that starts all ranks by Open MPI."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 

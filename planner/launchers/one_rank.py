@@ -1,7 +1,5 @@
 """A bash script that runs one rank of a whole job on one GPU, to see its memory."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.base import SpecError, UnsupportedError

@@ -3,8 +3,6 @@
 To add one: a module with its `Launcher`, and its line in `LAUNCHERS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from trainplan.costmodel.base import unknown_name

@@ -1,7 +1,5 @@
 """Parts every launch script is made of: bash text in which values stay data."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Source: SkyPilot documentation, "Distributed Multi-Node Jobs" (SKYPILOT_NODE_IPS
 its catalog of accelerators (names).
 """
 
-from __future__ import annotations
-
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.planner.launch import LaunchConfig

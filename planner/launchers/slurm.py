@@ -1,7 +1,5 @@
 """A batch script for Slurm that starts torchrun once on every node."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A bash script that runs on every node and starts torchrun."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from trainplan.costmodel.hardware import ClusterSpec

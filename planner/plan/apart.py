@@ -1,7 +1,5 @@
 """What a plan says of a tower on GPUs of its own."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.spec import Spec
 
 NO_EXPORT = (

@@ -1,7 +1,5 @@
 """What of a job changes its training: each line is said with every answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.job import Job

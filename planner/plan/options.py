@@ -1,7 +1,5 @@
 """What a search must respect besides the job."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """The answer: a layout with its evidence, readable by people, programs and exporters."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from trainplan.costmodel.hardware import Placement

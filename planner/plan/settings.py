@@ -1,7 +1,5 @@
 """What a plan says of settings of its runtime: which were varied, and what is proven of them."""
 
-from __future__ import annotations
-
 from math import inf
 
 from trainplan.costmodel.spec import Spec

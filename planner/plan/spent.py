@@ -1,7 +1,5 @@
 """What a plan says of energy, carbon dioxide and money of a step and of the run."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.spec import Spec
 
 

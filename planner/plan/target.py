@@ -1,7 +1,5 @@
 """What a plan was made for: its objective, the value reached, what is proven and what it costs."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal, Self
 

@@ -3,8 +3,6 @@
 Which layouts may have their layers split freely depends on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

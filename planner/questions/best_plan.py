@@ -1,7 +1,5 @@
 """The verbs behind the commands: search a job, estimate a layout."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

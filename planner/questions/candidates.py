@@ -1,7 +1,5 @@
 """The table of alternatives: finalists on the clock, in the order they are told."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.step import explicit

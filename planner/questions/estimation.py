@@ -1,7 +1,5 @@
 """Estimates of given layouts: one, or many at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

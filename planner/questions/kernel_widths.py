@@ -1,7 +1,5 @@
 """Notes on widths of a model that the kernels of its GPU do not take as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A note on layer passes that wait for the host to launch them."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.candidates import Context
 
 GRAPHS = "cuda_graph=partial"

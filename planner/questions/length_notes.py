@@ -1,7 +1,5 @@
 """Notes on sequences of unequal length: what rows hold, and how they are priced."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.blocks import packed_rows

@@ -1,7 +1,5 @@
 """What activations on the host would gain, where the search did not try them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.calibration import context_for

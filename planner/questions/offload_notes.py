@@ -1,7 +1,5 @@
 """Notes on what a layout keeps off the GPUs: what was not checked, and what would make it fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import ceil
 

@@ -4,8 +4,6 @@ The search proves its answer for links that are all as fast as the fastest, so n
 on the measured ones. The best layouts are placed one by one, and the fastest placed one wins.
 """
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """Notes on settings of a job: those that mean nothing, and those not priced in full."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec

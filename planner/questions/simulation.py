@@ -1,7 +1,5 @@
 """A layout's pipeline on the clock: every pass of every rank, then what ends the step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

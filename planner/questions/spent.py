@@ -1,7 +1,5 @@
 """What a layout takes in a step and in the run: energy, carbon dioxide, money."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.base import SECONDS_PER_HOUR, SpecError

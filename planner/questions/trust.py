@@ -1,7 +1,5 @@
 """What `--trusted` and `--reserve` cost: the same search without the one or the other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.planner.evidence import trusted_rules

@@ -1,7 +1,5 @@
 """What unequal experts, capacity and padding do to a layout, and what imbalance costs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 

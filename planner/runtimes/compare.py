@@ -11,8 +11,6 @@ A third way are sections: a field `training: TrainingConfig` of a `Config` insid
 argument with `"--module"`. Source: torchtitan `torchtitan/config/manager.py`.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass

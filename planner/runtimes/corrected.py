@@ -1,7 +1,5 @@
 """A user's command with some options changed: everything else stays as it was written."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What writes the launches of a runtime, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

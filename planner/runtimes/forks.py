@@ -4,8 +4,6 @@ Its launches are written as its base writes them and then translated option by o
 by translating them back and asking the base.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

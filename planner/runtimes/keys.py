@@ -4,8 +4,6 @@ A runtime has a module `keys` of them. What writes its launches gives each a val
 takes the value of each, so that names, defaults and limits stand once.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """How many ranks a launch starts, and on what."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from trainplan.costmodel.hardware import ClusterSpec, parse_cluster

@@ -1,7 +1,5 @@
 """What was read of someone's launch: job, layout, where each field stood, and what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """The runtimes whose launches are written, and those whose launches are read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING

@@ -7,8 +7,6 @@ Source: torch.distributed.pipelining `schedules.py`, `_PipelineScheduleRuntime._
 format "compute_only", and `_Action.from_str`; both run in tests/e2e/test_schedules_for_real.py.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

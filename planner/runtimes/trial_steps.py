@@ -4,8 +4,6 @@ A trial logs each step, saves nothing, and makes up what the user has not set, w
 can: data, a tokenizer. What runs in a step stays as planned.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

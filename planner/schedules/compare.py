@@ -1,7 +1,5 @@
 """Pipeline schedules side by side: those that run in a shape, from a file, or from a solver."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil

@@ -1,7 +1,5 @@
 """What schedules that the runtime does not execute would make of a layout."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.axes import RULES

@@ -1,7 +1,5 @@
 """One pipeline schedule on the clock: its time, its memory, and how far it is from the best."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

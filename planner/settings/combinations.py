@@ -5,8 +5,6 @@ memory (`Setting.rank`): of the other only layouts are searched that the first d
 that covers all of another leaves nothing of it, and is simply on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, product

@@ -3,8 +3,6 @@
 Source: GNU Bash manual 5.2, section 6.5.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Simple commands of a script: assignments, conditions, and the launches that are looked for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Source: GNU Bash manual 5.2, sections 3.2.5.2 and 6.4.
 """
 
-from __future__ import annotations
-
 import fnmatch
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

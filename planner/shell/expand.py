@@ -4,8 +4,6 @@ Source: GNU Bash manual 5.2, section 3.5; blanks always split, whatever IFS hold
 is looked up.
 """
 
-from __future__ import annotations
-
 import glob
 import re
 from collections.abc import Sequence

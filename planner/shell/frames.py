@@ -1,7 +1,5 @@
 """What is open in a script, whether it is taken, and what a list of commands has come to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

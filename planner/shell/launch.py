@@ -1,7 +1,5 @@
 """A training command as it was written: words, their places, and what is wrong with them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

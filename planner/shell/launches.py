@@ -1,7 +1,5 @@
 """Launches in scripts and command lines of the shell, read without running anything."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from trainplan.planner.shell.commands import Commands

@@ -5,8 +5,6 @@ deepspeed/launcher/runner.py of DeepSpeed edaa7221; src/accelerate/commands/laun
 Accelerate 16cb6eb8; python(1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

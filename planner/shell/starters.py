@@ -1,7 +1,5 @@
 """Which commands start training, and on how many ranks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What the variables of a script hold, piece by piece with the lines where the pieces stand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ What stands in a branch or a loop of which only a run would tell whether it is t
 it were, and undone behind it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from trainplan.planner.shell.commands import Commands, Outcome

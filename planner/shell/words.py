@@ -3,8 +3,6 @@
 Source: POSIX.1-2024, Shell Command Language, sections 2.2 and 2.6; GNU Bash manual 5.2.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """CP-SAT of OR-Tools, which an installation may be without: answers are then proved less."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 MISSING = "OR-Tools is not installed, `pip install 'trainplan[schedules]'` brings it"

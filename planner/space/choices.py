@@ -1,7 +1,5 @@
 """All rules of a job in one list: what axes and runtime forbid, and what the user fixed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Matrices of splits into stages, named by their axes as in `costmodel.columns`."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.columns import FloatColumn, IntColumn
 
 StageRows = FloatColumn  # (stage, row)

@@ -4,8 +4,6 @@ On equal nodes one machine prices a layout; in unlike node groups each of its ra
 of its group.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import lru_cache
 

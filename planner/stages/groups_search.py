@@ -5,8 +5,6 @@ combination of settings. They are opened in turns, the one with the smallest bou
 the best answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations

@@ -7,8 +7,6 @@ siblings of the answer, until none of them is faster. Nothing is dropped here, s
 search stays what it was.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

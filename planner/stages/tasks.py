@@ -1,7 +1,5 @@
 """What the second half of a search asks of its workers: bounds of many layouts, splits of one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

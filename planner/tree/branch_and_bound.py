@@ -11,8 +11,6 @@ cost model, tested in tests/properties. Combinations of settings share all branc
 layout, bounded under the fastest of them (`groups`); a layout is opened under each by itself.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

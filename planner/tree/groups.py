@@ -5,8 +5,6 @@ A group has a top: no layout takes longer or more memory under the top than unde
 holds for the branch under all members, which are told from each other when a layout is opened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

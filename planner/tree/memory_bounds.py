@@ -5,8 +5,6 @@ its layers are staged. Policies come in three classes, each with one that keeps 
 and one that takes least time; a class is priced one by one only where both let it win.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

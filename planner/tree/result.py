@@ -5,8 +5,6 @@ a lower bound of the objective, and branch and bound stays exact. Money is the s
 price; memory and the number of GPUs are searched under changing limits (`headroom`, `sizes`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """What the first half of a search asks of its workers: the prices of many layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

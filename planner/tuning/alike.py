@@ -1,7 +1,5 @@
 """How alike two layouts are: errors of the model that they share."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn

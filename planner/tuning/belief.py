@@ -10,8 +10,6 @@ How far this machine is from the published runs that gave the spreads is not kno
 several widths are averaged by how probable each makes the contrasts between trials.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ On simulated machines (examples/tuning) expected improvement, one trial ahead or
 fastest less often.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn

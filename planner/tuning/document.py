@@ -1,7 +1,5 @@
 """The plan of a tuned job: what was measured beside what was proved."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a tuning run says while it goes on: one event after the other, each one JSON object."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt

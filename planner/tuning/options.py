@@ -1,7 +1,5 @@
 """How far a tuning run goes."""
 
-from __future__ import annotations
-
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from trainplan.costmodel.spec import Spec

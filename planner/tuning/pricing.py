@@ -1,7 +1,5 @@
 """Contenders as the cost model prices them, and how that moves with every scalar of the machine."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Events from what is known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import exp
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Processes that share the cores of a machine without GPUs: one that waits lends its core."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.candidates import Candidates

@@ -4,8 +4,6 @@ Its steps are those of the cost model under other scalars, with errors that layo
 each has of its own, noise, and faults. The same trial of the same machine always ends the same.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from hashlib import sha256

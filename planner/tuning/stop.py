@@ -1,7 +1,5 @@
 """What untried contenders may bring, and with what probability."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

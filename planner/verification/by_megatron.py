@@ -1,7 +1,5 @@
 """Layouts of few processes that use what a plan uses: each by itself, then together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations

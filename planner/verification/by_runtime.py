@@ -1,7 +1,5 @@
 """What is run of a plan and what is counted of it, by the parallelism that its runtime has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.job import Job

@@ -1,7 +1,5 @@
 """Plans of torch's own parallelism: layouts that use what they use, and what the model counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations as chosen_of

@@ -1,7 +1,5 @@
 """What the ranks of a layout saw, beside one process and beside the cost model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the cost model counts on every rank of a layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Goes through the combinations and tells of each as it has run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A model of the same kind as that of a plan, small enough for a step in a second."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.architecture import ModelSpec, MoeSpec

@@ -1,7 +1,5 @@
 """Time limit, progress and who does the work, made by the caller: a search knows no clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """Searches that share an incumbent, a budget and a bound; tables in parts for their workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """Reading and writing a file on the drive that is asked for, past the cache and through it."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import tempfile

@@ -1,7 +1,5 @@
 """The embedding, and the final norm, output projection and loss."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """What can be measured, in measuring order: to add a sort, add its file and its line here."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from trainplan.profiler.bench.attention import ATTENTION

@@ -1,7 +1,5 @@
 """A whole transformer layer of the model, as the runtimes that are installed train it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product

@@ -1,7 +1,5 @@
 """Whole layers of Megatron-LM, beside their collectives, and with one rank embedding and head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import product

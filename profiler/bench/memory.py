@@ -1,7 +1,5 @@
 """Memory of a GPU that no tensor accounts for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 

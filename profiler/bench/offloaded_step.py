@@ -4,8 +4,6 @@ Its parts are timed alone; the lanes of the cost model say how long the whole ta
 path through its items, and the largest lane, which no order of them beats.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

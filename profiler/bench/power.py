@@ -3,8 +3,6 @@
 Never run on a GPU so far.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """A profile out of what a run wrote down: the machine, its points and the curves through them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 

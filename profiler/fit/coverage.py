@@ -1,7 +1,5 @@
 """What of a machine a profile knows, and which measurement would tell most that it does not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean

@@ -5,8 +5,6 @@ absolute ones, so that one odd sample does not bend it. What the points do not i
 Source of the forms: `costmodel.kernels` and `costmodel.comm.collectives`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import TypeVar

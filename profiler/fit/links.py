@@ -1,7 +1,5 @@
 """Curves of collectives and messages, inside a node and between nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The machines of a profile, as commands take them."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.hardware import ClusterSpec, NodeGroup
 from trainplan.costmodel.measured import measured_links
 from trainplan.costmodel.profiles import Profile

@@ -1,7 +1,5 @@
 """One profile out of several of the same kind of GPU: of other nodes, or of other items."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 

@@ -1,7 +1,5 @@
 """Samples to curves, without the machine: what a profile's `fitted` and `constants` hold."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import chain
 

@@ -1,7 +1,5 @@
 """The step of training by which measurements are judged: what part of it does each sort set?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

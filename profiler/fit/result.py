@@ -1,7 +1,5 @@
 """The numbers of a profile while they are fitted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from trainplan.costmodel.hardware import AttentionFit, CollectiveFit, GemmFit, GpuSpec

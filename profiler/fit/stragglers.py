@@ -1,7 +1,5 @@
 """Slow nodes and slow links among measured pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 

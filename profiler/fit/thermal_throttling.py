@@ -1,7 +1,5 @@
 """What GPUs lose when all of a node are loaded at once: power and heat they share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from trainplan.costmodel.profiles import PowerPoint

@@ -1,7 +1,5 @@
 """How many cores this process may run on, and how many of them others use."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

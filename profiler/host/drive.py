@@ -1,7 +1,5 @@
 """What a folder's file system is and holds."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from contextlib import suppress

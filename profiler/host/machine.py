@@ -3,8 +3,6 @@
 All of it is read, nothing is set; what a system does not tell is left out.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

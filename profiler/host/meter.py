@@ -3,8 +3,6 @@
 Never run on a GPU so far; the functions and their units are those of the sources named below.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -3,8 +3,6 @@
 Source: NVIDIA, NVML API Reference Guide, release 580.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterator

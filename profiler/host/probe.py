@@ -1,7 +1,5 @@
 """One product of fixed size, timed again and again: does the machine still run as it did?"""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import hypot

@@ -4,8 +4,6 @@ Source: NVIDIA, nvidia-smi documentation, `--query-gpu=name --format=csv,noheade
 CLI, `--showproductname --json`, whose cards have a "Card Series".
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -12,8 +12,6 @@ Source: NVIDIA/nccl-tests @a0b82b2 doc/PERFORMANCE.md (sizes), src/util.cu (colu
 3; writeBenchmarkLineBody).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

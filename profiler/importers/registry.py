@@ -1,7 +1,5 @@
 """Formats by name: ours, and those of plug-ins."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What importers share: the options of `plan import`, and times out of files."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A task that was measured several times, at different times: which of its timings count."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 

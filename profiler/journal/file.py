@@ -1,7 +1,5 @@
 """The journal on its drive: lines that are only ever appended."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What was timed, call by call: the journal keeps it, and every timing follows from it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar

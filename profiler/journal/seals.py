@@ -3,8 +3,6 @@
 Of sixty flipped digits nineteen were read as other numbers without one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from zlib import crc32

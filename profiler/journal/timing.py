@@ -4,8 +4,6 @@ Source: Le Boudec, Performance Evaluation of Computer and Communication Systems,
 section 2.2: order statistics bound a quantile with no assumption about the distribution.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import comb, inf, isfinite

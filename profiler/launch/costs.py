@@ -1,7 +1,5 @@
 """What a task is expected to last, from what was measured so far; and what it tells."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The folder of a run's beats and outputs; what killed runs left is removed by the next one."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 torch is imported by the processes alone, never here.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What commands of nodes say to each other, and the connection they say it over."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from contextlib import suppress

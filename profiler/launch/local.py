@@ -1,7 +1,5 @@
 """The ranks of this node: how they are started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """From task to task, all ranks in step: what one of them cannot do is written down, and on."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Node 0 listens at --rdzv-endpoint and passes on what a node says. Ranks are star
 are there; a node that is killed, stopped or cut off is noticed without any rank's help.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

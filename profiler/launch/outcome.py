@@ -1,7 +1,5 @@
 """How a task ended on one rank: its points, or the reason why there are none."""
 
-from __future__ import annotations
-
 import gc
 import re
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What to measure where nobody says: a request fit for the device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal

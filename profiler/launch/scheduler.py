@@ -3,8 +3,6 @@
 Of all ranks the first one has an agenda and tells the others.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

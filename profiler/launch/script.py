@@ -1,7 +1,5 @@
 """Text of a script that starts `plan profile` on every node, for the user to run or to hand in."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal

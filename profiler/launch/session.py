@@ -1,7 +1,5 @@
 """What every rank runs: `python -m trainplan.profiler.launch.session`, which `launch` starts."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -3,8 +3,6 @@
 Formats of logs: `profiler.logs.formats`. Traces: `profiler.logs.trace`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median

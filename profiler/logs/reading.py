@@ -3,8 +3,6 @@
 Colours, ranks and time stamps around a line do not matter.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ in microseconds, once for each process the trace is of; steps on a GPU's own tra
 Source: pytorch/pytorch torch/profiler/profiler.py `step` and the Chrome trace event format.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

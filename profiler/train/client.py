@@ -1,7 +1,5 @@
 """The command's end of the line to the process that trains; nothing here imports torch."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

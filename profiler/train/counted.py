@@ -1,7 +1,5 @@
 """Runs of which every byte is counted, as `planner.verify` asks for them."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the command and the process that forks the ranks say to each other, one JSON line each."""
 
-from __future__ import annotations
-
 from pydantic import PositiveFloat, PositiveInt
 
 from trainplan.costmodel.documents import Ending

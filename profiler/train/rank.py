@@ -1,7 +1,5 @@
 """One rank: joins the others, trains, says how it ended."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import traceback

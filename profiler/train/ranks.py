@@ -1,7 +1,5 @@
 """The ranks of one request: forked, watched, and ended to the last."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

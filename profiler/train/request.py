@@ -1,7 +1,5 @@
 """What is trained, and what each rank says of it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt

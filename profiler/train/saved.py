@@ -4,8 +4,6 @@ Embedding, head and loss, indices and masks are not counted: the memory model ha
 moment under another term.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Requests come one a line on stdin, answers go one a line to stdout; what librari
 stderr. It ends when stdin does.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """What trains: where its code is, and what has to be installed for it."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How a trial ended, from what was timed, what the log says and what the system says."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A rank that fails takes the others with it, and torchrun tells of both: what cou
 error of a rank itself. Messages of a connection that broke count only where nothing else is there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

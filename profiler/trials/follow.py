@@ -1,7 +1,5 @@
 """A trial from its start to its last process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial

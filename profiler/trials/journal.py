@@ -4,8 +4,6 @@ The first line says which job; a line follows after every trial, and is on the d
 one starts. A trial that was interrupted has none: it is tried again.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal

@@ -5,8 +5,6 @@ the trial's mark in its environment, which children inherit whatever group, sess
 choose. Only Linux lists processes so; elsewhere the group of the first one is ended.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """What is launched for a trial, how long it may take, and what a way to launch it is."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol

@@ -5,8 +5,6 @@ after them as many as wanted are timed, and half of these have to lie within 1 %
 run that does not get so steady is stopped at twice as many.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import median
 

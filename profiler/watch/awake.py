@@ -1,7 +1,5 @@
 """A clock for those who watch others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from time import monotonic
 

@@ -1,7 +1,5 @@
 """What each rank is doing, told in a small file of its own for the process that watches it."""
 
-from __future__ import annotations
-
 import os
 import socket
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Child processes: they end with their parent, are looked at, and are ended."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

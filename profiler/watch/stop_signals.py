@@ -1,7 +1,5 @@
 """Signals that ask this process to end, noted while others work for it."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Which rank died, stopped or does not go on, and in which task: of the ranks of one host."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The table of alternatives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 
 from trainplan.cli.blocks import Cell, Column, Row, Table, number, table

@@ -1,7 +1,5 @@
 """Where the step and the memory go, term by term."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby

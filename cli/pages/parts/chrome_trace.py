@@ -4,8 +4,6 @@ Source: Trace Event Format, Google, 2016: complete events (X), flow events (s, f
 times in microseconds.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What tells two layouts apart, in fields, seconds and bytes, and what makes one run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from trainplan.cli.blocks import Column, Table, number, table

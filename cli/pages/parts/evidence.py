@@ -3,8 +3,6 @@
 The proof is about the cost model; nothing here is proved.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import astuple
 

@@ -1,7 +1,5 @@
 """The first lines: the answer in numbers, the job, its tower, its run and the energy of that."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 

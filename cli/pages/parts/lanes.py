@@ -1,7 +1,5 @@
 """What lanes beside the GPU do in a step, and what they cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType

@@ -1,7 +1,5 @@
 """The objective of a plan: its value, its proof, and the sizes of the cluster it was tried on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from trainplan.cli.blocks import Cell, Part, Table, headed, number, table

@@ -1,7 +1,5 @@
 """Where ranks run: the order of the nodes, which group has which stages, a tower of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 from math import ceil

@@ -1,7 +1,5 @@
 """A pipeline on the clock as text: one row for each rank, time from left to right."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """The report of `plan compare`: where the seconds and the bytes of two plans differ."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """The report of `plan search --pareto`: layouts that no other beats in both objectives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 

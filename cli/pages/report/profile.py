@@ -1,7 +1,5 @@
 """The report of `plan profile`: links, curves over their samples, timings to doubt, the machine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """Collectives, kernels and copies of a profile by size, with the curves through them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Links of a profile as heat maps: GPUs of a node, and nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import median

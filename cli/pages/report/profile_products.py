@@ -1,7 +1,5 @@
 """Matrix products and attention of a profile, with the curves through them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainplan.cli.blocks import Block, Columns, Table, number, table

@@ -1,7 +1,5 @@
 """What a report reads of a document: its own fields, the others let be."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, TypeVar
 

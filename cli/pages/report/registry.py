@@ -1,7 +1,5 @@
 """Which documents have a report, and what makes its page: one line a kind."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

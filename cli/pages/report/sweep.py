@@ -1,7 +1,5 @@
 """The report of `plan sweep`: scaling curves with the best layout of each point."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.cli.blocks import (

@@ -1,7 +1,5 @@
 """A sweep: what is read of it, and its curves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from trainplan.cli.blocks import Block, Chart, Columns, Table, number, table

@@ -1,7 +1,5 @@
 """The report of `plan tune`: trials beside what was believed of them, and what remains possible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from trainplan.cli.blocks import Block, Fact, Facts, Page, Paragraph, Section, number, table

@@ -1,7 +1,5 @@
 """The trials of a tuning run: what is read of its plan, and the trials in order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import inf

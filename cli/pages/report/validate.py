@@ -1,7 +1,5 @@
 """The report of `plan validate`: predictions against measured runs, by source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """Scored runs, their errors by group, and how many lie inside their intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Activations that the attention half of a layer keeps from forward to backward."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec

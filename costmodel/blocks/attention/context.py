@@ -1,7 +1,5 @@
 """What context parallelism sends: keys and values to all, round a ring, or heads for sequence."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.base import BYTES_FP32

@@ -1,7 +1,5 @@
 """The attention half of a layer: norm, projections, core, output, residual."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

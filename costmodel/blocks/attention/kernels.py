@@ -1,7 +1,5 @@
 """How fast the fused kernels of attention are, over the best one for the GPU."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.runtimes import AttentionKernel

@@ -3,8 +3,6 @@
 Tensor-parallel traffic of the attention half, whose gathered inputs may be latents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The attention core over rows that hold several sequences of unequal length."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

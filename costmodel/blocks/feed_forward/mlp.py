@@ -1,7 +1,5 @@
 """The dense MLP half of a layer, and the shared experts, which are one too."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.blocks.activations import activation_tensors

@@ -1,7 +1,5 @@
 """The mixture-of-experts half of a layer: router, dispatch, experts, combine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

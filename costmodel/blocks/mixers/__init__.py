@@ -1,7 +1,5 @@
 """What mixes the tokens of a layer, with the norms of the layer: one part for each mixer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Mixers that carry a state along the sequence: what all of them cost, from their sizes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

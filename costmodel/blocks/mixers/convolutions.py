@@ -1,7 +1,5 @@
 """Mixers with a short convolution: Mamba with its scan and gated norm, and a gated convolution."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.architecture import ModelSpec, SsmSpec
 from trainplan.costmodel.blocks.mixers.carried import Carried, carried_part
 from trainplan.costmodel.blocks.parts import Part, Shapes

@@ -1,7 +1,5 @@
 """Linear attention: convolution, chunks of the delta rule or of given decays, gated norm."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from trainplan.costmodel.architecture import LinearAttentionSpec, ModelSpec

@@ -1,7 +1,5 @@
 """Attention on the keys that an indexer picks."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.architecture import IndexerSpec

@@ -4,8 +4,6 @@ Source: modeling and configuration code of transformers 5.24, of the `model_type
 named with each. V4 has one key for all heads that is its value too, compressed keys, four streams.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final

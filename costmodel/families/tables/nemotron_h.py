@@ -3,8 +3,6 @@
 Source: arXiv:2504.03624, section 2; transformers 5.24, `modeling_nemotron_h.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -4,8 +4,6 @@ Source: modeling and configuration code of transformers 5.24, of the `model_type
 named with each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

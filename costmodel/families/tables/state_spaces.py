@@ -3,8 +3,6 @@
 Source: transformers 5.24, `modeling_*.py` of the `model_type` that a name stands for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

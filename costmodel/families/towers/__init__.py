@@ -3,8 +3,6 @@
 To add one, write what stands between both in `projectors` and one line in `TOWERS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final

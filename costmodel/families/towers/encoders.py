@@ -4,8 +4,6 @@ Source: transformers 5.24 `modeling_*.py` and `configuration_*.py` of the famili
 parameter count of every one is compared in tests/oracles/test_tower_parameters.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Fields that most encoders of images share. Source: as `towers.encoders`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from trainplan.costmodel.base import SpecError

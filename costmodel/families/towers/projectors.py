@@ -1,7 +1,5 @@
 """What stands between an encoder and the decoder. Source: as `towers.encoders`."""
 
-from __future__ import annotations
-
 from math import isqrt
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Encoders of Qwen-VL, and Whisper's in Qwen2-Audio. Source: as `towers.encoders`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from trainplan.costmodel.families.reader import HfConfig

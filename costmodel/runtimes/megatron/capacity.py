@@ -3,8 +3,6 @@
 Files and lines as in `costmodel.runtimes.megatron.core`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn

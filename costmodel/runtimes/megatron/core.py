@@ -6,8 +6,6 @@ megatron/core/pipeline_parallel/schedules.py, PS megatron/core/parallel_state.py
 megatron/core/distributed/fsdp/mcore_fsdp_adapter.py; TE is Transformer Engine.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import combinations
 

@@ -4,8 +4,6 @@ Files and lines as in `costmodel.runtimes.megatron.core`; DeepEP is deepseek-ai/
 and, for HybridEP, its branch `hybrid-ep`; MB is NVIDIA-NeMo/Megatron-Bridge @067f987d.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel import catalog

@@ -4,8 +4,6 @@ Files are those of NVIDIA/Megatron-LM at the commit in `megatron_core.VERSION`. 
 which warns, and by the exporter, which refuses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec, MoeSpec, RopeScaling

@@ -5,8 +5,6 @@ megatron/core/pipeline_parallel/fine_grained_activation_offload.py, TL
 megatron/core/transformer/transformer_layer.py.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec

@@ -7,8 +7,6 @@ where a pass waits less, by its power limit: by less than the wait, since their 
 power of the duty below one (`costmodel.blocks.parts.clock_factor`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn

@@ -1,7 +1,5 @@
 """The text that tells Megatron Core which layers each virtual stage holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """How Megatron Core cuts mixers that carry a state: whole heads and groups for every rank."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn

@@ -1,7 +1,5 @@
 """What layers are made of beside attention and a feed-forward half, and who has it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import Mixer, ModelSpec

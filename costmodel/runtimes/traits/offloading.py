@@ -1,7 +1,5 @@
 """What a runtime keeps off the GPU, where, and when it moves it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Which pipelines a runtime executes, how it cuts layers, and how messages pass between stages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

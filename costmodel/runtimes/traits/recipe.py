@@ -1,7 +1,5 @@
 """What measured runs of a runtime do where their records are silent."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

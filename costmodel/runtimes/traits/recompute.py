@@ -1,7 +1,5 @@
 """What a runtime computes again instead of holding it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a run may set beside its layout that a search can choose."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeVar

@@ -1,7 +1,5 @@
 """What a runtime computes tile by tile along the sequence, to hold one tile of it at a time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

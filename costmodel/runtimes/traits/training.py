@@ -1,7 +1,5 @@
 """What a runtime can train beside every weight, and how it holds what is frozen and adapted."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

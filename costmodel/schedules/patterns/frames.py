@@ -3,8 +3,6 @@
 Schedules on a V: each rank holds a stage of the way down and one up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -5,8 +5,6 @@ Source: Valls, Ballestin and Quintanilla, European Journal of Operational Resear
 (forward-backward improvement).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

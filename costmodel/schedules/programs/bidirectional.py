@@ -4,8 +4,6 @@ Half of the micro batches enter at the first rank, half at the last, so that one
 other's bubble. Every rank holds the weights of two stages, and gradients of the copies are summed.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, IntMatrix

@@ -7,8 +7,6 @@ durations of the job; slots of equal passes are among them.
 Source: Qi et al., Pipeline Parallelism with Controllable Memory, arXiv:2405.15362, sections 2, 3.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass

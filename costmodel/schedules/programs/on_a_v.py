@@ -1,7 +1,5 @@
 """Two virtual stages a rank on a V: the first rank has the first stage and the last."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """1F1B and its kin: whole backward passes, in an order that does not look at durations."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

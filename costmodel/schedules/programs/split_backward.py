@@ -1,7 +1,5 @@
 """1F1B and its kin with weight gradients apart from input gradients."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 

@@ -8,8 +8,6 @@ Source: Yeung et al., Balancing Pipeline Parallelism with Vocabulary Parallelism
 arXiv:2411.05288, sections 4 and 5: one or two micro batches more in flight.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ search with three yes-or-no choices, timed with the relative durations of the jo
 Source: Qi et al., Zero Bubble Pipeline Parallelism, arXiv:2401.10241, sections 2 and 3.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial

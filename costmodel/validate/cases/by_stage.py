@@ -4,8 +4,6 @@ What a rank holds does not depend on the degrees of other ranks, so a stage is p
 as long as its own whose stages all have its degrees.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import floor

@@ -1,7 +1,5 @@
 """From a measured run to the question the model answers: a job and its layout, or why not."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which measured runs cannot have run as they are recorded."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import runtime

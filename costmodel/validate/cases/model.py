@@ -1,7 +1,5 @@
 """The model of a measured run: by the sizes its record states, or of a preset that it names."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.architecture import MlaSpec, ModelSpec, MoeSpec, placed_layers
 from trainplan.costmodel.documents import MeasuredRun, RunModel
 from trainplan.costmodel.presets import preset, preset_names

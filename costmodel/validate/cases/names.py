@@ -1,7 +1,5 @@
 """What records call things, in the words of the model."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from types import MappingProxyType

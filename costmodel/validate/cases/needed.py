@@ -1,7 +1,5 @@
 """What a record must state to be priced, and why one is not."""
 
-from __future__ import annotations
-
 from typing import Literal, TypeVar
 
 T = TypeVar("T")

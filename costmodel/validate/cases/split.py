@@ -1,7 +1,5 @@
 """How the layers of a measured run were cut into stages."""
 
-from __future__ import annotations
-
 import re
 
 from trainplan.costmodel.architecture import ModelSpec

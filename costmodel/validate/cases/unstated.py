@@ -1,7 +1,5 @@
 """Settings and network that a record states, and what its runtime's defaults or recipes decide."""
 
-from __future__ import annotations
-
 import re
 
 from trainplan.costmodel import catalog

@@ -1,7 +1,5 @@
 """Layers of a measured run whose products stay in 16 bits."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.architecture import ATTENTIONS, ModelSpec
 from trainplan.costmodel.documents import RunWide
 from trainplan.costmodel.validate.cases.needed import Skip

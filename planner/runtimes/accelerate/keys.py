@@ -6,8 +6,6 @@ Source: huggingface/accelerate at the commit of `planner.runtimes.accelerate`, b
 never read), and `utils/launch.py`, prepare_multi_gpu_env.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -5,8 +5,6 @@ Source of the rules: huggingface/accelerate at the commit of `planner.runtimes.a
 and `accelerator.py`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, NamedTuple
 

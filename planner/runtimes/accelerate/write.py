@@ -9,8 +9,6 @@ Source of every key, variable and rule: huggingface/accelerate, commit `mesh.COM
 `utils/dataclasses.py` and `parallelism_config.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import yaml

@@ -6,8 +6,6 @@ know), `data/hf_causal_source.py`, `optimizer/adam_factory.py`, `model/liger_fac
 0.19.8, TiledFusedLogitsLoss.backward, called as there: 32 times as large with 32 tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.job import Job

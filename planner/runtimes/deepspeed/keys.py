@@ -6,8 +6,6 @@ DeepSpeedConfigModel (sections refuse keys they do not know), `runtime/zero/conf
 `runtime/zero/offload_config.py` and `runtime/tensor_parallel/config.py`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

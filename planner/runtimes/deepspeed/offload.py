@@ -7,8 +7,6 @@ _create_param_groups_fp16_flat_cpu_memory), `runtime/zero/stage_1_and_2.py` (whi
 sizes are those that are priced, `costmodel.swap_buffers`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@ Source of the rules: deepspeedai/DeepSpeed at the commit of `planner.runtimes.de
 `runtime/zero/config.py`, `runtime/zero/offload_config.py` and `runtime/engine.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import NamedTuple

@@ -5,8 +5,6 @@ Source of what it calls: deepspeedai/DeepSpeed at the commit of `planner.runtime
 tiles there are: snowflakedb/ArcticTraining `model/tiled_compute.py` and `trainer/sft_trainer.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError

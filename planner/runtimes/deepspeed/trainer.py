@@ -3,8 +3,6 @@
 What a trainer is beyond that is a `Trainer`; what of the engine is written and read is DeepSpeed's.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ Source of every key and of the rules between them: deepspeedai/DeepSpeed, commit
 `runtime/tensor_parallel/config.py` and `runtime/engine.py`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType

@@ -3,8 +3,6 @@
 Source of what it calls: PyTorch `VERSION`, torch.distributed.fsdp, torch.distributed.tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from importlib import resources
 

@@ -4,8 +4,6 @@ A template is `key=value`, in which `{}` stands for the value of the option; sev
 joined by commas. No template: the project does by itself what the option asks for.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A plan as keys of another project, to be pasted into its command or its file."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -3,8 +3,6 @@
 Keys become the options of Megatron-LM that they stand for, and its reader reads those.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

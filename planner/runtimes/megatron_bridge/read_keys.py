@@ -1,7 +1,5 @@
 """`KEY=VALUE` words as keys, and keys as options of Megatron-LM: the exporter's table backwards."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

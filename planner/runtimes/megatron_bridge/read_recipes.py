@@ -1,7 +1,5 @@
 """What recipes of the library set: model, degrees, batch; recorded from the recipes themselves."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Source of every key: NVIDIA-NeMo/Megatron-Bridge, commit `COMMIT`, `ConfigContai
 `planner/runtimes/key_tables/megatron_bridge.json`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec

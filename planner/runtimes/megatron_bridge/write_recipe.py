@@ -1,7 +1,5 @@
 """The Python file that every rank runs: what no `KEY=VALUE` sets."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.architecture import ModelSpec, Projection, adapted, projections
 from trainplan.planner.launch import ConfigFile, RequiredVariable
 from trainplan.planner.runtimes.training_script.trained import ALPHA_OVER_RANK

@@ -4,8 +4,6 @@ Source of the rules: sail-sg/zero-bubble-pipeline-parallelism, `megatron/core/zb
 `megatron/training/arguments.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath

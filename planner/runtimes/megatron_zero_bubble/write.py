@@ -6,8 +6,6 @@ own example it runs the legacy models without Transformer Engine, whose products
 gradients from the schedule (Z, `WeightGradStore.is_supported`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

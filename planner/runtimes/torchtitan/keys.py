@@ -4,8 +4,6 @@ Source: pytorch/torchtitan, commit `write.COMMIT`, torchtitan/config/configs.py 
 Trainer.Config.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar

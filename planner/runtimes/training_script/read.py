@@ -5,8 +5,6 @@ arguments: those of Hugging Face transformers (`training_args.py`, and `run_clm.
 `examples/pytorch/language-modeling`) are read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ get_peft_model; transformers `utils/quantization_config.py`, BitsAndBytesConfig,
 `modeling_utils.py`, enable_input_require_grads; bitsandbytes `optim/adamw.py`, PagedAdamW32bit.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

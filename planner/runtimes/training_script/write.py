@@ -5,8 +5,6 @@ The script builds the model itself, so nothing here says its shape. Its argument
 `training_args.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.architecture import TowerSpec

@@ -6,8 +6,6 @@ for quadratic assignment, Burkard, Dell'Amico, Martello, Assignment Problems, SI
 Operations Research 6, 1958.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 

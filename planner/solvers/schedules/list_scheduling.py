@@ -9,8 +9,6 @@ Source: the room named lets a micro batch that is on its way enter every deeper 
 is deepest can always turn round, free what it held, and let another go on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -5,8 +5,6 @@ to an exact solver, and long ones repeat the best steady state of one micro batc
 constraint solver the best of the rules is the answer; the bound is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf

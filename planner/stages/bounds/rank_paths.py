@@ -4,8 +4,6 @@ The mean path of `stages.bounds.shapes` crosses all ranks alike, so it does not 
 cannot lie. A path that stays on a rank does: what that rank cannot hold makes another one slower.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

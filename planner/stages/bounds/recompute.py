@@ -4,8 +4,6 @@ The layers are split evenly. A rank that would not fit has to recompute some of 
 layout that recomputes no more than that is a lower bound of all that fit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

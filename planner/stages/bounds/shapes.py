@@ -8,8 +8,6 @@ layouts of that shape.
 Source: linear programming duality; a maximum is no less than any mean of what it is taken over.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.block_costs import (

@@ -1,7 +1,5 @@
 """The layouts of a table, each as a problem of its own, and the least that its splits offload."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

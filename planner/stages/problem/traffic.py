@@ -1,7 +1,5 @@
 """What follows the last pass of ranks: traffic and update of many layouts at once."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.architecture import ModelSpec

@@ -11,8 +11,6 @@ member, so its splits below a limit are all that members have below it. They are
 each member is asked which of them it has bytes for, and how long they take.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 

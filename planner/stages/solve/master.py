@@ -11,8 +11,6 @@ So the value of the filling is never above the step time of a choice, and a choi
 refuses does not fit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -6,8 +6,6 @@ more row of the filling, as for splits in `solve.best_split`. It ends where no b
 best.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

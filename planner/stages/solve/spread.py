@@ -1,7 +1,5 @@
 """Layers of ranks over their virtual stages, and a balanced split to begin with."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which products are measured: those of the model, and some spread out for the fitted surface."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product as combinations

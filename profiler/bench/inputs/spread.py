@@ -1,7 +1,5 @@
 """The products whose times say most about those of all others."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn

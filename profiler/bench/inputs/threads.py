@@ -1,7 +1,5 @@
 """Threads of torch in a process that measures on the host."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

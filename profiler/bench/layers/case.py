@@ -1,7 +1,5 @@
 """Which layers are measured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trainplan.costmodel.architecture import ModelSpec

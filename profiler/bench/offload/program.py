@@ -1,7 +1,5 @@
 """What such a step does, in order: items on lanes, as `costmodel.copy_streams` prices them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager

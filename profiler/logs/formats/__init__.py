@@ -3,8 +3,6 @@
 To add one: a module with its `LogFormat`, and its line in `FORMATS`.
 """
 
-from __future__ import annotations
-
 from trainplan.profiler.logs.formats.arctic_training import ARCTIC_TRAINING
 from trainplan.profiler.logs.formats.base import LogFormat, LogLine, Read, StatedRun
 from trainplan.profiler.logs.formats.deepspeed import DEEPSPEED

@@ -8,8 +8,6 @@ arctic_training/metrics.py `print_summary`, trainer/trainer.py `epoch`, utils.py
 `human_format_secs` and debug/utils.py `get_mem_metrics` (a GB is 2^30 bytes).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a format of training logs is: a reader of its lines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from re import Match, Pattern

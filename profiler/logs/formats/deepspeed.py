@@ -15,8 +15,6 @@ takes all ranks for replicas. Source: deepspeedai/DeepSpeed deepspeed/utils/time
 runtime/config.py `DeepSpeedConfig.print`, `world_size`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

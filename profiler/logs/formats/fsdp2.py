@@ -6,8 +6,6 @@ Source: planner/runtimes/fsdp2/train_fsdp2.txt, `train`; the peak is of memory a
 GPU of rank 0, and 0 without one.
 """
 
-from __future__ import annotations
-
 import re
 
 from trainplan.profiler.logs.formats.base import LogFormat, LogLine, StatedRun, stateless, step

@@ -13,8 +13,6 @@ src/megatron/bridge/training/utils/train_utils.py `training_log` (which says `St
 before the same line) and `report_memory` (`mem-max-reserved-gigabytes`, 10^9).
 """
 
-from __future__ import annotations
-
 import re
 
 from trainplan.costmodel.base import GB

@@ -7,8 +7,6 @@ Iterations count from 0. Source: NVIDIA/NeMo nemo/lightning/pytorch/callbacks/pr
 `format_string`.
 """
 
-from __future__ import annotations
-
 import re
 
 from trainplan.profiler.logs.formats.base import LogFormat, LogLine, StatedRun, stateless, step

@@ -6,8 +6,6 @@ Also after `validate step:`, which is no training step. Source: pytorch/torchtit
 torchtitan/components/metrics.py `log`; until 2025 `wps` for `tps`.
 """
 
-from __future__ import annotations
-
 import re
 
 from trainplan.costmodel.base import GIB

@@ -1,7 +1,5 @@
 """What megatron-core is told of a model, a job and a layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any

@@ -1,7 +1,5 @@
 """What megatron-core 0.16 has with Transformer Engine or Apex alone, and what stands in for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from megatron.core.transformer.moe import moe_utils

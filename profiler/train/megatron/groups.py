@@ -1,7 +1,5 @@
 """Groups of ranks that megatron-core makes, by our names of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """A micro batch of a small megatron-core model of this rank, with marks between its parts."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The stages of one rank: GPTModels of megatron-core, their replicas and their optimizer."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What megatron-core cannot train here, told before anything starts; imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.util import find_spec
 

@@ -1,7 +1,5 @@
 """Trains with megatron-core: one rank of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

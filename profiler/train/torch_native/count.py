@@ -1,7 +1,5 @@
 """What a rank hands to collectives and messages, and what it keeps for the backward pass."""
 
-from __future__ import annotations
-
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping

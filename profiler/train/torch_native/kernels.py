@@ -1,7 +1,5 @@
 """Operations that keep for the backward pass what the kernels of a GPU keep, on every device."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 import torch

@@ -1,7 +1,5 @@
 """A decoder as torchtitan and the exported module have it, whole or one stage of it."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The grid of ranks, and how a decoder is cut over it: DTensor over tp, FSDP2 over dp and cp."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

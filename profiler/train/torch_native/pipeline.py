@@ -1,7 +1,5 @@
 """The pipeline: which part of the model each rank has, and torch's schedule that runs them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """What torch alone cannot train here, told before anything starts; imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 

@@ -1,7 +1,5 @@
 """Causal attention over context ranks: keys and values travel a ring of sends and receives."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

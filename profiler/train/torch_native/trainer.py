@@ -1,7 +1,5 @@
 """Steps of a layout on torch alone, and what a rank reports of them."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator

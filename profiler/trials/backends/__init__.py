@@ -3,8 +3,6 @@
 To add one: a module with its `Backend`, and its line in `BACKENDS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

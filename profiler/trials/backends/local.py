@@ -1,7 +1,5 @@
 """Processes of this machine: the exported script itself, or a command of the user's."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -5,8 +5,6 @@ where %% is one %), man squeue (--states, JOB STATE CODES), man sacct (--parsabl
 man scancel.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass

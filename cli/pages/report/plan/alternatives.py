@@ -1,7 +1,5 @@
 """The layouts of the table: what each is, how much slower, and what makes it so."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The first screen: what stands out of the answer in numbers, and how sure it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.cli.blocks import Fact, Facts, Paragraph, Section

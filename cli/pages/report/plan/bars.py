@@ -1,7 +1,5 @@
 """Bars on a clock: rows of lanes, time from left to right."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """The launch files of a plan, to copy: those of `plan export` with its default launcher."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.cli.blocks import Block, Code, Paragraph, Section

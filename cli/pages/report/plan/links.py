@@ -1,7 +1,5 @@
 """Ranks on nodes, and the traffic that each axis puts on the links of a node and on the network."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from trainplan.cli.blocks import Block, Chart, Paragraph, Row, Section, Table, number, table

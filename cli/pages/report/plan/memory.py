@@ -1,7 +1,5 @@
 """Memory of every pipeline rank against what a GPU has; of the host and the drives of a node."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from trainplan.cli.blocks import Block, Fact, Facts, Paragraph, Section

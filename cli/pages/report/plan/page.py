@@ -1,7 +1,5 @@
 """The page of a plan: the answer and its certainty, then where time and memory go, and the rest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """Which GPU of which node has which pipeline rank."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass

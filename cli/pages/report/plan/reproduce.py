@@ -1,7 +1,5 @@
 """The commands that lead to a plan and on from it, with the files they read."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from decimal import Decimal

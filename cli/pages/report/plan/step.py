@@ -1,7 +1,5 @@
 """Where the step goes: from the FLOPs at the GPUs' peak to the whole, bar by bar."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 

@@ -1,7 +1,5 @@
 """The pipeline on the clock: what every rank computes, sends and copies, to be zoomed into."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What stands behind the answer: what was refused, measured runs near it, sources, settings."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 

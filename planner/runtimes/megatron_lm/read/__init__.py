@@ -1,7 +1,5 @@
 """Megatron-LM: from the arguments of `pretrain_gpt.py` back to a job and a layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Values of options by the runtime's own names, given or default."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """All that the runtime stops at, in its order."""
 
-from __future__ import annotations
-
 from trainplan.planner.runtimes.megatron_lm.read.degrees import DEGREE_CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.network import MODEL_CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.run import RUN_CHECKS

@@ -1,7 +1,5 @@
 """On what a launch runs: as many nodes as it says, of GPUs that the user says or that we take."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from trainplan.costmodel import catalog

@@ -3,8 +3,6 @@
 Source: Megatron-LM `megatron/training/arguments.py`, validate_args.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, needs

@@ -1,7 +1,5 @@
 """What the runtime's checks look at, and how a check is written down."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache

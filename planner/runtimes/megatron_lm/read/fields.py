@@ -1,7 +1,5 @@
 """Every field that was read, with the runtime's words for it and where they stand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.job import Job

@@ -1,7 +1,5 @@
 """Degrees, sharding, recomputation, offload: the exporter's `layout` and `optimizer`, inverted."""
 
-from __future__ import annotations
-
 from math import prod
 
 from trainplan.costmodel.architecture import ModelSpec

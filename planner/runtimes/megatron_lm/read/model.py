@@ -1,7 +1,5 @@
 """The shape of the network: the inverse of the exporter's `model`, `attention` and `rope`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import (

@@ -1,7 +1,5 @@
 """Experts: the inverse of the exporter's `moe`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from trainplan.costmodel.architecture import MoeSpec

@@ -4,8 +4,6 @@ A bare name is a rule of the cost model. Source: Megatron-LM
 `megatron/core/transformer/transformer_config.py` and `model_parallel_config.py`.
 """
 
-from __future__ import annotations
-
 from trainplan.costmodel.layout import OFFLOAD_MODULES
 from trainplan.planner.runtimes.megatron_lm.read.degrees import ENDS, LAYOUT, dealt_layers
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, excludes, needs

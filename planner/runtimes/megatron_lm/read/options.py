@@ -3,8 +3,6 @@
 A setting that is what the runtime does as we write it for is null, as in a job that states nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from trainplan.costmodel.architecture import ModelSpec

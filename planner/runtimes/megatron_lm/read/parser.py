@@ -4,8 +4,6 @@ Rules of Python's `argparse` with abbreviations off; the options are the recorde
 release that the exporter writes for, so both sides know the same.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches

@@ -4,8 +4,6 @@ Source: Megatron-LM `megatron/training/arguments.py`, `_eval_pattern` and `tuple
 lists such as `([0]*3+[1]*58)*2` to Python.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 

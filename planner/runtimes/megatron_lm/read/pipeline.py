@@ -4,8 +4,6 @@ Source: Megatron-LM `megatron/core/transformer/pipeline_parallel_layer_layout.py
 `transformer_block.py`, get_num_layers_to_build.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

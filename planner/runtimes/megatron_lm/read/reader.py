@@ -1,7 +1,5 @@
 """One launch as a question and an answer of ours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from pydantic import ValidationError

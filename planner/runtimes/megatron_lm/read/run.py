@@ -6,8 +6,6 @@ A bare name is a rule of the cost model. Source: Megatron-LM
 `parallel_state.py`, `transformer/transformer_block.py:178` and `moe/moe_layer.py:636`.
 """
 
-from __future__ import annotations
-
 from trainplan.costmodel.layout import OFFLOAD_MODULES
 from trainplan.planner.runtimes.megatron_lm.read.degrees import ENDS, LAYOUT, dealt_layers
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, needs

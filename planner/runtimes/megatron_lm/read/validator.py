@@ -3,8 +3,6 @@
 Source: Megatron-LM `megatron/training/arguments.py`, validate_args.
 """
 
-from __future__ import annotations
-
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, excludes, needs
 from trainplan.planner.runtimes.megatron_lm.read.model import positions
 

@@ -1,7 +1,5 @@
 """Which model a launch means: a preset of its shape, and how many tokens its vocabulary has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

@@ -4,8 +4,6 @@ What is ignored is as in Megatron-LM `megatron/training/arguments.py` and
 `megatron/core/transformer/transformer_config.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec

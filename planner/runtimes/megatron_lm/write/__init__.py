@@ -4,8 +4,6 @@ Source of every option and of the rules between them: NVIDIA/Megatron-LM, commit
 `megatron/training/arguments.py` and `megatron/core/transformer/transformer_config.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.job import Job

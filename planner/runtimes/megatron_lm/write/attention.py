@@ -1,7 +1,5 @@
 """Options for attention and positions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import MlaSpec, ModelSpec

@@ -1,7 +1,5 @@
 """Variables the runtime reads besides its arguments."""
 
-from __future__ import annotations
-
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.launch import EnvironmentVariable

@@ -7,8 +7,6 @@ Source: Megatron-LM `megatron/core/models/hybrid/hybrid_layer_allocation.py`, Sy
 `megatron/training/arguments.py:787`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from trainplan.costmodel.architecture import IndexerSpec, LinearAttentionSpec, ModelSpec, SsmSpec

@@ -1,7 +1,5 @@
 """Options for the parallel degrees and for recomputation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError

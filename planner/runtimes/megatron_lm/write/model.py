@@ -1,7 +1,5 @@
 """Options for the shape of the network, attention and mixture of experts apart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec

@@ -1,7 +1,5 @@
 """Options for a mixture of experts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 

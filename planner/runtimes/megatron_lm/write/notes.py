@@ -1,7 +1,5 @@
 """What an export approximates or leaves to the user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec

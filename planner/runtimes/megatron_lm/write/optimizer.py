@@ -1,7 +1,5 @@
 """Options for where optimizer state, gradients, weights and activations live."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError

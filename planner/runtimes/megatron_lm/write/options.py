@@ -4,8 +4,6 @@ What is left out of `RuntimeOptions` is what the other modules write. Files and 
 `costmodel.runtimes.megatron.core`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError

@@ -1,7 +1,5 @@
 """Options for the pipeline: how many stages and which layers each one holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec

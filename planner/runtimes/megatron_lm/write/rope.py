@@ -5,8 +5,6 @@ Source: Megatron-LM `megatron/training/argument_utils.py`, `_apply_yarn_config_f
 which have no options (`transformer_config.py:3318`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec, RopeScaling

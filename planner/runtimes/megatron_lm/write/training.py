@@ -4,8 +4,6 @@ None but the format moves a step time. Values the job does not know are common c
 notes of the export say that they are the user's to change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.base import UnsupportedError

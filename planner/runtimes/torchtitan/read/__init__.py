@@ -1,7 +1,5 @@
 """torchtitan: `torchrun -m torchtitan.train --module M --config F`, and its older TOML files."""
 
-from __future__ import annotations
-
 from trainplan.planner.runtimes.keys import Entry, Notes, exact
 from trainplan.planner.runtimes.reading import Reader, Reading, Request
 from trainplan.planner.runtimes.torchtitan.keys import CHECKPOINT, MODEL, SECTIONS

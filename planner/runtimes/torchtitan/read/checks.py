@@ -3,8 +3,6 @@
 Sources: torchtitan/trainer.py, distributed/parallel_dims.py and models/common/decoder.py.
 """
 
-from __future__ import annotations
-
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.planner.runtimes.keys import Name
 from trainplan.planner.runtimes.torchtitan import keys as key

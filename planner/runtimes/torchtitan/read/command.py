@@ -1,7 +1,5 @@
 """Arguments of `torchtitan.train`: which config, and what is set over it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

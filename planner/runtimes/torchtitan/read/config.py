@@ -1,7 +1,5 @@
 """Keys of a config with their values, where each stands, and what is wrong with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar

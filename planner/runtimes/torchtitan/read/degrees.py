@@ -3,8 +3,6 @@
 Source: torchtitan/distributed/parallel_dims.py.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from trainplan.planner.runtimes.torchtitan import keys as key

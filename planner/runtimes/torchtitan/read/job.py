@@ -3,8 +3,6 @@
 Sources of the rules: torchtitan/config/configs.py, trainer.py and distributed/fsdp.py.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The model of a config: a flavour of a registry, or sizes handed to a builder of a family."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import MappingProxyType

@@ -4,8 +4,6 @@ Keys are those of `torchtitan/config/job_config.py` and, before it, `config_mana
 2025; a key that neither has is said and left out.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any

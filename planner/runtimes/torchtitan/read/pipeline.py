@@ -1,7 +1,5 @@
 """The pipeline of a config: its schedule, and the layers of every stage."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from math import ceil

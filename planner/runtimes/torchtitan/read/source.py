@@ -4,8 +4,6 @@ Literals, arithmetic of numbers, names, attributes that are set, calls of constr
 functions of the same module are followed; all else is an `Unread` with its line.
 """
 
-from __future__ import annotations
-
 import ast
 import operator
 from collections.abc import Callable, Mapping

@@ -4,8 +4,6 @@ Source of every key and of the rules between them: pytorch/torchtitan, commit `C
 `torchtitan/config/configs.py` and the files that the modules here name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from trainplan.costmodel.job import Job

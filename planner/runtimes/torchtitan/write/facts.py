@@ -3,8 +3,6 @@
 Recorded by running its registries; the commit and the licence stand in the file.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import cache

@@ -3,8 +3,6 @@
 Source: torchtitan/models/{llama3,qwen3,deepseek_v3,gpt_oss}/__init__.py, whose builders are called.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple

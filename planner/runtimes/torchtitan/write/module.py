@@ -1,7 +1,5 @@
 """The whole config as a Python module."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Layouts and settings that torchtitan does not run, each with what to change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from trainplan.costmodel.base import UnsupportedError

@@ -4,8 +4,6 @@ Source: torch.distributed.pipelining `schedules.py`, get_schedule_class; torchti
 `distributed/pipeline_parallel.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

@@ -3,8 +3,6 @@
 Source: torchtitan/config/configs.py and distributed/activation_checkpoint.py.
 """
 
-from __future__ import annotations
-
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
