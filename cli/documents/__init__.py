@@ -57,17 +57,4 @@ if TYPE_CHECKING:
         short_layout,
     )
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "check": "CheckDocument place_text",
-            "compared": "CompareDocument WhyNotDocument",
-            "explain": "ExplainDocument",
-            "registry": "DOCUMENTS document_schema",
-            "schedules": "RankingDocument ScheduleDocument SimulateDocument",
-            "searches": "EstimateDocument InfeasibleDocument",
-            "sweep": "Curve SweepDocument SweepPoint held_text",
-            "validate": "ValidateDocument ValidatedGroup ValidatedRow",
-            "verify": "VerifyEnded VerifyRan VerifyStarted differences equal short_layout",
-        },
-    )
+    __getattr__ = door(__name__)

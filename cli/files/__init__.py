@@ -56,17 +56,4 @@ if TYPE_CHECKING:
     from trainplan.cli.files.routing import load_routing
     from trainplan.cli.files.runs import InvalidRun, read_runs
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "disk": "FileError NewFile errors_of read_log read_text refuse_existing refuse_folder "
-            "try_writing write_folder write_text",
-            "documents": "Document read_document read_json",
-            "inputs": "load_model read_model",
-            "measuring": "measured_here",
-            "profiles": "load_measured machines_of profile_of profile_text",
-            "readable": "READABLE is_there",
-            "routing": "load_routing",
-            "runs": "InvalidRun read_runs",
-        },
-    )
+    __getattr__ = door(__name__)

@@ -42,21 +42,4 @@ if TYPE_CHECKING:
     from trainplan.cli.pages.tune import progress_line
     from trainplan.cli.pages.verify import verify_page
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "calibration": "log_line",
-            "findings": "Finding findings_page",
-            "infeasible": "NOT_TRIED",
-            "listings": "gpu_listing listing model_listing",
-            "parts.chrome_trace": "Extra trace_text",
-            "parts.headline": "refusals",
-            "plan": "baseline_text next_part notes_part",
-            "profile": "coverage_page",
-            "report.registry": "written",
-            "screens": "screen",
-            "simulation": "step_end",
-            "tune": "progress_line",
-            "verify": "verify_page",
-        },
-    )
+    __getattr__ = door(__name__)

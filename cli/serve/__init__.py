@@ -15,4 +15,4 @@ from trainplan.costmodel.base import door
 if TYPE_CHECKING:
     from trainplan.cli.serve.calls import Limits
 else:
-    __getattr__ = door(__name__, {"calls": "Limits"})
+    __getattr__ = door(__name__)

@@ -53,18 +53,4 @@ if TYPE_CHECKING:
     from trainplan.cli.terminal.refusals import bug_line, one_line
     from trainplan.cli.terminal.text import WIDEST, WIDTH, escaped
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "age": "OWN_PROCESS command_seconds",
-            "clock": "Clock progress_text",
-            "completion": "get_completion_class shell_complete",
-            "lazily": "imported_on_answer load named",
-            "listener": "LISTENER",
-            "output": "is_terminal json_line json_text page_width remark show_json write "
-            "write_page",
-            "progress": "TaskBar watched",
-            "refusals": "bug_line one_line",
-            "text": "WIDEST WIDTH escaped",
-        },
-    )
+    __getattr__ = door(__name__)

@@ -48,19 +48,4 @@ if TYPE_CHECKING:
     from trainplan.cli.values.trained import with_trained
     from trainplan.cli.values.written_plans import load_written, remark_change, remark_objective
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "launches": "alongside parse_settings read_launches text_next_to",
-            "layout_text": "parse_choices parse_layout spelled_out",
-            "machine": "nothing_here",
-            "reports": "ReportFile",
-            "schedule": "ALL Durations Sizes Way",
-            "schedule_effects": "refuse_idle refuse_no_export refuse_nothing_to_split",
-            "schedule_outputs": "Outputs",
-            "stated": "Destination Question question",
-            "tower": "place_of",
-            "trained": "with_trained",
-            "written_plans": "load_written remark_change remark_objective",
-        },
-    )
+    __getattr__ = door(__name__)

@@ -58,13 +58,4 @@ if TYPE_CHECKING:
         tokens,
     )
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "layouts": "SHORT_MODULES SHORT_OFFLOADED last_words layout_line no_plan_text "
-            "offloaded_text otherwise_text recompute_text stages_sentence "
-            "usual_schedule zero_text",
-            "numbers": "DOT NEVER gib like parameters percent plural seconds seconds_like share "
-            "signed tokens",
-        },
-    )
+    __getattr__ = door(__name__)

@@ -34,11 +34,4 @@ if TYPE_CHECKING:
         installed,
     )
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "entry_points": "declaring",
-            "plugins": "LEFT_OUT Added Installed Plugin PluginCommand PluginWarning Registry added "
-            "declared imported installed",
-        },
-    )
+    __getattr__ = door(__name__)

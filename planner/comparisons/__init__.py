@@ -51,16 +51,4 @@ if TYPE_CHECKING:
     )
     from trainplan.planner.comparisons.verdict import Verdict, WhyNot, why_not
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "comparison": (
-                "Comparison FieldDifference Side TermDifference compare field_differences "
-                "term_differences"
-            ),
-            "parameters": "Varied parse_varied",
-            "remedy": "Remedy remedies",
-            "sweeps": "Curve KNEE_EFFICIENCY Point Setting Sweep sweep",
-            "verdict": "Verdict WhyNot why_not",
-        },
-    )
+    __getattr__ = door(__name__)

@@ -30,15 +30,4 @@ if TYPE_CHECKING:
     from trainplan.planner.explanations.sequence_lengths import DynamicContext, SequenceLengths
     from trainplan.planner.explanations.shadow_prices import ShadowPrice
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "explanation": "Explanation Resource explain",
-            "largest_model": "LargestModel",
-            "links": "AxisLinks axis_links",
-            "relaxed_recompute": "RecomputeRule RelaxedRule",
-            "robustness": "Robustness",
-            "sequence_lengths": "DynamicContext SequenceLengths",
-            "shadow_prices": "ShadowPrice",
-        },
-    )
+    __getattr__ = door(__name__)

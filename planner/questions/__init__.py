@@ -62,15 +62,4 @@ if TYPE_CHECKING:
     from trainplan.planner.questions.simulation import Simulation, simulate
     from trainplan.planner.questions.unequal_experts import Imbalance, imbalance
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "best_plan": "NO_FILES layout_notes no_cpu no_files notes search spent_of",
-            "case_search": "ANSWERED Outcome Status UNSEARCHED kept_layout outcome outcomes",
-            "estimation": "Estimates check check_model estimate estimates",
-            "kernel_widths": "width_notes",
-            "placement": "node_order",
-            "simulation": "Simulation simulate",
-            "unequal_experts": "Imbalance imbalance",
-        },
-    )
+    __getattr__ = door(__name__)

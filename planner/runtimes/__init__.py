@@ -41,15 +41,4 @@ if TYPE_CHECKING:
     )
     from trainplan.planner.runtimes.trial_steps import SHORT_RUNS, trial_launch
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "compare": "emitted_flags unknown_flags",
-            "corrected": "SettingChange corrected_script",
-            "key_tables.lines": "KeyLines key_lines",
-            "reading": "Request Field Origin Reader Reading",
-            "registry": "EXPORTERS PLUGGED READERS readers",
-            "torch_schedule_csv": "program_of_csv schedule_csv what_torch_lacks",
-            "trial_steps": "SHORT_RUNS trial_launch",
-        },
-    )
+    __getattr__ = door(__name__)

@@ -27,10 +27,4 @@ if TYPE_CHECKING:
     )
     from trainplan.planner.shell.launches import launch_of_command, launches_of_script
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "launch": "COMMAND_LINE Launch Place Problem Verdict Word number",
-            "launches": "launch_of_command launches_of_script",
-        },
-    )
+    __getattr__ = door(__name__)

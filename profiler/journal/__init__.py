@@ -52,15 +52,4 @@ if TYPE_CHECKING:
     from trainplan.profiler.journal.seals import sealed, unsealed
     from trainplan.profiler.journal.timing import PATIENCE, Effort, Repeat, repeat_until_known
 else:
-    __getattr__ = door(
-        __name__,
-        {
-            "attempts": "DOUBTFUL noise_fraction",
-            "file": "JournalFile LineFile",
-            "records": "Done Failed Header Interrupted JournalContent LeftOut MOST_STARTS Record "
-            "Remark Start TaskName",
-            "samples": "Book Samples labelled timings",
-            "seals": "sealed unsealed",
-            "timing": "Effort PATIENCE Repeat repeat_until_known",
-        },
-    )
+    __getattr__ = door(__name__)
