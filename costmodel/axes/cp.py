@@ -21,7 +21,6 @@ Source: linkedin/Liger-Kernel @b27b4c5f (July 2025, in 0.6.1), which casts them 
 
 
 @rule(
-    "kernel_index",
     "cp micro_batch_size",
     "the hidden states of a rank have 2^31 elements or more, which norms and rotations of Liger "
     "before 0.6.1 cannot index: raise cp, shorten the sequence, or use liger=0.6",
@@ -35,7 +34,6 @@ def kernel_index(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "cp_divides_sequence",
     "cp",
     "seq_length must be a multiple of 2 cp (each rank takes a chunk from both ends)",
     "Liu et al., Ring Attention, arXiv:2310.01889; Megatron-LM arguments.py:1336",
@@ -46,7 +44,6 @@ def cp_divides_sequence(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "heads_exchange_divides_heads",
     "tp cp",
     "cp_comm_type=a2a cuts the heads over tp * cp, which must divide num_attention_heads",
     "Jacobs et al., DeepSpeed Ulysses, arXiv:2309.14509, section 3.2",
@@ -58,7 +55,6 @@ def heads_exchange_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "cp_heads_divides_cp",
     "cp cp_heads",
     "cp_heads must divide cp, and leave a ring of two or more: lower it, or use cp_comm_type=a2a",
     "Megatron-LM arguments.py:580; Fang and Zhao, USP, arXiv:2405.07719",
@@ -70,7 +66,6 @@ def cp_heads_divides_cp(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "cp_heads_divides_heads",
     "tp cp_heads",
     "tp * cp_heads must divide num_key_value_heads: lower one",
     "Transformer Engine @d0067d0d `context_parallel.py:4246`",
@@ -82,7 +77,6 @@ def cp_heads_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "cp_heads_is_in_a_ring",
     "cp_heads",
     "cp_heads > 1 is an exchange inside a ring, which has no windows or sinks: leave it out, with "
     "cp_comm_type=a2a or all_gather, too",

@@ -16,7 +16,6 @@ from trainplan.costmodel.layouts import LayoutTable, rule
 
 
 @rule(
-    "dp_divides_batch",
     "dp",
     "global_batch_size must be a multiple of dp: change the batch or use more tp, cp or pp",
     "derived: every replica runs the same number of sequences",
@@ -27,7 +26,6 @@ def dp_divides_batch(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "micro_batch_divides_batch",
     "dp micro_batch_size",
     "global_batch_size must be a multiple of dp * micro_batch_size: lower micro_batch_size",
     "derived; Megatron-LM num_microbatches_calculator.py",
@@ -38,7 +36,6 @@ def micro_batch_divides_batch(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "replicas_divide_dp",
     "dp dp_replicate",
     "dp_replicate must divide dp",
     "Zhao et al., PyTorch FSDP, arXiv:2304.11277, section 3.2.2 (hybrid sharding)",
@@ -49,7 +46,6 @@ def replicas_divide_dp(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "replicas_divide_expert_dp",
     "tp cp dp ep etp dp_replicate",
     "dp_replicate must divide the expert data parallelism tp * cp * dp / (ep * etp)",
     "Megatron-LM parallel_state.py:1447",
@@ -61,7 +57,6 @@ def replicas_divide_expert_dp(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "replicas_need_sharding",
     "zero_stage dp_replicate",
     "dp_replicate > 1 means nothing with zero_stage=0: nothing is sharded",
     "derived; Megatron-LM parallel_state.py, num_distributed_optimizer_instances",

@@ -14,13 +14,13 @@ from trainplan.costmodel.layouts import LayoutTable, rule
 FOLDING = "Liu et al., MoE Parallel Folding, arXiv:2504.14960, section 3"
 
 
-@rule("ep_needs_experts", "ep", "ep > 1 needs a mixture-of-experts model", FOLDING)
+@rule("ep", "ep > 1 needs a mixture-of-experts model", FOLDING)
 def ep_needs_experts(job: Job, table: LayoutTable) -> BoolColumn:
     """A dense model has no experts to cut."""
     return np.asarray((table.ep > 1) & (job.model.moe is None))
 
 
-@rule("ep_divides_experts", "ep", "num_experts must be a multiple of ep", FOLDING)
+@rule("ep", "num_experts must be a multiple of ep", FOLDING)
 def ep_divides_experts(job: Job, table: LayoutTable) -> BoolColumn:
     """Equal experts on every rank."""
     experts = job.model.moe.num_experts if job.model.moe else 1
@@ -28,10 +28,7 @@ def ep_divides_experts(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "experts_fold_into_ranks",
-    "tp cp dp ep etp",
-    "etp * ep must divide tp * cp * dp, the ranks of one pipeline stage",
-    FOLDING,
+    "tp cp dp ep etp", "etp * ep must divide tp * cp * dp, the ranks of one pipeline stage", FOLDING
 )
 def experts_fold_into_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     """The expert mapping covers the ranks of a stage."""
@@ -47,13 +44,13 @@ EP = Axis(
 )
 
 
-@rule("etp_needs_experts", "etp", "etp > 1 needs a mixture-of-experts model", FOLDING)
+@rule("etp", "etp > 1 needs a mixture-of-experts model", FOLDING)
 def etp_needs_experts(job: Job, table: LayoutTable) -> BoolColumn:
     """A dense model has no experts to cut."""
     return np.asarray((table.etp > 1) & (job.model.moe is None))
 
 
-@rule("etp_divides_expert", "etp", "moe_intermediate_size must be a multiple of etp", FOLDING)
+@rule("etp", "moe_intermediate_size must be a multiple of etp", FOLDING)
 def etp_divides_expert(job: Job, table: LayoutTable) -> BoolColumn:
     """Equal columns of every expert."""
     width = job.model.moe.moe_intermediate_size if job.model.moe else 1

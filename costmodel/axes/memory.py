@@ -23,7 +23,6 @@ from trainplan.costmodel.shards import mlp_tiles
 
 
 @rule(
-    "update_is_offloaded",
     "offload_optimizer offload_tier offload_stride",
     "offload.tier and stride say how an offloaded optimizer is kept: give offload.optimizer > 0, "
     "or leave them out",
@@ -36,7 +35,6 @@ def update_is_offloaded(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "nodes_have_drives",
     "offload_tier offload_parameters offload_checkpoints",
     "nothing is kept on drives that are not known: give every node group of the cluster "
     "host.drives with tb, read_gb_per_s and write_gb_per_s, or use cpu",
@@ -124,7 +122,6 @@ TILED = "deepspeedai/DeepSpeed runtime/sequence_parallel/ulysses_sp.py"
 
 
 @rule(
-    "loss_has_tiles",
     "tiled_loss cp micro_batch_size",
     "the loss of a micro batch is one tile: tiled_loss means nothing, leave it out",
     f"{TILED}, the example of TiledLoss: one shard takes more memory than the usual loss",
@@ -135,7 +132,6 @@ def loss_has_tiles(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "mlp_has_tiles",
     "tiled_mlp cp",
     "a rank has no more tokens of a sequence than hidden_size, which is one tile: leave out "
     "tiled_mlp",
@@ -147,7 +143,6 @@ def mlp_has_tiles(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "mlp_is_tiled_whole",
     "tiled_mlp",
     "tiled_mlp replaces dense gated MLPs whose weights are trained: leave it out for this model",
     "snowflakedb/ArcticTraining model/tiled_compute.py, enable_tiled_mlp_compute",

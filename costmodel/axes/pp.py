@@ -27,7 +27,6 @@ INTERLEAVED = "Narayanan et al., arXiv:2104.04473, section 2.2.2"
 
 
 @rule(
-    "stages_hold_layers",
     "pp vpp",
     "only the first and the last stage may be empty, pp * vpp <= num_hidden_layers + 2: "
     "lower pp or vpp",
@@ -39,14 +38,13 @@ def stages_hold_layers(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.pp * table.vpp > layers + EMPTY_ENDS) | (table.pp > layers))
 
 
-@rule("vpp_needs_pp", "pp vpp", "vpp > 1 needs pp > 1: one rank has no bubble to fill", INTERLEAVED)
+@rule("pp vpp", "vpp > 1 needs pp > 1: one rank has no bubble to fill", INTERLEAVED)
 def vpp_needs_pp(job: Job, table: LayoutTable) -> BoolColumn:
     """Interleaving on one rank is an order without effect."""
     return np.asarray((table.vpp > 1) & (table.pp == 1))
 
 
 @rule(
-    "stages_hold_the_model",
     "pp vpp stages",
     "stages hold every layer of the model once, and none but the first, the last and one for "
     "multi-token prediction is empty: correct their layers",
@@ -66,7 +64,6 @@ def stages_hold_the_model(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "recompute_within_stage",
     "pp vpp stages recompute_num_layers",
     "recompute_num_layers must not exceed the layers of a virtual stage: lower it",
     "derived: more layers than a stage holds change nothing",
@@ -149,7 +146,6 @@ SCHEDULE = Axis(
 
 
 @rule(
-    "stages_live_in_groups",
     "tp cp dp pp vpp schedule stages",
     "every node group runs as many whole pipeline ranks in a row as its GPUs / (tp cp dp): "
     "correct the groups of the stages, or leave them out",

@@ -12,14 +12,13 @@ MEGATRON = "Shoeybi et al., arXiv:1909.08053, section 3"
 SEQUENCE = "Korthikanti et al., arXiv:2205.05198, section 4.2.2"
 
 
-@rule("tp_divides_heads", "tp", "tp must divide num_attention_heads: lower tp", MEGATRON)
+@rule("tp", "tp must divide num_attention_heads: lower tp", MEGATRON)
 def tp_divides_heads(job: Job, table: LayoutTable) -> BoolColumn:
     """Whole heads on every rank."""
     return np.asarray(job.model.num_attention_heads % table.tp != 0)
 
 
 @rule(
-    "tp_fits_key_value_heads",
     "tp",
     "num_key_value_heads must be a multiple or a divisor of tp",
     "Ainslie et al., GQA, arXiv:2305.13245, section 2.2; Megatron-LM transformer_config.py",
@@ -31,7 +30,7 @@ def tp_fits_key_value_heads(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(~fits & (job.model.mla is None))
 
 
-@rule("tp_divides_mlp", "tp", "tp must divide intermediate_size: lower tp", MEGATRON)
+@rule("tp", "tp must divide intermediate_size: lower tp", MEGATRON)
 def tp_divides_mlp(job: Job, table: LayoutTable) -> BoolColumn:
     """Equal columns of every dense or shared MLP."""
     model = job.model
@@ -41,7 +40,6 @@ def tp_divides_mlp(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "tp_divides_tower",
     "tp",
     "tp must divide the heads and the widths of the tower: lower tp, or tensor_parallel: false",
     "NVIDIA-NeMo/Megatron-Bridge @067f987d modelling_qwen3_vl/transformer_config.py",
@@ -56,19 +54,13 @@ def tp_divides_tower(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(np.any([size % table.tp != 0 for size in sizes], axis=0))
 
 
-@rule(
-    "sequence_parallel_needs_tp",
-    "tp sequence_parallel",
-    "sequence_parallel does nothing at tp=1: leave it out",
-    SEQUENCE,
-)
+@rule("tp sequence_parallel", "sequence_parallel does nothing at tp=1: leave it out", SEQUENCE)
 def sequence_parallel_needs_tp(job: Job, table: LayoutTable) -> BoolColumn:
     """The sequence is cut over the tensor ranks."""
     return np.asarray((table.sequence_parallel == 1) & (table.tp == 1))
 
 
 @rule(
-    "sequence_parallel_divides_sequence",
     "tp cp sequence_parallel",
     "seq_length / cp must be a multiple of tp under sequence_parallel",
     SEQUENCE,

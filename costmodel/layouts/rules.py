@@ -39,12 +39,13 @@ def _found(module: str, name: str) -> object:
 
 
 def rule(
-    name: str, columns: str, says: str, source: str, *, values: tuple[float, ...] = ()
+    columns: str, says: str, source: str, *, values: tuple[float, ...] = (), name: str = ""
 ) -> Callable[[Predicate], Rule]:
-    """Turn a predicate into a `Rule`; `columns` is a blank-separated list."""
+    """Turn a predicate into a `Rule` of its name; `columns` is a blank-separated list."""
 
     def wrap(broken: Predicate) -> Rule:
-        return Rule(name, frozenset(columns.split()), broken, says, source, values)
+        read = frozenset(columns.split())
+        return Rule(name or broken.__name__, read, broken, says, source, values)
 
     return wrap
 

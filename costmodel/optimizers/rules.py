@@ -9,7 +9,6 @@ from trainplan.costmodel.optimizers.registry import optimizer_of, updates_by_lay
 
 
 @rule(
-    "whole_matrices_are_sharded_once",
     "zero_stage",
     "the optimizer reads whole matrices, which ranks share out between steps alone: use "
     "zero_stage 0 or 1",
@@ -23,7 +22,6 @@ def whole_matrices_are_sharded_once(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "matrices_are_shared_out",
     "zero_stage",
     "dist-muon gives whole matrices to the replicas: use zero_stage 1, or --optimizer muon",
     "Megatron-LM training/arguments.py:1727, use_layer_wise_distributed_optimizer",
@@ -35,7 +33,6 @@ def matrices_are_shared_out(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "whole_matrices_over_all_replicas",
     "dp_replicate",
     "the optimizer reads whole matrices, shared out over all replicas: use dp_replicate 1",
     "Megatron-LM core/optimizer/__init__.py, num_distributed_optimizer_instances == 1 of the "
@@ -48,7 +45,6 @@ def whole_matrices_over_all_replicas(job: Job, table: LayoutTable) -> BoolColumn
 
 
 @rule(
-    "host_updates_adam",
     "offload_optimizer",
     "the CPU updates AdamW alone: use --optimizer adamw, or do not offload the optimizer",
     "Ren et al., ZeRO-Offload, arXiv:2101.06840, section 5; Megatron-LM core/optimizer/"
@@ -61,7 +57,6 @@ def host_updates_adam(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "layers_update_alone",
     "tp pp cp dp micro_batch_size",
     "a layer that is updated by itself has seen one micro batch on one GPU: raise micro_batch_size "
     "to the whole batch on one GPU, or add update=step to the optimizer",
@@ -75,7 +70,6 @@ def layers_update_alone(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "levels_shard_once",
     "zero_stage",
     "--state-precision o1 to o3 shards as the distributed optimizer does: use zero_stage 0 or 1",
     "Azure/MS-AMP@9746ea8 msamp/megatron/optimizer/distrib_optimizer.py and Azure/MS-AMP-Examples "
@@ -87,7 +81,6 @@ def levels_shard_once(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "levels_stay_on_the_device",
     "offload_optimizer",
     "--state-precision o1 to o3 offloads no optimizer: use o0, or do not offload",
     "Azure/MS-AMP@9746ea8 msamp/optim/adamw.py, a kernel of the GPU",

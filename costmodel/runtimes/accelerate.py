@@ -20,7 +20,6 @@ from trainplan.costmodel.runtimes.traits import Communication, Setting
 
 
 @rule(
-    "fully_shard_alone",
     "zero_stage cp dp dp_replicate",
     "accelerate shards with FSDP2, which is zero_stage 2 (weights stay gathered) or 3: use one, or "
     "0 where only adapters are trained",
@@ -34,7 +33,6 @@ def fully_shard_alone(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "mesh_has_shards",
     "tp cp dp dp_replicate",
     "parallelism_config needs dp_shard > 1 beside dp_replicate > 1, and dp_shard * cp > 1 beside "
     "tp > 1: lower dp_replicate or tp",

@@ -48,7 +48,6 @@ def _reasons(job: Job, traits: RuntimeTraits, methods: dict[str, tuple[str, ...]
 
 
 @rule(
-    "adapters_are_cut_evenly",
     "tp etp",
     "the rank of adapters must be a multiple of tp, and of etp beside experts: lower either",
     "Megatron-Bridge peft/utils.py, ParallelLinearAdapter: linear_in cuts the rank, or the input",
@@ -64,7 +63,6 @@ def adapters_are_cut_evenly(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "adapters_leave_fsdp_out",
     "zero_stage",
     "adapters are priced with Megatron's own replicas: use zero_stage 0 or 1",
     "Megatron-Bridge training/setup.py: PEFT wraps the model before Megatron-FSDP, not checked",
@@ -75,7 +73,6 @@ def adapters_leave_fsdp_out(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "adapters_are_whole",
     "tp",
     "adapters and frozen weights of models of transformers are not cut over tensor ranks: use tp=1",
     "huggingface/peft tuners/lora/layer.py: lora_A and lora_B are linear layers of their own",
@@ -90,7 +87,6 @@ def _quantised(job: Job) -> bool:
 
 
 @rule(
-    "quantised_weights_are_replicated",
     "zero_stage",
     "4-bit weights are not sharded by FSDP2: use zero_stage 0",
     "huggingface/accelerate utils/fsdp_utils.py, fsdp2_prepare_model: incompatible_params4bit",
@@ -101,7 +97,6 @@ def quantised_weights_are_replicated(job: Job, table: LayoutTable) -> BoolColumn
 
 
 @rule(
-    "quantised_weights_are_whole",
     "zero_stage",
     "4-bit weights are not sharded: use zero_stage 1 or 2",
     "deepspeedai/DeepSpeed runtime/zero/partition_parameters.py: gathers of 16 bits, not checked",

@@ -19,7 +19,6 @@ from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 
 
 @rule(
-    "trainer_cuts_no_matrices",
     "tp",
     "its trainer cuts sequences and no matrices: use tp=1",
     "config/trainer.py: no key for tensor ranks",
@@ -30,7 +29,6 @@ def trainer_cuts_no_matrices(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "trainer_tiles_the_loss",
     "cp micro_batch_size tiled_loss",
     "its trainer tiles the loss with sequence ranks or kernels of Liger, then always, and else "
     "never: use tiled_loss=true there, or add the option liger=0.6",

@@ -35,7 +35,6 @@ from trainplan.costmodel.runtimes.traits.footprint import Footprint
 
 
 @rule(
-    "engine_offloads_shards",
     "zero_stage offload_optimizer",
     "offload_optimizer needs zero_stage 1 or more, and a ratio below 1 zero_stage 3: change one",
     "deepspeedai/DeepSpeed runtime/zero/config.py, offload_ratio_check",
@@ -49,7 +48,6 @@ def engine_offloads_shards(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "engine_moves_shards",
     "zero_stage offload_parameters offload_tier offload_optimizer",
     "offload.parameters, and states on drives, need zero_stage 3, and these the whole optimizer: "
     "change one",
@@ -65,7 +63,6 @@ def engine_moves_shards(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "checkpoints_are_recomputed",
     "offload_checkpoints recompute",
     "offload.checkpoints keeps inputs of recomputed layers on the host: use recompute=full",
     "deepspeedai/DeepSpeed runtime/activation_checkpointing/checkpointing.py, cpu_checkpointing",
@@ -76,7 +73,6 @@ def checkpoints_are_recomputed(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "engine_updates_on_processors",
     "offload_optimizer",
     "the engine updates offloaded states with Adam or Lion alone: use one, or do not offload",
     "deepspeedai/DeepSpeed runtime/engine.py, zero_force_ds_cpu_optimizer",

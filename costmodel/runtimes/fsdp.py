@@ -26,7 +26,6 @@ from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 
 
 @rule(
-    "data_parallel_only",
     "tp pp cp",
     "the runtime shards data parallel ranks and nothing else: use tp=pp=cp=1",
     "mosaicml/llm-foundry and foundation-model-stack/fms-fsdp: torch FSDP over all ranks",

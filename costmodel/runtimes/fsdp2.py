@@ -32,10 +32,10 @@ def unsupported_feature(model: ModelSpec) -> str | None:
 
 
 @rule(
-    "fsdp2_cuts_batches_and_matrices",
     "pp cp",
     "fsdp2 cuts batches and matrices, no stages and no sequences: use pp=cp=1",
     "planner/runtimes/fsdp2/train_fsdp2.txt",
+    name="fsdp2_cuts_batches_and_matrices",
 )
 def cuts_batches_and_matrices(job: Job, table: LayoutTable) -> BoolColumn:
     """It has a dimension for replicas and one for tensor parallelism."""
@@ -43,10 +43,10 @@ def cuts_batches_and_matrices(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "fsdp2_cuts_evenly",
     "tp",
     "fsdp2 needs num_key_value_heads and vocab_size to be multiples of tp: lower tp",
     "torch.distributed.tensor.parallel, ColwiseParallel and loss_parallel",
+    name="fsdp2_cuts_evenly",
 )
 def cuts_evenly(job: Job, table: LayoutTable) -> BoolColumn:
     """Whole key-value heads, and as many rows of the vocabulary on all ranks."""
@@ -55,11 +55,11 @@ def cuts_evenly(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "fsdp2_compiles_without_tp",
     "tp",
     "compiled layers cut by DTensor were seen to lose gradients (torch 2.13): use tp=1, or leave "
     "compile=true out",
     "measured: tests/oracles/fsdp2_drive.py, tp=2, backend aot_eager: a norm of 2.29, not 2.62",
+    name="fsdp2_compiles_without_tp",
 )
 def compiles_without_tp(job: Job, table: LayoutTable) -> BoolColumn:
     """Layers run uncompiled unless the job asks for it."""

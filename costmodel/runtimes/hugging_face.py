@@ -32,7 +32,6 @@ RECOMPUTE = Recompute(
 
 
 @rule(
-    "configuration_has_no_pipeline",
     "pp",
     "its configuration has no degree for a pipeline: use pp=1",
     "huggingface/accelerate parallelism_config.py; deepspeedai/DeepSpeed runtime/config.py",
@@ -43,7 +42,6 @@ def configuration_has_no_pipeline(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "configuration_has_no_expert_ranks",
     "ep etp",
     "its configuration shards experts as every other weight: use ep=1 and etp=1",
     "huggingface/accelerate parallelism_config.py, mesh_order; deepspeedai/DeepSpeed "
@@ -55,7 +53,6 @@ def configuration_has_no_expert_ranks(job: Job, table: LayoutTable) -> BoolColum
 
 
 @rule(
-    "plan_cuts_whole_heads",
     "tp sequence_parallel",
     "tensor parallelism cuts whole heads of keys and values and no sequence: use a tp that divides "
     "num_key_value_heads, and sequence_parallel=false",

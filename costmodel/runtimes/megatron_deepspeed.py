@@ -36,7 +36,6 @@ from trainplan.costmodel.runtimes.traits.sharding import Fetches
 
 
 @rule(
-    "pipeline_engine_shards_no_gradients",
     "zero_stage pp",
     "DeepSpeed refuses ZeRO-2 and ZeRO-3 under pipeline parallelism: use zero_stage <= 1 or pp=1",
     "microsoft/DeepSpeed runtime/pipe/engine.py, PipelineEngine.__init__",
@@ -47,7 +46,6 @@ def pipeline_engine_shards_no_gradients(job: Job, table: LayoutTable) -> BoolCol
 
 
 @rule(
-    "pipeline_engine_recomputes_groups",
     "pp recompute_method",
     "DeepSpeed's pipeline recomputes all layers in groups: use the method uniform, or pp=1",
     "microsoft/Megatron-DeepSpeed megatron/model/gpt_model.py, GPTModelPipe.__init__",
@@ -58,7 +56,6 @@ def pipeline_engine_recomputes_groups(job: Job, table: LayoutTable) -> BoolColum
 
 
 @rule(
-    "sequence_ranks_alone",
     "tp pp cp",
     "DeepSpeed's sequence parallelism (cp > 1) goes with data parallelism only: use tp=pp=1",
     "deepspeedai/Megatron-DeepSpeed megatron/core/parallel_state.py, initialize_model_parallel",
@@ -69,7 +66,6 @@ def sequence_ranks_alone(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "sequence_ranks_divide_heads",
     "tp cp",
     "context ranks exchange heads: tp * cp must divide num_attention_heads",
     "microsoft/Megatron-DeepSpeed megatron/model/transformer.py, ParallelAttention: "
@@ -82,7 +78,6 @@ def sequence_ranks_divide_heads(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "buckets_overlap_without_stages",
     "pp zero_stage",
     "overlap_grad_reduce is overlap_comm of ZeRO, and the pipeline reduces after the last backward "
     "pass: use pp=1 and zero_stage 1 to 3, or leave the option out",

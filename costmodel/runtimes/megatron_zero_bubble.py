@@ -24,7 +24,6 @@ SPLIT: tuple[Schedule, ...] = ("zb-1p", "zb-2p", "zb-v", "v-half", "v-min")
 
 
 @rule(
-    "cp_needs_transformer_engine",
     "cp",
     "the fork's own attention refuses cp > 1: use cp=1, or `--option attention=flash`",
     "sail-sg/zero-bubble-pipeline-parallelism core/transformer/dot_product_attention.py:46",
@@ -35,7 +34,6 @@ def cp_needs_transformer_engine(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "split_passes_reduce_last",
     "schedule",
     "overlap_grad_reduce=true overlaps no split backward pass: use 1f1b or interleaved, or "
     "leave the option out",

@@ -35,7 +35,6 @@ STRIDES = (0, *range(2, 13))
 
 
 @rule(
-    "method_offloads_all",
     "offload_optimizer",
     "the method keeps the whole optimizer off the GPU: use offload.optimizer=1",
     "costmodel.copy_streams.methods; that of each",
@@ -47,7 +46,6 @@ def method_offloads_all(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "method_has_one_micro_batch",
     "dp micro_batch_size",
     "Adam of a layer runs beside the backward pass of the only micro batch: raise micro_batch_size "
     "until there is one",
@@ -60,7 +58,6 @@ def method_has_one_micro_batch(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "method_needs_experts",
     "ep",
     "the method fetches experts, and the model has none: choose another runtime",
     "Shen et al., SE-MoE, arXiv:2205.10034",

@@ -39,7 +39,6 @@ def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
 
 
 @rule(
-    "whole_replicas",
     "tp pp cp zero_stage",
     "plain PyTorch cuts no model: use tp=pp=cp=1, zero_stage=0",
     "torch.nn.parallel.DistributedDataParallel: every rank has a whole copy",

@@ -18,7 +18,6 @@ Source: torch `schedules.py`, PipelineScheduleSingle.
 
 
 @rule(
-    "tp_divides_key_value_heads",
     "tp",
     "torchtitan needs num_key_value_heads to be a multiple of tp: lower tp",
     "pytorch/torchtitan models/common/decoder.py, update_from_config",
@@ -31,7 +30,6 @@ def tp_divides_key_value_heads(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "shards_every_gradient",
     "pp cp dp dp_replicate zero_stage",
     "torchtitan shards gradients after every micro batch unless pipelined, and context ranks "
     "always share the weights: use zero_stage 2 or 3 with pp = 1 (0 with cp = 1 alone)",
@@ -47,7 +45,6 @@ def shards_every_gradient(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "experts_are_cut_one_way",
     "tp ep etp",
     "torchtitan cuts experts over tp where ep = 1 and not at all elsewhere: set etp to tp or to 1",
     "pytorch/torchtitan models/common/moe_sharding.py, expert_param_placement_dense and _sparse",
@@ -58,7 +55,6 @@ def experts_are_cut_one_way(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "ep_divides_sharding_ranks",
     "tp cp dp dp_replicate zero_stage ep",
     "torchtitan takes ep from the ranks that share one copy of the weights: ep must divide "
     "tp * cp * dp / dp_replicate, or tp * cp with zero_stage 0",
@@ -71,7 +67,6 @@ def ep_divides_sharding_ranks(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "pipeline_is_filled",
     "schedule pp dp micro_batch_size",
     "torch builds 1f1b and gpipe for as many micro batches as stages at least: lower pp, dp or "
     "micro_batch_size",
@@ -85,7 +80,6 @@ def pipeline_is_filled(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "ends_share_no_weight",
     "pp",
     "torchtitan runs no pipeline where embedding and head are one weight: set pp to 1",
     "pytorch/torchtitan models/common/decoder.py, update_from_config",
@@ -96,7 +90,6 @@ def ends_share_no_weight(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "predictions_need_whole_sequences",
     "pp cp",
     "torchtitan runs multi-token prediction without pipeline and context parallelism: set pp and "
     "cp to 1",
@@ -108,7 +101,6 @@ def predictions_need_whole_sequences(job: Job, table: LayoutTable) -> BoolColumn
 
 
 @rule(
-    "policy_offloads_all",
     "offload_optimizer offload_parameters zero_stage pp cp dp dp_replicate",
     "torchtitan keeps weights, gradients and the whole optimizer on the host or nothing: use "
     "offload.parameters=cpu with offload.optimizer=1, zero_stage=3 and pp=1, or neither",

@@ -23,7 +23,6 @@ DISPATCHED = tuple(one.value for one in DISPATCHERS)
 
 
 @rule(
-    "step_graph_needs_fixed_shapes",
     "pp ep offload_parameters",
     "cuda_graph=full_iteration runs without pipeline and without expert ranks, and holds no copies "
     "that the host waits for: use pp=1, ep=1 and no offload.parameters, or leave the option out",
@@ -36,7 +35,6 @@ def step_graph_needs_fixed_shapes(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "async_tp_stays_in_domain",
     "tp",
     "overlap_tp_comm writes into the memory of other GPUs of one scale-up domain: lower tp, or "
     "leave the option out",
@@ -49,7 +47,6 @@ def async_tp_stays_in_domain(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "async_tp_is_compiled",
     "tp",
     "overlap_tp_comm needs the compiler: leave compile=false out",
     "pytorch/torchtitan distributed/compile.py, _maybe_enable_async_tp",
@@ -60,7 +57,6 @@ def async_tp_is_compiled(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "dispatchers_need_expert_ranks",
     "ep",
     "moe_dispatcher=deepep or hybridep needs experts on more than one rank: use ep > 1, or leave "
     "the option out",

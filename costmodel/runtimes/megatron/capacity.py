@@ -10,19 +10,13 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
 
 
-@rule(
-    "deepep_pads_nothing",
-    "ep",
-    "moe_pad_to_capacity excludes moe_dispatcher=deepep: leave one of them out",
-    "TC:1755",
-)
+@rule("ep", "moe_pad_to_capacity excludes moe_dispatcher=deepep: leave one of them out", "TC:1755")
 def deepep_pads_nothing(job: Job, table: LayoutTable) -> BoolColumn:
     """DeepEP has no buffers of fixed size."""
     return np.full(len(table), pads(job) and job.options.moe_dispatcher == "deepep")
 
 
 @rule(
-    "router_padding_needs_quantized_products",
     "ep",
     "moe_router_padding rounds rows up for quantized products: choose precision fp8, mxfp8 or "
     "nvfp4, or leave it out",

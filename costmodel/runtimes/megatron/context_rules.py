@@ -12,7 +12,6 @@ from trainplan.costmodel.runtimes.attention import attention_of
 
 
 @rule(
-    "sinks_under_context_parallelism",
     "tp cp",
     "attention sinks with cp > 1 need key-value heads that are a multiple of tp * cp",
     "TE, context_parallel.py: sinks run on the all-to-all exchange only",
@@ -24,7 +23,6 @@ def sinks_under_context_parallelism(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "cp_needs_fused_attention",
     "cp",
     "context parallelism needs a fused attention core (V100 and T4 have none): use cp=1",
     "TE, dot_product_attention/utils.py: unfused attention is disabled under context parallelism; "
@@ -36,7 +34,6 @@ def cp_needs_fused_attention(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "heads_exchange_divides_groups",
     "tp cp",
     "cp_comm_type=a2a cuts keys and values too: tp * cp must divide num_key_value_heads",
     "TE, context_parallel.py:4246",
@@ -49,7 +46,6 @@ def heads_exchange_divides_groups(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "sinks_exchange_heads",
     "cp",
     "attention sinks with cp > 1 run on an exchange of heads: leave cp_comm_type=all_gather out",
     "TE, context_parallel.py:5066",
@@ -61,7 +57,6 @@ def sinks_exchange_heads(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "windows_leave_the_ring",
     "cp",
     "windows and attention sinks with cp > 1 run on no ring: leave cp_comm_type=p2p out",
     "TE, context_parallel.py:5057",

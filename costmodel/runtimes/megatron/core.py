@@ -84,7 +84,6 @@ def recompute_subsets(model: ModelSpec) -> tuple[tuple[str, ...], ...]:
 
 
 @rule(
-    "fsdp_needs_one_pipeline_rank",
     "zero_stage pp",
     "zero_stage 2 and 3 run on Megatron-FSDP, whose device mesh has no pipeline: use pp=1",
     "FSDP:826, mesh (dp_cp ep tp)",
@@ -94,12 +93,7 @@ def fsdp_needs_one_pipeline_rank(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.zero_stage >= 2) & (table.pp > 1))
 
 
-@rule(
-    "expert_bias_needs_whole_experts",
-    "etp",
-    "experts with biases need etp=1",
-    "TC, 'Bias in Moe is only supported when ETP==1'",
-)
+@rule("etp", "experts with biases need etp=1", "TC, 'Bias in Moe is only supported when ETP==1'")
 def expert_bias_needs_whole_experts(job: Job, table: LayoutTable) -> BoolColumn:
     """Biases of experts are not cut."""
     biased = job.model.moe is not None and job.model.moe.expert_bias
@@ -107,7 +101,6 @@ def expert_bias_needs_whole_experts(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "tp_divides_qkv",
     "tp",
     "tp must divide (num_attention_heads + 2 num_key_value_heads) * head_dim",
     "megatron/core/transformer/attention.py:1689",
@@ -120,7 +113,6 @@ def tp_divides_qkv(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "mtp_recomputes_single_layers",
     "recompute_num_layers recompute_method",
     "multi-token prediction needs recompute_num_layers=1 with the uniform method",
     "megatron/core/transformer/multi_token_prediction.py:1621",
@@ -132,7 +124,6 @@ def mtp_recomputes_single_layers(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "experts_need_sequence_parallel",
     "tp sequence_parallel",
     "a mixture of experts with tp > 1 needs sequence_parallel",
     "megatron/core/transformer/moe/moe_layer.py:636",
@@ -143,7 +134,6 @@ def experts_need_sequence_parallel(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "low_precision_alignment",
     "tp cp micro_batch_size sequence_parallel",
     "fp8 products need multiples of 16 (mxfp8 and nvfp4: 32): fewer tensor or context ranks",
     "Transformer Engine user guide, FP8 GEMM dimensions",
@@ -157,7 +147,6 @@ def low_precision_alignment(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "interleaved_needs_whole_groups",
     "schedule dp micro_batch_size pp",
     "the interleaved schedule needs micro batches >= pp in multiples of pp: "
     "lower micro_batch_size or dp, or use vpp=1",
@@ -170,7 +159,6 @@ def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "offload_needs_distributed_optimizer",
     "zero_stage offload_optimizer",
     "optimizer offload needs the distributed optimizer: use zero_stage=1",
     "A:1884 and core/optimizer/__init__.py:1057 (precision-aware optimizer)",

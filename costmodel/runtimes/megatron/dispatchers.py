@@ -55,7 +55,6 @@ def links_deepep(job: Job) -> str | None:
 
 
 @rule(
-    "deepep_groups",
     "ep etp",
     "moe_dispatcher=deepep beyond one NVLink domain needs domains of 8 GPUs, and whole ones: make "
     "ep * etp a multiple of 8 there, or lower it",
@@ -70,7 +69,6 @@ def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "deepep_leaves_racks_out",
     "ep",
     "Megatron-Bridge refuses DeepEP on NVLink domains of racks (GB200, GB300): use "
     "moe_dispatcher=hybridep, or leave the option out",
@@ -83,7 +81,6 @@ def deepep_leaves_racks_out(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "hybridep_fills_domains",
     "ep etp",
     "moe_dispatcher=hybridep beyond one NVLink domain needs whole ones, and none of more than 8 "
     "GPUs: lower ep * etp, or leave the option out",
@@ -99,7 +96,6 @@ def hybridep_fills_domains(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "graph_of_step_needs_hybridep",
     "ep",
     "cuda_graph=full_iteration with experts needs a dispatch that asks the host for no sizes: add "
     "moe_dispatcher=hybridep, or choose partial; biased experts in 16 bits have none",

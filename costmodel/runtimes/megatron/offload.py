@@ -49,7 +49,6 @@ def _cheap(model: ModelSpec, offloaded: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @rule(
-    "offload_modules_exist",
     "offload_modules",
     "offload_modules names a part this model does not have: leave it out",
     "TL:1553 (no mlp_norm where the norm is fused); moe/experts.py",
@@ -60,7 +59,6 @@ def offload_modules_exist(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "attn_proj_offloads_with_core",
     "offload_modules",
     "offload_modules with attn_proj needs core_attn, whose output it is",
     "TC:2148",
@@ -71,7 +69,6 @@ def attn_proj_offloads_with_core(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "offloads_what_is_kept",
     "offload_modules recompute recompute_modules",
     "what is recomputed is not kept, so it cannot wait on the host: take it out of "
     "offload_modules, or recompute less",
@@ -90,7 +87,6 @@ def offloads_what_is_kept(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "offloads_without_fsdp",
     "offload_modules zero_stage",
     "offload_modules is not known to run on Megatron-FSDP: use zero_stage 0 or 1",
     "assumed: tests/unit_tests/pipeline_parallel/test_fine_grained_activation_offloading.py has no "
@@ -102,7 +98,6 @@ def offloads_without_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "offloads_without_graphs",
     "offload_modules",
     "offload_modules beside CUDA graphs is not modelled: leave out one of them",
     "TL:1563-1615 (some modules stay, others need a release of their own)",

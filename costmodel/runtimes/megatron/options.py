@@ -12,7 +12,6 @@ from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 
 
 @rule(
-    "graphs_recompute_modules_only",
     "recompute recompute_modules",
     "cuda_graph=partial excludes full recomputation and that of moe: recompute other modules",
     "TC:2855-2869",
@@ -23,12 +22,7 @@ def graphs_recompute_modules_only(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(covers & (job.options.cuda_graph == "partial"))
 
 
-@rule(
-    "graphs_recompute_without_masks",
-    "recompute_modules",
-    "CUDA graphs with dropout=true recompute no core_attn",
-    "TC:2879-2887",
-)
+@rule("recompute_modules", "CUDA graphs with dropout=true recompute no core_attn", "TC:2879-2887")
 def graphs_recompute_without_masks(job: Job, table: LayoutTable) -> BoolColumn:
     """A recomputed module that is graphed takes no random numbers."""
     graphed = job.options.dropout is True and job.options.cuda_graph not in (None, "none")
@@ -36,7 +30,6 @@ def graphs_recompute_without_masks(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "graph_of_step_recomputes_without_masks",
     "recompute_modules",
     "cuda_graph=full_iteration with dropout=true recomputes no mlp and no moe",
     "TC:2888-2908",
@@ -51,7 +44,6 @@ HYBRIDS_INTERLEAVE_NOTHING = "hybrid models interleave no passes of two micro ba
 
 
 @rule(
-    "hybrids_exchange_alone",
     "ep",
     f"{HYBRIDS_INTERLEAVE_NOTHING}: leave overlap_moe_a2a out",
     "megatron/core/models/gpt/gpt_model.py:843, build_schedule_plan, which HybridModel lacks",
@@ -63,11 +55,11 @@ def hybrids_exchange_alone(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "exchange_beside_compute",
     "ep pp vpp recompute recompute_modules",
     "overlap_moe_a2a needs ep > 1, virtual stages where pp > 1 and at most one multi-token "
     "prediction module, and recomputes neither layers nor moe",
     "TC:3002-3046",
+    name="exchange_beside_compute",
 )
 def exchange_overlapped_with_compute(job: Job, table: LayoutTable) -> BoolColumn:
     """Passes of two micro batches are interleaved, layer by layer."""
@@ -78,10 +70,10 @@ def exchange_overlapped_with_compute(job: Job, table: LayoutTable) -> BoolColumn
 
 
 @rule(
-    "exchange_beside_compute_in_fsdp",
     "zero_stage",
     "overlap_moe_a2a with zero_stage 2 or 3 excludes cuda_graph=partial",
     "FSDP:182, graphs of single layers",
+    name="exchange_beside_compute_in_fsdp",
 )
 def exchange_overlapped_in_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
     """Megatron-FSDP gathers weights between the halves of a layer, outside of any graph of it."""
@@ -91,7 +83,6 @@ def exchange_overlapped_in_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "deepep_needs_ranks",
     "ep etp",
     "moe_dispatcher=deepep needs experts on more than one rank: use ep or etp > 1",
     "core/transformer/moe/token_dispatcher.py:1836",
@@ -103,7 +94,6 @@ def deepep_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "layers_on_the_host",
     "pp recompute offload_modules",
     "offload_activation_layers needs pp=1, and excludes recomputation, offload_modules and "
     "cuda_graph=partial",
@@ -117,7 +107,6 @@ def layers_on_the_host(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "moments_need_sharding",
     "zero_stage",
     "moment_dtype below fp32 needs the distributed optimizer: use zero_stage=1 or more",
     "core/optimizer/__init__.py:1057 (precision-aware optimizer)",
@@ -128,7 +117,6 @@ def moments_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "offloaded_moments_are_whole",
     "offload_optimizer",
     "moment_dtype below fp32 means nothing beside optimizer offload, whose moments stay fp32: "
     "choose one",
@@ -144,7 +132,6 @@ def _narrow_moments(job: Job) -> bool:
 
 
 @rule(
-    "sgd_is_whole",
     "zero_stage",
     "sgd has no distributed optimizer: use zero_stage=0, or another optimizer",
     "core/optimizer/distrib_optimizer.py:688, and __init__.py:617, init_state_fn = None",
@@ -155,7 +142,6 @@ def sgd_is_whole(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "emerging_optimizers_are_bf16",
     "zero_stage",
     "lion, muon and soap do not run under fp16 or over Megatron-FSDP: use bf16 and zero_stage 0 or "
     "1, or adamw",
@@ -168,12 +154,7 @@ def emerging_optimizers_are_bf16(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(((table.zero_stage >= 2) | half) & emerging)
 
 
-@rule(
-    "tp_overlap_needs_sequence_parallel",
-    "tp sequence_parallel",
-    "overlap_tp_comm with tp > 1 needs sequence_parallel",
-    "A:1441",
-)
+@rule("tp sequence_parallel", "overlap_tp_comm with tp > 1 needs sequence_parallel", "A:1441")
 def tp_overlap_needs_sequence_parallel(job: Job, table: LayoutTable) -> BoolColumn:
     """Gathers and scatters are what runs beside products."""
     whole = (table.tp > 1) & (table.sequence_parallel == 0)
@@ -181,10 +162,10 @@ def tp_overlap_needs_sequence_parallel(job: Job, table: LayoutTable) -> BoolColu
 
 
 _with_reductions = rule(
-    "gathers_overlap_with_reductions",
     "zero_stage pp vpp",
     "overlap_grad_reduce=false leaves no overlap of gathers: add overlap_param_gather=false",
     "A:1024",
+    name="gathers_overlap_with_reductions",
 )
 
 
@@ -205,7 +186,6 @@ def gathers_separately_or_with_reductions(job: Job, table: LayoutTable) -> BoolC
 
 
 @rule(
-    "fsdp_overlaps_always",
     "zero_stage",
     "zero_stage 2 and 3 reduce gradients beside passes: leave overlap_grad_reduce=false out",
     "megatron/core/distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:331",
@@ -216,7 +196,6 @@ def fsdp_overlaps_always(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "graphed_routers_keep_their_norm",
     "recompute_modules",
     "cuda_graph=partial with moe_dispatcher deepep or hybridep recomputes no layernorm",
     "TL:480-520, pre_mlp_layernorm is a buffer of the graph",

@@ -39,19 +39,13 @@ from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 from trainplan.costmodel.runtimes.traits.settings import never
 
 
-@rule(
-    "context_exchange_needs_ranks",
-    "cp",
-    "an exchange of context parallelism means nothing without it",
-    "derived",
-)
+@rule("cp", "an exchange of context parallelism means nothing without it", "derived")
 def context_exchange_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     """One rank has the whole sequence."""
     return np.asarray(table.cp == 1)
 
 
 @rule(
-    "tp_overlap_stays_in_domain",
     "tp",
     "the search tries overlap_tp_comm inside one scale-up domain alone",
     "assumed: user buffers of Transformer Engine are mapped over NVLink, and no run in "

@@ -12,7 +12,6 @@ FP8_BLOCK = 16
 
 
 @rule(
-    "tp_divides_state_heads",
     "tp",
     "tp must divide the heads and the groups of Mamba layers: lower tp",
     "megatron/core/ssm/mamba_mixer.py, nheads and ngroups must be divisible by tp_size",
@@ -26,7 +25,6 @@ def tp_divides_state_heads(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "cp_divides_state_heads",
     "tp cp",
     "tp * cp must divide the heads of Mamba layers, and cp their groups on a tensor rank or be a "
     "multiple of those: lower cp",
@@ -43,7 +41,6 @@ def cp_divides_state_heads(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "linear_heads_are_divided",
     "tp cp",
     "tp * cp must divide num_key_heads and num_value_heads of linear attention: lower tp or cp",
     "megatron/core/transformer/transformer_config.py:1502",
@@ -58,7 +55,6 @@ def linear_heads_are_divided(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
-    "low_precision_states_fill_blocks",
     "tp",
     "low precision needs mixers whose projected input has a multiple of 16 columns: use bf16",
     "megatron/core/ssm/mamba_mixer.py and gated_delta_net/common.py, 'For FP8, the innermost "
