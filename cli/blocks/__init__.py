@@ -33,15 +33,18 @@ from trainplan.cli.blocks.blocks import (
     Chart,
     Code,
     Column,
+    Columns,
     Fact,
     Facts,
     Folded,
     Page,
     Paragraph,
+    Row,
     Section,
     Table,
+    number,
+    table,
 )
 from trainplan.cli.blocks.html import html
 from trainplan.cli.blocks.screen import Drawn, Part, headed, stacked
 from trainplan.cli.blocks.shown import answer, page_text, section, show
-from trainplan.cli.blocks.tables import Columns, Row, number, table

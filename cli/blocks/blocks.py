@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -156,3 +156,34 @@ class Page:
     sections: Sequence[Section]
     facts: Facts = field(default_factory=lambda: Facts(()))
     """Beside the answer."""
+
+
+Row: TypeAlias = Sequence[Cell | Value]
+"""Of a table."""
+Columns: TypeAlias = Sequence[Column | str]
+"""Of a table; those given by their names alone are of words."""
+
+
+def table(
+    caption: str,
+    columns: Columns,
+    rows: Iterable[Row],
+    marked: int | None = None,
+    spare: Sequence[str] = (),
+) -> Table:
+    """A table of words and numbers."""
+    heads = [Column(one) if isinstance(one, str) else one for one in columns]
+    cells = [[head.cell(one) for head, one in zip(heads, row, strict=True)] for row in rows]
+    return Table(caption, heads, cells, marked, spare)
+
+
+def number(
+    name: str,
+    text: Callable[[Any], str] = usual,
+    hint: str = "",
+    *,
+    screen: str | None = None,
+    only: Drawer | None = None,
+) -> Column:
+    """A column of numbers, each written by `text`."""
+    return Column(name, numeric=True, hint=hint, text=text, screen=screen, only=only)

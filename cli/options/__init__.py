@@ -30,7 +30,7 @@ WORKERS: `--workers`.
 
 from trainplan.cli.options import completions, names, parameters
 from trainplan.cli.options.help import Decorator, gathered, page
-from trainplan.cli.options.one_of import OneOf
+from trainplan.cli.options.parameters import OneOf
 from trainplan.cli.options.shared import (
     CANDIDATE,
     FORCE,

@@ -1,10 +1,14 @@
-"""Readers of option values, beyond the types of click."""
+"""Readers of option values, beyond the types of click; an unknown one is told the nearest."""
 
 import math
 import re
+from collections.abc import Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import click
+
+from trainplan.costmodel.base import unknown_name
 
 _POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
 _TOKENS = re.compile(r"(?P<number>\d{1,18}(\.\d{1,18})?)(?P<power>e\+?\d{1,2})?(?P<suffix>[KMBT]?)")
@@ -124,3 +128,28 @@ def percentage(
     if match is None:
         raise click.BadParameter(f"{value[:40]!r} is no percentage: write 2%")
     return float(match["number"]) / 100
+
+
+if TYPE_CHECKING:
+    Choice = click.Choice[str]
+else:
+    Choice = click.Choice  # click 8.1 has no type parameter
+
+
+class OneOf(Choice):
+    """One of some names of a kind, which shells complete."""
+
+    def __init__(self, kind: str, names: Sequence[str], further: str = "") -> None:
+        """`further` ends the message: where more names come from."""
+        super().__init__(names)
+        self.kind, self.further = kind, further
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """The value itself, which is one of the names."""
+        if value in self.choices:
+            return str(value)
+        hint = f"known: {', '.join(self.choices)}{self.further}"
+        message = str(unknown_name(self.kind, str(value), self.choices, hint))
+        raise click.BadParameter(message, ctx, param)

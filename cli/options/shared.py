@@ -16,8 +16,8 @@ from trainplan.cli.options.names import (
     RUNTIMES,
     STATE_PRECISIONS,
 )
-from trainplan.cli.options.one_of import OneOf
 from trainplan.cli.options.parameters import (
+    OneOf,
     byte_count,
     carbon_intensity,
     finite,
@@ -215,7 +215,7 @@ WORKERS = click.option(
 )
 
 
-report_options = gathered("report", "trainplan.cli.values.reports:ReportFile", (REPORT, FORCE))
+report_options = gathered("report", "trainplan.cli.values.stated:ReportFile", (REPORT, FORCE))
 """`--report --force`, as `report`."""
 
 
@@ -276,7 +276,7 @@ def output_options(unit: str = "") -> Decorator:
     """`--csv --trace --force --width --json`, as `outputs`; `unit` ends the help of `--trace`."""
     return gathered(
         "outputs",
-        "trainplan.cli.values.schedule_outputs:Outputs",
+        "trainplan.cli.values.schedule:Outputs",
         (
             click.option(
                 "--csv", type=PATH, help="Write the schedule as torch's pipeline runtime loads it."

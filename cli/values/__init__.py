@@ -35,15 +35,13 @@ if TYPE_CHECKING:
     from trainplan.cli.values.launches import alongside, parse_settings, read_launches, text_next_to
     from trainplan.cli.values.layout_text import parse_choices, parse_layout, spelled_out
     from trainplan.cli.values.machine import nothing_here
-    from trainplan.cli.values.reports import ReportFile
-    from trainplan.cli.values.schedule import ALL, Durations, Sizes, Way
+    from trainplan.cli.values.schedule import ALL, Durations, Outputs, Sizes, Way
     from trainplan.cli.values.schedule_effects import (
         refuse_idle,
         refuse_no_export,
         refuse_nothing_to_split,
     )
-    from trainplan.cli.values.schedule_outputs import Outputs
-    from trainplan.cli.values.stated import Destination, Question, question
+    from trainplan.cli.values.stated import Destination, Question, ReportFile, question
     from trainplan.cli.values.tower import place_of
     from trainplan.cli.values.trained import with_trained
     from trainplan.cli.values.written_plans import load_written, remark_change, remark_objective

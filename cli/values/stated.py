@@ -17,14 +17,13 @@ from trainplan.cli.files import (
     try_writing,
     write_text,
 )
-from trainplan.cli.terminal import remark
+from trainplan.cli.terminal import json_text, named, remark
 from trainplan.cli.values.lengths import with_lengths
 from trainplan.cli.values.machine import machines_stated
-from trainplan.cli.values.reports import ReportFile
 from trainplan.cli.values.tower import with_tower
 from trainplan.cli.values.trained import with_trained
 from trainplan.costmodel.base import SpecError, shortened, unknown_name
-from trainplan.costmodel.calibration import Measured, precision_note, usual_precision
+from trainplan.costmodel.calibration import NOTHING, Measured, precision_note, usual_precision
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import (
     DEFAULT_RUNTIME,
@@ -42,6 +41,43 @@ from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.questions import no_cpu
+
+WRITTEN = "trainplan.cli.pages.report.registry:written"
+"""Imported when a report is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportFile:
+    """Where the answer goes as a page with charts; nowhere without a path."""
+
+    report: Path | None
+    force: bool
+
+    def check(self) -> None:
+        """Refuse early what could not be written later.
+
+        Raises:
+            FileError: The file exists, or its folder or disk refuses it.
+        """
+        if self.report:
+            refuse_existing(self.report, force=self.force)
+            try_writing(self.report)
+
+    def write(
+        self, document: Mapping[str, object], name: str = "", measured: Measured = NOTHING
+    ) -> None:
+        """Write the page of a document, as `plan report` would of its file `name`.
+
+        Raises:
+            PlanError: The document has nothing to draw, or the folder refuses the file.
+        """
+        if self.report is None:
+            return
+        page = named(WRITTEN)(name=name, text=json_text(document), measured=measured)
+        assert isinstance(page, str)
+        write_text(self.report, page, force=self.force)
+        remark(f"wrote {self.report}")
+
 
 PLAN_FILE = "plan.json"
 """What commands of a page call a plan that was not written."""

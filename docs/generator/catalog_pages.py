@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 
 from page_parts import Lines, table
 
-from trainplan.cli.documents.schema import documented
+from trainplan.cli.documents.registry import documented
 from trainplan.costmodel import catalog
 from trainplan.costmodel.documents.constants import Constants
 from trainplan.costmodel.hardware.gpu import GpuSpec

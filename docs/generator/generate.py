@@ -27,7 +27,7 @@ from schedule_pages import schedules_page
 
 from trainplan.cli.documents import schedules, validate
 from trainplan.cli.documents.check import CheckDocument
-from trainplan.cli.documents.schema import documented
+from trainplan.cli.documents.registry import documented
 from trainplan.cli.main import plan
 from trainplan.costmodel import step
 from trainplan.costmodel.architecture import layers, model, tower

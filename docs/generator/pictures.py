@@ -20,7 +20,7 @@ from rich.text import Text
 from tests.browser.chromium import Browser
 from trainplan.cli.blocks import shown
 from trainplan.cli.main import run
-from trainplan.cli.terminal.text import WIDTH
+from trainplan.cli.terminal import WIDTH
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 JOB = "--model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-length 8192"

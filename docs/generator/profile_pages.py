@@ -8,8 +8,7 @@ from typing import get_args
 
 from page_parts import Lines, table
 
-from trainplan.cli.documents.registry import document_schema
-from trainplan.cli.documents.schema import documented
+from trainplan.cli.documents.registry import document_schema, documented
 from trainplan.costmodel.profiles import profile
 from trainplan.profiler.bench.items import ITEMS
 from trainplan.profiler.importers import IMPORTERS

@@ -10,8 +10,7 @@ import numpy as np
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.hardware.gpu import GpuSpec
 from trainplan.costmodel.profiles.profile import CollectivePoint, ProductPoint, Timing
-from trainplan.profiler.bench.inputs.shapes import candidates, caps, places
-from trainplan.profiler.bench.inputs.spread import most_telling
+from trainplan.profiler.bench.inputs.shapes import candidates, caps, most_telling, places
 from trainplan.profiler.fit.curves import (
     fit_collective,
     left_out,

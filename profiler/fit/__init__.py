@@ -19,7 +19,6 @@ error_shares: by item, the part of a step's time that it makes sure of on nodes 
 from trainplan.profiler.fit.assemble import profile_of
 from trainplan.profiler.fit.coverage import KnownQuantity, least_certain, next_measurement
 from trainplan.profiler.fit.curves import gemm_rate
-from trainplan.profiler.fit.machines import cluster_of
 from trainplan.profiler.fit.merge import has_spec, merged, spec_of
 from trainplan.profiler.fit.points import fitted
-from trainplan.profiler.fit.reference_step import error_shares, step_coverage
+from trainplan.profiler.fit.reference_step import cluster_of, error_shares, step_coverage

@@ -26,8 +26,7 @@ from trainplan.costmodel.profiles import (
 from trainplan.costmodel.spec import Sourced
 from trainplan.profiler.fit.merge import MISSING_DEVICE, has_spec, spec_of
 from trainplan.profiler.fit.points import TINY, fitted
-from trainplan.profiler.fit.stragglers import slow_notes
-from trainplan.profiler.fit.thermal_throttling import throttling_notes
+from trainplan.profiler.fit.stragglers import slow_notes, throttling_notes
 from trainplan.profiler.host import NOISE
 from trainplan.profiler.journal import JournalContent
 

@@ -6,17 +6,32 @@ from dataclasses import dataclass
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.calibration import Measured, machine_for
 from trainplan.costmodel.candidates import context_of
+from trainplan.costmodel.hardware import ClusterSpec, NodeGroup
 from trainplan.costmodel.job import Job, Precision, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.machine import Machine
+from trainplan.costmodel.measured import measured_links
 from trainplan.costmodel.presets import preset
 from trainplan.costmodel.profiles import LayerPoint, Origin, ProductPoint, Profile
 from trainplan.costmodel.step import explicit
 from trainplan.profiler.fit.coverage import KnownQuantity, coverage
-from trainplan.profiler.fit.machines import cluster_of
 from trainplan.profiler.fit.merge import spec_of
 from trainplan.profiler.fit.quantities import ERRORS, QUANTITIES
+
+
+def cluster_of(profile: Profile) -> ClusterSpec:
+    """The machines a profile was measured on, as a cluster."""
+    group = NodeGroup(
+        gpu=profile.gpu,
+        device=profile.device,
+        num_nodes=profile.num_nodes,
+        gpus_per_node=profile.gpus_per_node,
+    )
+    links = measured_links(profile)
+    name = f"{profile.num_nodes}x{profile.gpus_per_node}:{profile.gpu}"
+    return ClusterSpec(name=name, groups=(group,), links=links)
+
 
 DESCRIBING = ("gemm", "stream")
 """Items without which nothing is fitted of a device that the catalog does not have."""

@@ -23,9 +23,14 @@ visible_gpus: the GPUs of this machine.
 """
 
 from trainplan.profiler.host.clock import CAP_SECONDS, QUICK_CAP_SECONDS, DeviceClock
-from trainplan.profiler.host.cores import busy_cores, usable_cores
-from trainplan.profiler.host.drive import IN_MEMORY, file_system
-from trainplan.profiler.host.machine import this_host, this_software
+from trainplan.profiler.host.machine import (
+    IN_MEMORY,
+    busy_cores,
+    file_system,
+    this_host,
+    this_software,
+    usable_cores,
+)
 from trainplan.profiler.host.meter import Meter, Reading, gpu_meter
 from trainplan.profiler.host.probe import (
     NOISE,

@@ -1,4 +1,4 @@
-"""What this host is: processor, memory, GPUs, network cards and how they are linked.
+"""What this host is: processor, memory, GPUs, network cards, how they are linked, its drives.
 
 All of it is read, nothing is set; what a system does not tell is left out.
 """
@@ -6,18 +6,107 @@ All of it is read, nothing is set; what a system does not tell is left out.
 import os
 import platform
 import re
+import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import combinations, groupby
 from pathlib import Path
+from time import sleep
 
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.profiles import Host, Software
-from trainplan.profiler.host.cores import usable_cores
-from trainplan.profiler.host.drive import file_system, space_bytes
 from trainplan.profiler.host.nvml import Driver, driver
 from trainplan.profiler.task import Place
 from trainplan.profiler.torch_on_use import torch
+
+IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+"""Their files are pages of the cache and nothing else; since Linux 6.6 `tmpfs` takes `O_DIRECT`
+all the same. Source: Linux, mm/shmem.c, `shmem_file_open` sets FMODE_CAN_ODIRECT."""
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+def file_system(path: str | Path, mounts: Path = MOUNTS) -> str:
+    """Type of the file system a path is on, `ext4`; empty where the system does not say."""
+    try:
+        device = Path(path).stat().st_dev
+        lines = mounts.read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        if before.split()[2:3] == [number]:
+            return after.split()[0]
+    return _longest(Path(path).resolve(), lines)
+
+
+def _longest(path: Path, lines: list[str]) -> str:
+    """By the longest mount point above the path: file systems like `btrfs` number devices anew."""
+    found = ("", "")
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        point = before.split()[4] if len(before.split()) > 4 else ""
+        if point and path.is_relative_to(point) and len(point) >= len(found[0]):
+            found = (point, after.split()[0])
+    return found[1]
+
+
+def space_bytes(path: str | Path) -> tuple[int | None, int | None]:
+    """Total and free bytes for this user; null where the system does not say."""
+    with suppress(OSError):
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free
+    return None, None
+
+
+COUNTED = 8
+"""Ticks of a core for user, nice, system, idle, waiting for input, two kinds of interrupt, and
+stolen by other virtual machines; guests, which follow, are in those of users.
+
+Source: Linux manual, proc_stat(5).
+"""
+IDLE = slice(3, 5)
+
+
+def usable_cores() -> int:
+    """Cores that containers and job schedulers leave to this process; at least one."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def busy_cores(seconds: float, system: Path = Path("/")) -> float | None:
+    """Usable cores that anyone used while this process slept for so long, in the mean.
+
+    None where the system does not say. `system` is the root of what is read.
+    """
+    before = _ticks(system)
+    sleep(seconds)
+    after = _ticks(system)
+    counted = [
+        (busy - before[core][0], whole - before[core][1])
+        for core, (busy, whole) in after.items()
+        if core in before
+    ]
+    shares = [busy / whole for busy, whole in counted if whole > 0]
+    return sum(shares) if shares else None
+
+
+def _ticks(system: Path) -> Mapping[str, tuple[int, int]]:
+    """Busy and all ticks of each usable core since the system started; empty if it does not say."""
+    try:
+        lines = (system / "proc/stat").read_text("ascii").splitlines()
+        names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    except (OSError, AttributeError, UnicodeDecodeError):
+        return {}
+    found = {}
+    for name, *fields in (line.split() for line in lines if line.startswith("cpu")):
+        ticks = [int(field) for field in fields[:COUNTED]]
+        if name in names:
+            found[name] = sum(ticks) - sum(ticks[IDLE]), sum(ticks)
+    return found
+
 
 BF16_UNITS = frozenset({"amx_bf16", "avx512_bf16", "bf16", "svebf16"})
 """Source: Linux `arch/x86/include/asm/cpufeatures.h`; `arch/arm64/kernel/cpuinfo.c`."""

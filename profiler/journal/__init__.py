@@ -47,9 +47,10 @@ if TYPE_CHECKING:
         Remark,
         Start,
         TaskName,
+        sealed,
+        unsealed,
     )
     from trainplan.profiler.journal.samples import Book, Samples, labelled, timings
-    from trainplan.profiler.journal.seals import sealed, unsealed
     from trainplan.profiler.journal.timing import PATIENCE, Effort, Repeat, repeat_until_known
 else:
     __getattr__ = door(__name__)

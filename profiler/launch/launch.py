@@ -21,10 +21,9 @@ from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host import usable_cores
 from trainplan.profiler.journal import Interrupted, JournalContent, JournalFile, TaskName
-from trainplan.profiler.launch.folder import run_folder
 from trainplan.profiler.launch.local import Orders, start_ranks
 from trainplan.profiler.launch.nodes import FaultError, Nodes
-from trainplan.profiler.launch.paths import START_SECONDS, Files, Launch
+from trainplan.profiler.launch.paths import START_SECONDS, Files, Launch, run_folder
 from trainplan.profiler.task import Request
 from trainplan.profiler.watch import (
     KEPT,

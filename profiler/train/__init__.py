@@ -19,8 +19,7 @@ TrainingRequest: some steps of one layout.
 versions: what runs its layers, for the user.
 """
 
-from trainplan.profiler.train.client import Trainers, slowest_seconds
-from trainplan.profiler.train.counted import CountedRuns, refusing
+from trainplan.profiler.train.client import CountedRuns, Trainers, refusing, slowest_seconds
 from trainplan.profiler.train.megatron.micro_batch import (
     PARTS,
     has_engine,
@@ -28,6 +27,5 @@ from trainplan.profiler.train.megatron.micro_batch import (
     micro_batch,
     versions,
 )
-from trainplan.profiler.train.messages import TrainingFailedError
-from trainplan.profiler.train.request import TrainerName, TrainingRequest
+from trainplan.profiler.train.request import TrainerName, TrainingFailedError, TrainingRequest
 from trainplan.profiler.train.trainers import need, refusal

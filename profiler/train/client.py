@@ -1,21 +1,34 @@
-"""The command's end of the line to the process that trains; nothing here imports torch."""
+"""The command's end of the line to the process that trains; nothing here imports torch.
+
+`CountedRuns` counts every byte, as `planner.verification` asks.
+"""
 
 import os
 import select
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE, Popen
 from tempfile import TemporaryFile
 from time import monotonic
-from typing import Self
+from typing import Protocol, Self
 
 from trainplan.costmodel.base import SpecError
-from trainplan.profiler.train.messages import Answered, TrainingFailedError, TrainOrder
-from trainplan.profiler.train.request import RankReport, TrainerName, TrainingRequest
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.profiler.train.request import (
+    Answered,
+    RankReport,
+    TrainerName,
+    TrainingFailedError,
+    TrainingRequest,
+    TrainOrder,
+)
 from trainplan.profiler.train.trainers import need, refusal
 from trainplan.profiler.watch import die_with_parent, end
 
@@ -145,3 +158,44 @@ def _line(reader: int, until: float) -> bytes | None:
             break
         line += part
     return line
+
+
+class HasLayout(Protocol):
+    """What is run."""
+
+    @property
+    def job(self) -> Job:
+        """On a cluster with one GPU for each process."""
+
+    @property
+    def layout(self) -> Layout:
+        """Of all processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRuns:
+    """Trains some steps of a layout, and counts in the last of them."""
+
+    trainers: Trainers
+    steps: int = 3
+    deadline_seconds: float = 300.0
+
+    def __call__(self, one: HasLayout) -> tuple[Sequence[RankReport], float]:
+        """What each rank saw, and seconds from start to end.
+
+        Raises:
+            TrainingFailedError: A rank died, hung or computed no number.
+        """
+        started = time.monotonic()
+        request = _request(self.trainers.trainer, one.job, one.layout, self.steps)
+        reports = self.trainers.run(request, one.layout.world_size, self.deadline_seconds)
+        return reports, time.monotonic() - started
+
+
+def refusing(trainer: TrainerName) -> Callable[[Job, Layout], str | None]:
+    """What the trainer cannot run of a job and a layout, and why."""
+    return lambda job, layout: refusal(_request(trainer, job, layout, 1))
+
+
+def _request(trainer: TrainerName, job: Job, layout: Layout, steps: int) -> TrainingRequest:
+    return TrainingRequest(trainer=trainer, job=job, layout=layout, steps=steps, count=True)

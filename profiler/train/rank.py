@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from trainplan.costmodel.documents import Ending
 from trainplan.profiler.torch_on_use import dist, torch
-from trainplan.profiler.train.messages import Answered, TrainOrder
+from trainplan.profiler.train.request import Answered, TrainOrder
 from trainplan.profiler.train.trainers import Train
 
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from trainplan.costmodel.documents import Ending
-from trainplan.profiler.train.messages import Answered, TrainOrder
 from trainplan.profiler.train.rank import run_rank
-from trainplan.profiler.train.request import RankReport
+from trainplan.profiler.train.request import Answered, RankReport, TrainOrder
 from trainplan.profiler.train.trainers import Train
 from trainplan.profiler.watch import die_with_parent
 

@@ -1,12 +1,14 @@
-"""What is trained, and what each rank says of it."""
+"""What is trained, what each rank says of it, and the JSON lines that carry both."""
 
 from typing import Literal
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from trainplan.costmodel.documents import Ending
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import Spec
+from trainplan.profiler.errors import ProfilerError
 
 TrainerName = Literal["megatron-core", "torch"]
 
@@ -50,3 +52,30 @@ class RankReport(Spec):
     sent: tuple[Sent, ...] = ()
     saved_bytes: NonNegativeInt | None = None
     """Activations kept for the backward pass at the peak; storages count once, weights not."""
+
+
+class TrainOrder(Spec):
+    """Train this with so many ranks."""
+
+    request: TrainingRequest
+    nproc: PositiveInt
+    deadline_seconds: PositiveFloat
+    """From the fork of the ranks to the last report."""
+
+
+class Answered(Spec):
+    """How that ended."""
+
+    ending: Ending
+    reason: str = ""
+    reports: tuple[RankReport, ...] = ()
+    """Of all ranks, in order, if it was measured."""
+
+
+class TrainingFailedError(ProfilerError):
+    """Ranks that did not come to their end."""
+
+    def __init__(self, ending: Ending, reason: str) -> None:
+        super().__init__(reason)
+        self.ending = ending
+        self.reason = reason

@@ -10,9 +10,8 @@ import warnings
 from typing import cast
 
 from trainplan.profiler.train.comm_volume import watch_operations
-from trainplan.profiler.train.messages import Answered, TrainOrder
 from trainplan.profiler.train.ranks import ParentGoneError, run_ranks
-from trainplan.profiler.train.request import TrainerName
+from trainplan.profiler.train.request import Answered, TrainerName, TrainOrder
 from trainplan.profiler.train.trainers import train_of
 
 

@@ -7,7 +7,7 @@ from plotly.graph_objects import Figure
 
 from tests.browser.drawn import DRAWN
 from trainplan.cli.blocks.blocks import Chart, Folded
-from trainplan.cli.blocks.colours import BACKGROUND, COLOURS, TEXT
+from trainplan.cli.blocks.html import BACKGROUND, COLOURS, TEXT
 from trainplan.cli.pages.report.registry import Request, page_of
 
 

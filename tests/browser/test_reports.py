@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainplan.cli.blocks.colours import TEXT
+from trainplan.cli.blocks.html import TEXT
 
 LARGEST_FILE = 6_000_000
 LONGEST_LOAD_MS = 3000

@@ -38,7 +38,7 @@ from trainplan.profiler.bench.layers.case import Case  # noqa: E402
 from trainplan.profiler.bench.layers.decoder import Layer  # noqa: E402
 from trainplan.profiler.bench.layers.experts import balanced  # noqa: E402
 from trainplan.profiler.bench.layers.in_step import MOST_LAYERS, Stack  # noqa: E402
-from trainplan.profiler.bench.layers.norm import rms_norm  # noqa: E402
+from trainplan.profiler.bench.layers.modules import rms_norm  # noqa: E402
 
 CPU = Place("cpu", 0, 1, 0, 1)
 GPUS = Place("cuda", 0, 2, 0, 2)

@@ -25,7 +25,7 @@ from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.catalog.entries import gpu_names
 from trainplan.costmodel.hardware.cluster import ClusterSpec
 from trainplan.costmodel.presets.presets import preset_names
-from trainplan.profiler.host.cores import usable_cores
+from trainplan.profiler.host.machine import usable_cores
 
 KEYS = Path(__file__).parent / "json_keys.json"
 UNEVEN = (".best.layout.stages", ".candidates[].layout.stages", ".least_memory_layout.stages")

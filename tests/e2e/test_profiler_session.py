@@ -13,8 +13,7 @@ from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.profiles.profile import Host
 from trainplan.profiler.errors import ProfilerError
 from trainplan.profiler.host.machine import this_software
-from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of
-from trainplan.profiler.journal.seals import unsealed
+from trainplan.profiler.journal.records import RECORDS, Done, Header, Start, line_of, unsealed
 from trainplan.profiler.launch.launch import run
 from trainplan.profiler.launch.paths import Files, Launch
 from trainplan.profiler.launch.scheduler import Budget

@@ -10,8 +10,7 @@ import yaml
 from tests.e2e.command import TINY, plan, refused, with_value
 from tests.e2e.measured_runs import sample
 from tests.plugged import simumax_profile
-from trainplan.cli.documents.registry import DOCUMENTS, document_schema
-from trainplan.cli.documents.schema import documented
+from trainplan.cli.documents.registry import DOCUMENTS, document_schema, documented
 from trainplan.cli.documents.verify import VerifyEnded, VerifyRan, VerifyStarted
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.planner.verification.by_megatron import combinations

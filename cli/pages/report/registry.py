@@ -18,10 +18,8 @@ from trainplan.cli.pages.report.pareto import Front, pareto_page
 from trainplan.cli.pages.report.plan.page import plan_page
 from trainplan.cli.pages.report.profile import profile_page
 from trainplan.cli.pages.report.read import read
-from trainplan.cli.pages.report.sweep import sweep_page
-from trainplan.cli.pages.report.sweep_curves import Swept
-from trainplan.cli.pages.report.tune import tuned_page
-from trainplan.cli.pages.report.tune_trials import TunedPlan
+from trainplan.cli.pages.report.sweep import Swept, sweep_page
+from trainplan.cli.pages.report.tune import TunedPlan, tuned_page
 from trainplan.cli.pages.report.validate import validate_page
 from trainplan.costmodel.base import SpecError, unknown_name
 from trainplan.costmodel.calibration import NOTHING, Measured

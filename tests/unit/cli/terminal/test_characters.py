@@ -8,9 +8,8 @@ import shutil
 
 import pytest
 
-from trainplan.cli.blocks.blocks import Column
+from trainplan.cli.blocks.blocks import Column, number, table
 from trainplan.cli.blocks.shown import page_text, section
-from trainplan.cli.blocks.tables import number, table
 from trainplan.cli.terminal import output
 from trainplan.cli.terminal.characters import BLOCKS, SIGNS, encoding_of, plain, spelled
 from trainplan.cli.terminal.text import NARROWEST, WIDEST, WIDTH

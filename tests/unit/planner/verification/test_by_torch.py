@@ -12,7 +12,7 @@ from trainplan.planner.verification.by_torch import (
     torch_combinations,
     torch_expected,
 )
-from trainplan.profiler.train.counted import refusing
+from trainplan.profiler.train.client import refusing
 
 
 def refuse_nothing(job, layout):

@@ -6,8 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainplan.costmodel.residuals.kriging import NUGGET, covariance
-from trainplan.profiler.bench.inputs.shapes import candidates, caps, places, spread_shapes
-from trainplan.profiler.bench.inputs.spread import SPREAD_OCTAVES, most_telling
+from trainplan.profiler.bench.inputs.shapes import (
+    SPREAD_OCTAVES,
+    candidates,
+    caps,
+    most_telling,
+    places,
+    spread_shapes,
+)
 
 NONE = np.empty((0, 3))
 CUBE = np.array([(m, n, k) for m in range(5) for n in range(5) for k in range(5)], dtype=float)

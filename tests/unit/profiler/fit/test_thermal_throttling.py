@@ -18,7 +18,7 @@ from trainplan.costmodel.profiles.profile import (
     Timing,
 )
 from trainplan.profiler.fit.merge import merged
-from trainplan.profiler.fit.thermal_throttling import throttling_notes
+from trainplan.profiler.fit.stragglers import throttling_notes
 
 
 def power(seconds, gpu="n0:0", gpus=1, **more):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from trainplan.profiler.host.cores import busy_cores, usable_cores
+from trainplan.profiler.host.machine import busy_cores, usable_cores
 from trainplan.profiler.host.probe import cpu_contention
 from trainplan.profiler.launch.launch import default_nproc
 from trainplan.profiler.task import Place
@@ -49,7 +49,7 @@ def test_cores_are_busy_for_the_share_of_time_that_is_not_idle(monkeypatch, tmp_
         )
         stat(tmp_path, *after)
 
-    monkeypatch.setattr("trainplan.profiler.host.cores.sleep", later)
+    monkeypatch.setattr("trainplan.profiler.host.machine.sleep", later)
     assert busy_cores(0.5, tmp_path) == pytest.approx((15 + 10 + 30) / (55 + 20 + 25))
 
 

@@ -5,8 +5,7 @@ import shutil
 
 import pytest
 
-from trainplan.profiler.host.drive import file_system, space_bytes
-from trainplan.profiler.host.machine import this_host
+from trainplan.profiler.host.machine import file_system, space_bytes, this_host
 from trainplan.profiler.task import Place
 
 LINE = "36 25 {device} / {point} rw,relatime shared:1 - {kind} /dev/x rw\n"

@@ -20,9 +20,9 @@ from trainplan.profiler.journal.records import (
     TaskName,
     line_of,
     read_journal,
+    sealed,
 )
 from trainplan.profiler.journal.samples import Samples
-from trainplan.profiler.journal.seals import sealed
 from trainplan.profiler.journal.timing import timing_of
 from trainplan.profiler.task import Request
 

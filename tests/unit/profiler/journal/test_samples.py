@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tests.unit.profiler.journal.test_journal import HEADER
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.profiles.profile import AttentionPoint, StreamPoint
-from trainplan.profiler.journal.records import Done, line_of, read_journal
+from trainplan.profiler.journal.records import Done, line_of, read_journal, sealed
 from trainplan.profiler.journal.samples import MOST_SAMPLES, Book, Samples, labelled
-from trainplan.profiler.journal.seals import sealed
 from trainplan.profiler.journal.timing import timing_of
 
 SECONDS = st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=30)

@@ -11,9 +11,8 @@ from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
 from trainplan.profiler.train import ranks
-from trainplan.profiler.train.messages import Answered, TrainOrder
 from trainplan.profiler.train.rank import NotANumberError, ending_of
-from trainplan.profiler.train.request import RankReport, TrainingRequest
+from trainplan.profiler.train.request import Answered, RankReport, TrainingRequest, TrainOrder
 
 LONG = 60.0
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # forks beside threads

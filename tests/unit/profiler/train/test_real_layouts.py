@@ -16,8 +16,7 @@ from trainplan.planner.verification.compared import compared
 from trainplan.planner.verification.expected import expected
 from trainplan.planner.verification.shrink import tiny_job
 from trainplan.profiler.train.client import Trainers, slowest_seconds
-from trainplan.profiler.train.messages import TrainingFailedError
-from trainplan.profiler.train.request import TrainingRequest
+from trainplan.profiler.train.request import TrainingFailedError, TrainingRequest
 
 ONE = Layout(zero_stage=0)
 

@@ -8,7 +8,7 @@ from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
-from trainplan.profiler.journal.seals import sealed
+from trainplan.profiler.journal.records import sealed
 from trainplan.profiler.trials.journal import TrialJournal
 
 

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from trainplan.cli.blocks.blocks import Cell, Chart, Column, Page, Section, Table
-from trainplan.cli.blocks.colours import COLOURS
-from trainplan.cli.blocks.html import html
+from trainplan.cli.blocks.html import COLOURS, html
 from trainplan.cli.pages.figures import chart, folded, label
 from trainplan.cli.pages.report.plan.ranks import MOST_NODES, ranks_chart
 from trainplan.cli.pages.report.plan.timeline import (
