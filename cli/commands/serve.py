@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from trainplan.cli.options import PATH, WORKERS, gathered, page, parameters
+from trainplan.cli.options import PATH, WORKERS, Decorator, gathered, page, parameters
 from trainplan.cli.terminal import imported_on_answer, load, named
 
 with imported_on_answer():
@@ -24,28 +24,25 @@ def limits_of(
     return Limits(min(time_limit, max_time_limit), max_time_limit, calls, max_input, max_output)
 
 
+def _seconds(name: str, default: float, text: str) -> Decorator:
+    """An option of seconds above zero."""
+    return click.option(
+        name,
+        type=click.FloatRange(0, min_open=True),
+        callback=parameters.finite,
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help=text,
+    )
+
+
 limit_options = gathered(
     "limits",
     "limits_of",
     (
-        click.option(
-            "--time-limit",
-            type=click.FloatRange(0, min_open=True),
-            callback=parameters.finite,
-            default=30.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="Of a call that states none.",
-        ),
-        click.option(
-            "--max-time-limit",
-            type=click.FloatRange(0, min_open=True),
-            callback=parameters.finite,
-            default=600.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="The most that a call may state.",
-        ),
+        _seconds("--time-limit", 30.0, "Of a call that states none."),
+        _seconds("--max-time-limit", 600.0, "The most that a call may state."),
         click.option(
             "--calls",
             type=click.IntRange(1, 64),

@@ -234,15 +234,11 @@ def command(
             raise
         tuned = folder.write_result(begin.text, found, begin.measured)
     if not as_json:
-        show(*screen(found, begin.job, path, exported=_exported(begin.job, found)))
+        exported = found.best is not None and exports(begin.job, found.best.layout)
+        show(*screen(found, begin.job, path, exported=exported))
     report.write(tuned)
     if found.best is None:
         click.get_current_context().exit(NOTHING_MEASURED)
-
-
-def _exported(job: Job, found: Finished) -> bool:
-    """Can a launch of the best be written?"""
-    return found.best is not None and exports(job, found.best.layout)
 
 
 def _run(

@@ -46,7 +46,11 @@ def read_text(path: Path, *, expected: str = "JSON or YAML") -> str:
     Raises:
         FileError: It is missing, a folder, unreadable, too large, binary or not UTF-8.
     """
-    content = _content(path, LARGEST_FILE_BYTES, _too_large(path))
+    too_large = FileError(
+        f"{path}: larger than {LARGEST_FILE_BYTES // 10**6} MB, so it is no configuration; "
+        "give the config.json, not the weights"
+    )
+    content = _content(path, LARGEST_FILE_BYTES, too_large)
     return _decoded(path, content, expected)
 
 
@@ -254,13 +258,6 @@ def _decoded(path: Path, content: bytes, expected: str) -> str:
             f"{path}:{line}:{column}: not UTF-8 text (byte 0x{content[error.start]:02x}); "
             "save the file as UTF-8"
         ) from error
-
-
-def _too_large(path: Path) -> FileError:
-    return FileError(
-        f"{path}: larger than {LARGEST_FILE_BYTES // 10**6} MB, so it is no configuration; "
-        "give the config.json, not the weights"
-    )
 
 
 def _reason(error: Exception) -> str:

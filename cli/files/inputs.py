@@ -1,7 +1,7 @@
 """What `--model` and `--cluster` name: a catalog entry, a short form or a file."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -109,9 +109,9 @@ def load_cluster(text: str) -> ClusterSpec:
     document = read_document(path)
     cluster = document.validated(ClusterSpec)
     for number, group in enumerate(cluster.groups):
-        _check_gpu(group.gpu, document, number)
+        _check(gpu, group.gpu, document, number, "gpu")
         if group.host and group.host.like:
-            _check_host(group.host.like, document, number)
+            _check(host, group.host.like, document, number, "host", "like")
     if cluster.num_gpus > MOST_GPUS:
         raise SpecError(
             f"cluster {shortened(text)!r} has {cluster.num_gpus:,} GPUs: at most {MOST_GPUS:,} "
@@ -120,18 +120,12 @@ def load_cluster(text: str) -> ClusterSpec:
     return cluster
 
 
-def _check_host(name: str, document: Document, number: int) -> None:
+def _check(known: Callable[[str], object], name: str, document: Document, *key: str | int) -> None:
+    """Is a name of a group in its catalog?"""
     try:
-        host(name)
+        known(name)
     except CatalogError as error:
-        raise document.error(str(error), ("groups", number, "host", "like")) from error
-
-
-def _check_gpu(name: str, document: Document, number: int) -> None:
-    try:
-        gpu(name)
-    except CatalogError as error:
-        raise document.error(str(error), ("groups", number, "gpu")) from error
+        raise document.error(str(error), ("groups", *key)) from error
 
 
 def _named(document: Document, path: Path) -> Document:

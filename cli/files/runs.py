@@ -49,15 +49,12 @@ def read_runs(path: Path) -> tuple[MeasuredRun | InvalidRun, ...]:
             f"{name} ({plural(count, 'run')})" for name, count in sorted(unknown.items())
         )
         remark(f"{path}: not in the schema of runs, so not read: {names}")
-    twice = [name for name, count in Counter(map(_id, runs)).items() if count > 1]
+    ids = (run.name if isinstance(run, InvalidRun) else run.id for run in runs)
+    twice = [name for name, count in Counter(ids).items() if count > 1]
     if twice:
         more = f" and {len(twice) - 1} more" if len(twice) > 1 else ""
         remark(f"{path}: runs with the same id, each of which counts: {twice[0]!r}{more}")
     return runs
-
-
-def _id(run: MeasuredRun | InvalidRun) -> str:
-    return run.name if isinstance(run, InvalidRun) else run.id
 
 
 def _values(path: Path, number: int, line: str) -> object:

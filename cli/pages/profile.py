@@ -18,6 +18,7 @@ from trainplan.costmodel.profiles import (
     Flag,
     LayerPoint,
     OffloadedStepPoint,
+    Point,
     PowerPoint,
     Profile,
     Timing,
@@ -54,8 +55,8 @@ def waiting(profile: Profile) -> Iterator[tuple[str, Timing]]:
             continue
         sort, tokens = "moe" if point.moe else "dense", point.micro_batch_size * point.seq_length
         written = f"{point.model.name} ({point.runtime}, {sort}, tp {point.tp}, {tokens} tokens)"
-        for name, time in point:
-            if isinstance(time, Timing) and time.in_a_row > time.seconds:
+        for name, time in timings(point):
+            if time.in_a_row > time.seconds:
                 yield f"{name.replace('_', ' ')} of {written}", time
 
 
@@ -124,11 +125,11 @@ def headline(profile: Profile) -> Text:
     wall = sum(origin.wall_seconds or 0 for origin in profile.origins)
     parts += [f"{wall:.0f} s"] if wall else []
     text.append("\n" + DOT.join(parts), style="not bold default")
-    timings = tuple(_timings(profile))
-    odd = Counter(flag for time in timings for flag in time.flags if flag not in NOT_ODD)
+    times = [time for point in profile.points for _, time in timings(point)]
+    odd = Counter(flag for time in times for flag in time.flags if flag not in NOT_ODD)
     if odd:
         written = ", ".join(f"{number} {flag}" for flag, number in odd.most_common())
-        text.append(f"\ntimings to doubt, of {len(timings)}: {written}", style="not bold yellow")
+        text.append(f"\ntimings to doubt, of {len(times)}: {written}", style="not bold yellow")
     return text
 
 
@@ -234,8 +235,6 @@ def _advice(known: Sequence[KnownQuantity], job: str) -> Iterator[str]:
     )
 
 
-def _timings(profile: Profile) -> Iterator[Timing]:
-    for point in profile.points:
-        for _, value in point:
-            if isinstance(value, Timing):
-                yield value
+def timings(point: Point) -> Iterator[tuple[str, Timing]]:
+    """Timings of a point, with the names of their fields."""
+    return ((name, value) for name, value in point if isinstance(value, Timing))

@@ -38,7 +38,8 @@ def shown(document: Document, parts: Sequence[str] | None, most_bytes: int) -> S
         kept = _shortened(value, _bytes(value) - excess)
         if kept:
             chosen = {**chosen, key: kept}
-            notes.append(f"{key}: {len(kept)} of {_length(value)} entries")
+            number = len(value) if isinstance(value, list | Mapping) else 1
+            notes.append(f"{key}: {len(kept)} of {number} entries")
         else:
             chosen = {name: one for name, one in chosen.items() if name != key}
             notes.append(f"{key}: left out, {_bytes(value):,} bytes")
@@ -78,10 +79,6 @@ def _fitting(entries: Sequence[object], room: int) -> int:
         if used > room:
             return number
     return len(entries)
-
-
-def _length(value: object) -> int:
-    return len(value) if isinstance(value, list | Mapping) else 1
 
 
 def _bytes(value: object) -> int:

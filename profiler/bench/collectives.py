@@ -77,27 +77,15 @@ Collective = Callable[[Team, "Tensor", "Tensor"], object]
 """From the part of one rank and the full tensor, either of which is the result."""
 
 
-def _all_reduce(team: Team, part: Tensor, full: Tensor) -> object:
-    return dist.all_reduce(full, group=team.group)
-
-
-def _all_gather(team: Team, part: Tensor, full: Tensor) -> object:
-    return dist.all_gather_into_tensor(full, part, group=team.group)
-
-
-def _reduce_scatter(team: Team, part: Tensor, full: Tensor) -> object:
-    return dist.reduce_scatter_tensor(part, full, group=team.group)
-
-
-def _alltoall(team: Team, sent: Tensor, received: Tensor) -> object:
-    return dist.all_to_all_single(received, sent, group=team.group)
-
-
 CALLS: Mapping[Operation, Collective] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "alltoall": _alltoall,
+    "all_reduce": lambda team, _, full: dist.all_reduce(full, group=team.group),
+    "all_gather": lambda team, part, full: dist.all_gather_into_tensor(full, part, team.group),
+    "reduce_scatter": lambda team, part, full: dist.reduce_scatter_tensor(
+        part, full, group=team.group
+    ),
+    "alltoall": lambda team, sent, received: dist.all_to_all_single(
+        received, sent, group=team.group
+    ),
 }
 
 

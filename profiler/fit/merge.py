@@ -165,14 +165,13 @@ def _result(name: str) -> bool:
 
 
 def _pooled(one: Point, other: Point, notes: list[str]) -> Point:
-    timings = {name: value for name, value in one if isinstance(value, Timing)}
-    others = {name: value for name, value in other if isinstance(value, Timing)}
+    timings, others = _timings(one), _timings(other)
     pairs = {name: (timings[name], others[name]) for name in timings.keys() & others.keys()}
     both = {name: _clean(*pair) or _mean(*pair) for name, pair in pairs.items()}
     odd = [name for name, pair in pairs.items() if not _clean(*pair) and not _agree(*pair)]
     if odd:
         notes.append(f"{_text(one)}: measured twice and not the same; the slower one is used")
-        return max(one, other, key=_total)
+        return max(one, other, key=lambda point: sum(t.seconds for t in _timings(point).values()))
     return one.model_copy(update=both) if both else other
 
 
@@ -202,8 +201,8 @@ def _mean(one: Timing, other: Timing) -> Timing:
     )
 
 
-def _total(point: Point) -> float:
-    return sum(value.seconds for _, value in point if isinstance(value, Timing))
+def _timings(point: Point) -> Mapping[str, Timing]:
+    return {name: value for name, value in point if isinstance(value, Timing)}
 
 
 def _text(point: Point) -> str:

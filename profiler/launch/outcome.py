@@ -42,16 +42,13 @@ def attempt(task: MeasurementTask, clock: DeviceClock) -> Outcome:
     try:
         points = tuple(task.measure(replace(clock, book=book)))
     except Exception as error:  # noqa: BLE001 (whatever a kernel raises is listed, and on)
-        outcome = Outcome(error=described(error), alone=_left_alone(error))
+        alone = not isinstance(error, PlanError) and bool(LEFT_ALONE.search(str(error)))
+        outcome = Outcome(error=described(error), alone=alone)
     else:
         samples = tuple(labelled(book.taken, points))
         return Outcome(points, samples, seconds=monotonic() - begin)
     _free_memory()
     return outcome
-
-
-def _left_alone(error: Exception) -> bool:
-    return not isinstance(error, PlanError) and bool(LEFT_ALONE.search(str(error)))
 
 
 def described(error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import cast
 
 from trainplan.profiler.train.comm_volume import watch_operations
 from trainplan.profiler.train.ranks import ParentGoneError, run_ranks
-from trainplan.profiler.train.request import Answered, TrainerName, TrainOrder
+from trainplan.profiler.train.request import TrainerName, TrainOrder
 from trainplan.profiler.train.trainers import train_of
 
 
@@ -28,11 +28,7 @@ def serve(trainer: TrainerName) -> None:
     while line := sys.stdin.buffer.readline():
         order = TrainOrder.model_validate_json(line)
         answered = run_ranks(order, train, alive=sys.stdin.fileno())
-        answers.write(_text(answered))
-
-
-def _text(answered: Answered) -> bytes:
-    return answered.model_dump_json().encode() + b"\n"
+        answers.write(answered.model_dump_json().encode() + b"\n")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ UNDONE_BY_STEPS = frozenset({"crash", "lost_node", "hang"})
 
 
 def _fault(ended: Ended) -> Fault | None:
-    """The cause before its consequences."""
+    """The cause before its consequences; an empty reason is none."""
     verdict, symptoms = ended.verdict, ended.symptoms
     if ended.reading.no_number:
         return Fault("not_a_number", f"a loss is no number: {ended.reading.no_number}")
@@ -72,18 +72,13 @@ def _fault(ended: Ended) -> Fault | None:
     if verdict.ending:
         return Fault(verdict.ending, verdict.reason)
     ranked = (
-        *_logged_faults(symptoms),
+        Fault("out_of_memory", symptoms.out_of_memory),
+        Fault("lost_node", symptoms.lost_node),
+        Fault("crash", symptoms.error),
+        Fault("hang", symptoms.timed_out),
         *(_left(symptoms, verdict) if ended.stop == "ended" else ()),
     )
     return next((fault for fault in ranked if fault.reason), None)
-
-
-def _logged_faults(symptoms: Symptoms) -> Iterator[Fault]:
-    """What ranks say; an empty reason is none."""
-    yield Fault("out_of_memory", symptoms.out_of_memory)
-    yield Fault("lost_node", symptoms.lost_node)
-    yield Fault("crash", symptoms.error)
-    yield Fault("hang", symptoms.timed_out)
 
 
 def _left(symptoms: Symptoms, verdict: Verdict) -> Iterator[Fault]:

@@ -83,7 +83,8 @@ def alternatives_table(plan: Plan, cause: Callable[[Candidate], str] | None = No
 
     A report has numbers first, and the `cause` of what each takes more.
     """
-    axes, step = shown_axes(plan), plan.best.estimate.step_time_s
+    axes = [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
+    step = plan.best.estimate.step_time_s
     away = any(offloaded_text(candidate.layout) != NEVER for candidate in plan.candidates)
     numbers = (
         number("step", like(step)),
@@ -124,11 +125,6 @@ def alternatives_table(plan: Plan, cause: Callable[[Candidate], str] | None = No
 def is_answer(plan: Plan, candidate: Candidate) -> bool:
     """Is it the layout that the plan chose?"""
     return candidate.layout == plan.best.layout
-
-
-def shown_axes(plan: Plan) -> list[Axis]:
-    """Axes that are worth a column of the table, in its order."""
-    return [AXIS_OF_COLUMN[name] for name, needed in _NEEDED.items() if needed(plan)]
 
 
 def axis_cell(axis: Axis, layout: Layout) -> Cell:

@@ -70,7 +70,8 @@ def trace_text(timeline: Timeline, extras: Sequence[Extra] = ()) -> str:
         )
     events = [*_ops(timeline), *_messages(timeline), *(_extra(extra) for extra in extras)]
     events.sort(key=_when)
-    lines = ",\n".join(_line(event) for event in [*_names(timeline.program, extras), *events])
+    every = (*_names(timeline.program, extras), *events)
+    lines = ",\n".join(json.dumps(event, allow_nan=False) for event in every)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
 
 
@@ -78,10 +79,6 @@ def _when(event: Event) -> float:
     when = event["ts"]
     assert isinstance(when, float)
     return when
-
-
-def _line(event: Event) -> str:
-    return json.dumps(event, allow_nan=False)
 
 
 def _names(program: Program, extras: Sequence[Extra]) -> Iterator[Event]:

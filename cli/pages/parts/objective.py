@@ -63,7 +63,7 @@ def objective_lines(plan: Plan) -> Iterator[str]:
             f"stopped by: {target.limit}"
         )
     elif target.name == "gpus":
-        run = _run_seconds(plan)
+        run = (run_steps(plan.job) or 0) * plan.best.estimate.step_time_s
         unit, name = long_unit(run)
         one = plan.job.cluster.num_gpus == 1
         fewest = "1 GPU is the fewest that ends" if one else f"{size} are the fewest that end"
@@ -76,10 +76,6 @@ def only_even(plan: Plan) -> bool:
     """Nothing is proved of uneven stages for the objective, though the runtime takes them."""
     other = plan.certificate.objective.name in ("memory", "energy")
     return other and runtime(plan.job.runtime).pipeline.splits_freely
-
-
-def _run_seconds(plan: Plan) -> float:
-    return (run_steps(plan.job) or 0) * plan.best.estimate.step_time_s
 
 
 def _proof(target: Target) -> str:

@@ -22,7 +22,7 @@ from trainplan.cli.pages.report.read import LayoutValue, ModelValue, Read
 from trainplan.cli.words import gib, layout_line, percent, seconds
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.costmodel.layout import Layout, stages_text
+from trainplan.costmodel.layout import stages_text
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.comparisons import FieldDifference, TermDifference
 
@@ -155,7 +155,7 @@ def _time(found: Compared) -> Sequence[Block]:
     step = max(first, second)
     seen = [t for t in found.terms if abs(t.difference_s) >= SMALLEST_SHARE * step]
     rest = second - first - sum(one.difference_s for one in seen)
-    parts = [(_short(one.term), one.difference_s) for one in seen]
+    parts = [(one.term.replace("_", " "), one.difference_s) for one in seen]
     if abs(rest) >= SMALLEST_SHARE * step:
         parts.append(("all others", rest))
     return (
@@ -218,11 +218,6 @@ def _seconds_axis(
     return {"x": title, "xaxis": {"range": [start, max(ends) + 0.05 * (span or first)]}}
 
 
-def _short(term: str) -> str:
-    """A term on an axis."""
-    return term.replace("_", " ")
-
-
 def _layouts(found: Compared) -> Sequence[Block]:
     lines = [
         Paragraph(f"{name}: {layout_line(side.layout, side.model)}")
@@ -230,17 +225,13 @@ def _layouts(found: Compared) -> Sequence[Block]:
     ]
     if not found.layout:
         return (*lines, Paragraph("The layout is the same."))
-    stages = [_stages(side.layout) for side in found.sides]
+    both = [side.layout.stages for side in found.sides]
+    stages = [stages_text(one) if one else "even" for one in both]
     short = (
         replace(one, before=stages[0], after=stages[1]) if one.field == "stages" else one
         for one in found.layout
     )
     return (*lines, fields_table("Fields of the layouts that differ", tuple(short), HEADS))
-
-
-def _stages(layout: Layout) -> str:
-    """Layers of the virtual stages in a few words."""
-    return stages_text(layout.stages) if layout.stages else "even"
 
 
 def _jobs(found: Compared) -> Sequence[Block]:

@@ -16,7 +16,7 @@ from trainplan.cli.blocks import (
     number,
     table,
 )
-from trainplan.cli.pages.profile import NOT_ODD, curves_table, power_table, waiting
+from trainplan.cli.pages.profile import NOT_ODD, curves_table, power_table, timings, waiting
 from trainplan.cli.pages.report.profile_curves import bandwidth_charts, collective_charts
 from trainplan.cli.pages.report.profile_links import is_odd, link_charts
 from trainplan.cli.pages.report.profile_products import attention_charts, product_charts
@@ -48,7 +48,7 @@ def profile_page(profile: Profile) -> Page:
 
 def _sections(profile: Profile) -> Iterator[Section]:
     parts = (
-        ("curves", "Curves", tuple(_curves(profile))),
+        ("curves", "Curves", tuple(one for one in (curves_table(profile),) if one.rows)),
         ("products", "Matrix products and attention", (
             *product_charts(profile), *attention_charts(profile))),
         ("collectives", "Collectives by size", tuple(collective_charts(profile))),
@@ -61,13 +61,6 @@ def _sections(profile: Profile) -> Iterator[Section]:
     for name, title, blocks in parts:
         if blocks:
             yield Section(name, title, blocks)
-
-
-def timings(point: Point) -> Iterator[tuple[str, Timing]]:
-    """Timings of a point, with the names of their fields."""
-    for name, value in point:
-        if isinstance(value, Timing):
-            yield name, value
 
 
 def _odd(profile: Profile) -> list[tuple[Point, str, Timing]]:
@@ -114,12 +107,6 @@ def _facts(profile: Profile) -> Iterator[Fact]:
     for flag, times in odd.most_common():
         if flag not in NOT_ODD:
             yield Fact(f"timings {flag}", f"{times:,}", FLAGS.get(flag, ""), "doubtful")
-
-
-def _curves(profile: Profile) -> Iterator[Block]:
-    curves = curves_table(profile)
-    if curves.rows:
-        yield curves
 
 
 def _host(profile: Profile) -> Iterator[Block]:

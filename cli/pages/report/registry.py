@@ -41,14 +41,9 @@ class Request:
 
 
 def _plan_page(request: Request) -> Page:
-    """Of a plan; of a tuned one what was measured."""
-    if request.values.get("tuned") is not None:
-        return _tuned_page(request)
-    return plan_page(request.name, request.text, request.measured)
-
-
-def _tuned_page(request: Request) -> Page:
-    """What was measured, then the plan of the fastest measured layout."""
+    """Of a plan; of a tuned one first what was measured, then its fastest measured layout."""
+    if request.values.get("tuned") is None:
+        return plan_page(request.name, request.text, request.measured)
     page = tuned_page(read(TunedPlan, request.values))
     plan = plan_page(request.name, request.text, request.measured)
     return replace(page, sections=(*page.sections, *plan.sections))

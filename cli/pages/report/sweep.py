@@ -1,6 +1,8 @@
 """The report of `plan sweep`: scaling curves with the best layout of each point."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from trainplan.cli.blocks import (
     Block,
@@ -27,6 +29,8 @@ from trainplan.planner.comparisons import Setting, Varied
 GPUS = "gpus"
 """The knob along which efficiency means something."""
 BILLION = 1e9
+Value: TypeAlias = Callable[[SweepPoint], float | None]
+"""What a chart draws of a point."""
 
 
 class Swept(Read):
@@ -53,17 +57,21 @@ def per_gpu(point: SweepPoint) -> float:
 def curve_charts(swept: Swept) -> Iterator[Block]:
     """Throughput, what a GPU gives, the step and money along the first knob."""
     grows = swept.varied[0].knob == GPUS
-    speed: Callable[[SweepPoint], float | None] = lambda one: one.tokens_per_s  # noqa: E731
+    speed: Value = lambda one: one.tokens_per_s  # noqa: E731
     yield _chart(swept, "throughput", "Tokens per second", speed, _ideal_says(swept), ideal=grows)
     if grows:
         yield _chart(swept, "per-gpu", "Tokens per second and GPU", per_gpu, _falls(swept))
-    yield _chart(swept, "step", "Seconds of a step", _step, _fastest(swept))
+    fastest = _least(
+        swept, _step, lambda step, at: f"The shortest step takes {seconds(step)}, at {at}."
+    )
+    yield _chart(swept, "step", "Seconds of a step", _step, fastest)
     price = _price(swept)
     if price:
         caption = f"{swept.cluster.currency} for a billion tokens"
-        yield _chart(
-            swept, "money", caption, lambda one: _money(one, price), _cheapest(swept, price)
-        )
+        money = partial(_money, price=price)
+        unit = swept.cluster.currency
+        says = _least(swept, money, lambda least, at: f"Cheapest at {at}: {least:,.2f} {unit}.")
+        yield _chart(swept, "money", caption, money, says)
 
 
 def _step(point: SweepPoint) -> float | None:
@@ -105,27 +113,20 @@ def _falls(swept: Swept) -> str:
     return f"From the first point a GPU's share falls to {percent(min(shares), 0)} at the lowest."
 
 
-def _fastest(swept: Swept) -> str:
-    times = [(_step(one) or 0.0, one) for one in _planned(swept)]
-    if not times:
+def _least(swept: Swept, value: Value, says: Callable[[float, str], str]) -> str:
+    """What `says` of the least value and where it is."""
+    found = [(value(one) or 0.0, one) for one in _planned(swept)]
+    if not found:
         return "No point has a plan."
-    step, point = min(times, key=lambda entry: entry[0])
-    return f"The shortest step takes {seconds(step)}, at {held_text(point.settings)}."
-
-
-def _cheapest(swept: Swept, price: float) -> str:
-    costs = [(_money(one, price) or 0.0, one) for one in _planned(swept)]
-    if not costs:
-        return "No point has a plan."
-    money, point = min(costs, key=lambda entry: entry[0])
-    return f"Cheapest at {held_text(point.settings)}: {money:,.2f} {swept.cluster.currency}."
+    least, point = min(found, key=lambda entry: entry[0])
+    return says(least, held_text(point.settings))
 
 
 def _chart(
     swept: Swept,
     name: str,
     caption: str,
-    value: Callable[[SweepPoint], float | None],
+    value: Value,
     says: str,
     *,
     ideal: bool = False,
@@ -163,9 +164,7 @@ def _x(point: SweepPoint, *, numeric: bool) -> str | float:
     return float(value) if numeric else label(value)
 
 
-def _traces(
-    swept: Swept, place: int, value: Callable[[SweepPoint], float | None]
-) -> Iterator[Mapping[str, object]]:
+def _traces(swept: Swept, place: int, value: Value) -> Iterator[Mapping[str, object]]:
     curve, numeric = swept.curves[place], is_numeric(swept)
     shown = [
         (one, found) for one in curve.points if (found := value(one)) is not None and one.layout
@@ -207,7 +206,7 @@ def _ideal(curve: Curve) -> Mapping[str, object] | None:
     )
 
 
-def _numbers(swept: Swept, caption: str, value: Callable[[SweepPoint], float | None]) -> Table:
+def _numbers(swept: Swept, caption: str, value: Value) -> Table:
     columns: Columns = [*(one.knob for one in swept.varied), number(caption)]
     rows = (
         (*(one.value for one in point.settings), value(point))

@@ -108,15 +108,9 @@ def _points(
     name: str, x: Sequence[float], values: Sequence[tuple[float, float, float]], **more: object
 ) -> dict[str, object]:
     """Points with their intervals."""
-    error = {
-        "type": "data",
-        "symmetric": False,
-        "array": [high - value for value, _, high in values],
-        "arrayminus": [value - low for value, low, _ in values],
-        **BAR,
-    }
     hover = "%{y:.4g} s<br>%{text}<extra>%{fullData.name}</extra>"
-    return scatter(name, x, (value for value, _, _ in values), hover, error_y=error, **more)
+    y = (value for value, _, _ in values)
+    return scatter(name, x, y, hover, error_y=_intervals(values), **more)
 
 
 def _incumbent(trials: Sequence[Tried]) -> dict[str, object]:
@@ -252,19 +246,12 @@ def _machine(scalars: Sequence[ScalarRange]) -> Iterator[Block]:
     factors = [one for one in scalars if one.name != ADDED]
     apart = [one.meaning for one in scalars if one.told_apart]
     says = f"Told apart by the trials: {', '.join(apart)}." if apart else "None is told apart yet."
-    error = {
-        "type": "data",
-        "symmetric": False,
-        "array": [one.high - one.value for one in factors],
-        "arrayminus": [one.value - one.low for one in factors],
-        **BAR,
-    }
     drawn = scatter(
         "",
         [one.value for one in factors],
         [folded(one.meaning, LONGEST_NAME) for one in factors],
         "%{x:.3g}<extra>%{y}</extra>",
-        error_x=error,
+        error_x=_intervals([(one.value, one.low, one.high) for one in factors]),
         marker={"size": 9, "color": ["@green" if one.told_apart else "@grey" for one in factors]},
     )
     ends = [end for one in factors for end in (one.low, one.high)]
@@ -280,3 +267,14 @@ def _machine(scalars: Sequence[ScalarRange]) -> Iterator[Block]:
         shapes=[line_at("x", 1.0, "@quiet")],
         height=110 + 40 * len(factors),
     )
+
+
+def _intervals(values: Sequence[tuple[float, float, float]]) -> dict[str, object]:
+    """Of numbers, each with its low and its high end."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - value for value, _, high in values],
+        "arrayminus": [value - low for value, low, _ in values],
+        **BAR,
+    }

@@ -15,7 +15,6 @@ from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
-from trainplan.costmodel.job import Job
 from trainplan.profiler.torch_on_use import dist, torch
 from trainplan.profiler.train.megatron.config import (
     NORMS,
@@ -182,7 +181,7 @@ def padded_bytes(request: TrainingRequest, stages: Sequence[Any]) -> Mapping[str
 
 def _optimizer(request: TrainingRequest) -> OptimizerConfig:
     return OptimizerConfig(
-        optimizer=optimizer_word(request.job),
+        optimizer={"adamw": "adam", "sgd": "sgd"}[request.job.training.optimizer.name],
         lr=LEARNING_RATE,
         bf16=request.job.training.precision == "bf16",
         params_dtype=dtype_of(request.job),
@@ -190,8 +189,3 @@ def _optimizer(request: TrainingRequest) -> OptimizerConfig:
         overlap_param_gather=bool(request.job.options.overlap_param_gather),
         clip_grad=1.0,
     )
-
-
-def optimizer_word(job: Job) -> str:
-    """The library's own word for the optimizer."""
-    return {"adamw": "adam", "sgd": "sgd"}[job.training.optimizer.name]
