@@ -4,13 +4,7 @@ from collections.abc import Iterator
 
 import click
 
-from trainplan.cli.options import (
-    JSON,
-    completions,
-    job_options,
-    memory_margin,
-    page,
-)
+from trainplan.cli.options import JSON, completions, job_options, memory_margin, page
 from trainplan.cli.terminal import imported_on_answer
 
 with imported_on_answer():
@@ -63,11 +57,7 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     measured = question.measured
     estimate = estimate_of(job, chosen, measured, memory_margin=memory_margin)
     alongside = tuple(_with_sequence_parallel(question, layout, chosen, memory_margin))
-    notes = (
-        *alongside,
-        *layout_notes(job, chosen, estimate, measured),
-        *question.notes,
-    )
+    notes = (*alongside, *layout_notes(job, chosen, estimate, measured), *question.notes)
     found: tuple[Remedy, ...] | None = None
     if not estimate.memory.fits:
         case = Case(

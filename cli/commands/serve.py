@@ -101,11 +101,7 @@ def command(
     for one in (catalog, check, compare, estimate, explain, search, why_not):
         load(one)  # before calls come, so that no process of a call waits for it
     try:
-        named("trainplan.cli.serve.server:run")(
-            limits=limits,
-            readable=folders,
-            workers=workers,
-        )
+        named("trainplan.cli.serve.server:run")(limits=limits, readable=folders, workers=workers)
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] not in SDK:
             raise

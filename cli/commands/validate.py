@@ -81,9 +81,7 @@ def command(
         remark(_helps(records, measured, predictions, strict=strict))
         remark(_corrected(measured, predictions))
     found = scores(
-        predictions,
-        everything=not strict,
-        inside=lambda row: is_inside(row.job, row.layout),
+        predictions, everything=not strict, inside=lambda row: is_inside(row.job, row.layout)
     )
     document = ValidateDocument.of(predictions, found, calibrate=calibrate).json()
     if as_json:

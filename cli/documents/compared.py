@@ -14,9 +14,7 @@ from trainplan.planner.comparisons import (
     Verdict,
     WhyNot,
 )
-from trainplan.planner.comparisons import (
-    Side as ComparedSide,
-)
+from trainplan.planner.comparisons import Side as ComparedSide
 from trainplan.planner.documents import Document, OfJob, Priced, of_job, of_priced
 
 SAME_TIME = 1e-6

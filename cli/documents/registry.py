@@ -160,10 +160,7 @@ DOCUMENTS: Mapping[str, Entry] = MappingProxyType(
         "model": Entry(ModelSpec, "a file for --model, YAML", READ),
         "run": Entry(MeasuredRun, "a line of a file for plan validate and plan calibrate", READ),
         "machine": Entry(
-            MachineDocument,
-            "a file for plan tune --simulate, YAML or JSON",
-            READ,
-            MACHINE_SCHEMA,
+            MachineDocument, "a file for plan tune --simulate, YAML or JSON", READ, MACHINE_SCHEMA
         ),
     }
 )

@@ -73,9 +73,7 @@ class InfeasibleDocument(OfJob):
         """Of a search without an answer."""
         job, layout = result.job, result.least_memory_layout
         return cls.of_fields(
-            result,
-            **of_job(job),
-            least_memory_layout=layout and layout_json(job, layout),
+            result, **of_job(job), least_memory_layout=layout and layout_json(job, layout)
         )
 
 

@@ -9,13 +9,7 @@ from trainplan.cli.documents import CheckDocument, place_text
 from trainplan.cli.pages.parts.differences import gain
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.pages.plan import notes_part
-from trainplan.cli.words import (
-    gib,
-    layout_line,
-    like,
-    percent,
-    seconds,
-)
+from trainplan.cli.words import gib, layout_line, like, percent, seconds
 from trainplan.costmodel.layout import OffloadSpec
 from trainplan.planner.comparisons import FieldDifference
 from trainplan.planner.launch_checks import WORTH, Edit, LaunchCheck, Lint

@@ -6,11 +6,7 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, stacked
 from trainplan.cli.documents import CompareDocument
-from trainplan.cli.pages.parts.differences import (
-    differences_table,
-    fields_table,
-    memories_table,
-)
+from trainplan.cli.pages.parts.differences import differences_table, fields_table, memories_table
 from trainplan.cli.pages.parts.headline import estimate_line, fit_line
 from trainplan.cli.words import layout_line
 from trainplan.planner.comparisons import Comparison, Side

@@ -20,13 +20,7 @@ from trainplan.cli.blocks import (
 )
 from trainplan.cli.documents import SweepDocument, SweepPoint, held_text
 from trainplan.cli.pages.parts.headline import job_line
-from trainplan.cli.words import (
-    DOT,
-    layout_line,
-    no_plan_text,
-    percent,
-    seconds,
-)
+from trainplan.cli.words import DOT, layout_line, no_plan_text, percent, seconds
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
 from trainplan.planner.comparisons import KNEE_EFFICIENCY, Curve, Sweep

@@ -8,14 +8,7 @@ from pathlib import Path
 from rich.text import Text
 
 from trainplan.cli.blocks import Column, Columns, Part, Row, Table, number, section, stacked, table
-from trainplan.cli.words import (
-    DOT,
-    gib,
-    layout_line,
-    percent,
-    plural,
-    seconds,
-)
+from trainplan.cli.words import DOT, gib, layout_line, percent, plural, seconds
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.job import Job
 from trainplan.planner.tuning import (

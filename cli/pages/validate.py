@@ -241,10 +241,7 @@ def one_step_means(found: OneSteps) -> Iterator[tuple[str, ...]]:
 
 def skipped_table(skipped: Mapping[str, int]) -> Table:
     """What was not priced."""
-    columns = (
-        number("records", screen="not priced"),
-        *("reason", Column("in words", screen="")),
-    )
+    columns = (number("records", screen="not priced"), *("reason", Column("in words", screen="")))
     rows = ((count, reason, SKIPPED.get(reason, "")) for reason, count in skipped.items())
     return table("Records not priced, by reason", columns, rows)
 

@@ -7,10 +7,7 @@ from rich.text import Text
 from trainplan.cli.blocks import Part, headed, stacked
 from trainplan.cli.documents import WhyNotDocument
 from trainplan.cli.pages.parts.breakdown import memory_table
-from trainplan.cli.pages.parts.differences import (
-    differences_table,
-    remedies_part,
-)
+from trainplan.cli.pages.parts.differences import differences_table, remedies_part
 from trainplan.cli.pages.parts.headline import estimate_line, job_line
 from trainplan.cli.words import layout_line
 from trainplan.planner.comparisons import WhyNot

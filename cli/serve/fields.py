@@ -47,7 +47,7 @@ Profiles = Annotated[
     Inline(),
     Field(
         description="Measurements instead of the catalog's numbers: documents of `plan profile` or "
-        "`plan calibrate`.",
+        "`plan calibrate`."
     ),
 ]
 PlanGiven = Annotated[
@@ -65,8 +65,7 @@ TimeLimit = Annotated[
     Field(gt=0, description="Seconds, at most those of the server: the answer is the best by then"),
 ]
 MemoryMargin = Annotated[
-    float,
-    Field(ge=0, lt=1, description="Share of the memory of every GPU that must stay free."),
+    float, Field(ge=0, lt=1, description="Share of the memory of every GPU that must stay free.")
 ]
 
 

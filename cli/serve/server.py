@@ -46,13 +46,7 @@ Source: MCP specification 2025-11-25, basic/utilities/progress."""
 class Planner:
     """What the server answers."""
 
-    def __init__(
-        self,
-        limits: Limits,
-        *,
-        readable: tuple[Path, ...],
-        workers: int | None,
-    ) -> None:
+    def __init__(self, limits: Limits, *, readable: tuple[Path, ...], workers: int | None) -> None:
         self._limits, self._readable, self._workers = limits, readable, workers
         self._calls, self._kept = Calls(limits.calls), Kept()
 

@@ -72,9 +72,7 @@ TOOLS: Mapping[str, Entry] = MappingProxyType(
             "lacks, or the seconds it loses by term (`plan schema why-not`).",
         ),
         "compare": Entry(
-            "compare",
-            CompareRequest,
-            "Compare two plans, term by term (`plan schema compare`).",
+            "compare", CompareRequest, "Compare two plans, term by term (`plan schema compare`)."
         ),
         "catalog": Entry(
             "catalog",

@@ -11,13 +11,7 @@ from math import ceil
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
-from trainplan.costmodel.profiles import (
-    HOST_COPIES,
-    HostCopy,
-    Operation,
-    OverlapPoint,
-    Point,
-)
+from trainplan.costmodel.profiles import HOST_COPIES, HostCopy, Operation, OverlapPoint, Point
 from trainplan.profiler.bench.inputs.tensors import Tensors, task, tensors
 from trainplan.profiler.task import Clock, Item, MeasurementTask, Place, Request
 from trainplan.profiler.torch_on_use import dist, torch

@@ -12,12 +12,7 @@ from trainplan.costmodel.machine import GROUP_SIZES, OPERATIONS, SHAPES, STRIDES
 from trainplan.costmodel.measured import inside_domain
 from trainplan.costmodel.profiles import CollectivePoint
 from trainplan.costmodel.spec import Sourced
-from trainplan.profiler.fit.curves import (
-    fit_collective,
-    left_out,
-    predict_collective,
-    relative_fit,
-)
+from trainplan.profiler.fit.curves import fit_collective, left_out, predict_collective, relative_fit
 from trainplan.profiler.fit.result import FitResult
 
 ERRATIC = 0.25

@@ -123,9 +123,7 @@ def in_a_node(model: ModelSpec, profile: Profile) -> Layout:
 def _job(profile: Profile, model: ModelSpec, seq_length: int, precision: Precision) -> Job:
     cluster = cluster_of(profile)
     training = TrainingSpec(
-        seq_length=seq_length,
-        global_batch_size=8 * cluster.num_gpus,
-        precision=precision,
+        seq_length=seq_length, global_batch_size=8 * cluster.num_gpus, precision=precision
     )
     return Job(model=model, training=training, cluster=cluster)
 

@@ -88,10 +88,7 @@ def _collective_traces(
 def _collective_table(word: str, points: Sequence[CollectivePoint]) -> Table:
     times = (number("seconds", seconds), number("spread", percent))
     rows = (
-        (
-            *(_group(p), p.num_bytes, p.time.seconds, p.time.spread_fraction),
-            ", ".join(p.time.flags),
-        )
+        (*(_group(p), p.num_bytes, p.time.seconds, p.time.spread_fraction), ", ".join(p.time.flags))
         for p in points
     )
     return table(word, ("group", number("bytes"), *times, "flags"), rows)

@@ -123,13 +123,7 @@ def _least(swept: Swept, value: Value, says: Callable[[float, str], str]) -> str
 
 
 def _chart(
-    swept: Swept,
-    name: str,
-    caption: str,
-    value: Value,
-    says: str,
-    *,
-    ideal: bool = False,
+    swept: Swept, name: str, caption: str, value: Value, says: str, *, ideal: bool = False
 ) -> Chart:
     traces = [
         trace for number, _ in enumerate(swept.curves) for trace in _traces(swept, number, value)

@@ -13,12 +13,5 @@ from trainplan.profiler.logs.formats.torchtitan import TORCHTITAN
 
 __all__ = ["FORMATS", "LogFormat", "LogLine", "Read", "StatedRun"]
 
-FORMATS: tuple[LogFormat, ...] = (
-    MEGATRON,
-    TORCHTITAN,
-    ARCTIC_TRAINING,
-    DEEPSPEED,
-    NEMO,
-    FSDP2,
-)
+FORMATS: tuple[LogFormat, ...] = (MEGATRON, TORCHTITAN, ARCTIC_TRAINING, DEEPSPEED, NEMO, FSDP2)
 """All formats; of a log with steps of several the first counts."""

@@ -114,10 +114,7 @@ def _stage(config: Any, request: TrainingRequest, number: int, *, engine: bool) 
     stage = GPTModel(
         config,
         get_gpt_decoder_block_spec(
-            config,
-            use_transformer_engine=engine,
-            normalization=NORMS[model.norm],
-            vp_stage=virtual,
+            config, use_transformer_engine=engine, normalization=NORMS[model.norm], vp_stage=virtual
         ),
         vocabulary(job, layout),
         max(model.max_position_embeddings, job.training.seq_length)

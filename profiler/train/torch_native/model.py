@@ -12,12 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.profiler.train.activations import activations
-from trainplan.profiler.train.torch_native.kernels import (
-    RmsNorm,
-    SwiGlu,
-    rotated,
-    rotation,
-)
+from trainplan.profiler.train.torch_native.kernels import RmsNorm, SwiGlu, rotated, rotation
 from trainplan.profiler.train.torch_native.ring import Ring, RingAttention
 
 

@@ -64,11 +64,7 @@ def parts_of(model: ModelSpec, layout: Layout, pp_rank: int) -> dict[int, Part]:
 
 
 def runner(
-    parts: Mapping[int, Decoder],
-    layout: Layout,
-    group: ProcessGroup,
-    ends: Ends,
-    loss: Loss,
+    parts: Mapping[int, Decoder], layout: Layout, group: ProcessGroup, ends: Ends, loss: Loss
 ) -> Runner:
     """What runs a step of the stages of a rank."""
     last = layout.pp * layout.vpp - 1

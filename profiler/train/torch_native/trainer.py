@@ -23,12 +23,7 @@ from trainplan.costmodel.runtimes import traits_of
 from trainplan.profiler.train.data import microbatches
 from trainplan.profiler.train.request import RankReport, TrainingRequest
 from trainplan.profiler.train.torch_native.count import SavedBytes, SentBytes
-from trainplan.profiler.train.torch_native.model import (
-    Decoder,
-    kept_by,
-    start,
-    table_of,
-)
+from trainplan.profiler.train.torch_native.model import Decoder, kept_by, start, table_of
 from trainplan.profiler.train.torch_native.parallel import (
     TYPES,
     Grid,

@@ -5,12 +5,7 @@ from functools import partial
 
 from trainplan.cli.blocks import Block, Chart, Paragraph, Section, number, table
 from trainplan.cli.pages.figures import DOWN, SERIES, bars, chart, folded, label, line_at, scatter
-from trainplan.cli.pages.parts.alternatives import (
-    alternatives_table,
-    is_answer,
-    legend,
-    ties_lines,
-)
+from trainplan.cli.pages.parts.alternatives import alternatives_table, is_answer, legend, ties_lines
 from trainplan.cli.pages.parts.differences import SAME, change_text
 from trainplan.cli.words import gib, layout_line, like
 from trainplan.costmodel.base import GIB
