@@ -9,13 +9,7 @@ exponentials is kept beside logits in 16 bits, then beside their gradient).
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.runtimes.base import RuntimeTraits
 from trainplan.costmodel.runtimes.fsdp import ALONE, data_parallel_only
-from trainplan.costmodel.runtimes.traits import (
-    Gradients,
-    Host,
-    Kernels,
-    Recompute,
-    Sharding,
-)
+from trainplan.costmodel.runtimes.traits import Gradients, Host, Kernels, Recompute, Sharding
 from trainplan.costmodel.runtimes.traits.footprint import Footprint
 from trainplan.costmodel.runtimes.traits.kernels import HEAD_BYTES
 

@@ -110,9 +110,7 @@ _DELAYED = _method(
     method_offloads_all,
 )
 ZERO_OFFLOAD_DELAYED = replace(
-    _DELAYED,
-    sharding=replace(_DELAYED.sharding, zero_stages=(2,)),
-    changes="delayed update",
+    _DELAYED, sharding=replace(_DELAYED.sharding, zero_stages=(2,)), changes="delayed update"
 )
 DEEP_OPTIMIZER_STATES = _method(
     "deep-optimizer-states",
@@ -140,9 +138,7 @@ FUYOU = _method(
 SSDTRAIN = _method(
     "ssdtrain",
     Offloading(
-        checkpoints=(0.0, 0.25, 0.5, 0.75, 1.0),
-        checkpoints_tier="nvme",
-        offload_policy=_zero3,
+        checkpoints=(0.0, 0.25, 0.5, 0.75, 1.0), checkpoints_tier="nvme", offload_policy=_zero3
     ),
 )
 PROTRAIN = _method(
@@ -153,12 +149,7 @@ PROTRAIN = _method(
 PATRICKSTAR = _method("patrickstar", replace(WHOLE, optimizer_step=0.001, parameters=("cpu",)))
 HARMONY = _method(
     "harmony",
-    replace(
-        WHOLE,
-        parameters=("cpu",),
-        by_layer=True,
-        work=_harmony,
-    ),
+    replace(WHOLE, parameters=("cpu",), by_layer=True, work=_harmony),
     method_offloads_all,
 )
 SE_MOE = _method(

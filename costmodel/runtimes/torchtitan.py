@@ -89,10 +89,7 @@ TORCHTITAN = replace(
         stops_early=True,  # ptd_checkpoint_wrapper; its compiler drops that product too
     ),
     offloading=Offloading(  # training.enable_cpu_offload
-        optimizer_step=1.0,
-        gradients=True,
-        parameters=(None, "cpu"),
-        offload_policy=offload_policy,
+        optimizer_step=1.0, gradients=True, parameters=(None, "cpu"), offload_policy=offload_policy
     ),
     footprint=replace(
         FSDP2.footprint,

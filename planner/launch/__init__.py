@@ -5,6 +5,7 @@ assigned: a key of a configuration with its value, in one word.
 ConfigFile: a file that the runtime reads, written beside the script.
 EntryPoint: the program every rank runs.
 EnvironmentVariable: a variable the launch script sets before it starts the runtime.
+Group: what an option is about, under which a script lists it.
 LaunchConfig: one training command of one runtime.
 ModuleEntry: the program every rank runs.
 one_line: text that cannot leave its comment.
@@ -24,6 +25,7 @@ from trainplan.planner.launch.config import (
     ConfigFile,
     EntryPoint,
     EnvironmentVariable,
+    Group,
     LaunchConfig,
     ModuleEntry,
     RequiredVariable,

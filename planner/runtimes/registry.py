@@ -29,10 +29,7 @@ WRITTEN = (
     fsdp2,
 )
 EXPORTERS: Mapping[str, Exporter] = Registry(
-    "exporters",
-    {one.EXPORTER.runtime: one.EXPORTER for one in WRITTEN},
-    Exporter,
-    called="runtime",
+    "exporters", {one.EXPORTER.runtime: one.EXPORTER for one in WRITTEN}, Exporter, called="runtime"
 )
 """Exporter of every runtime a plan can be written for, by runtime id."""
 READ = (

@@ -30,10 +30,7 @@ ACTIVATIONS = frozenset({("silu", True), ("relu2", False), ("gelu", False), ("ge
 
 def unsupported_feature(model: ModelSpec) -> str | None:
     """The first feature without an option, as a noun phrase; null: all have one."""
-    return next(
-        (feature for features in PARTS for feature in features(model)),
-        None,
-    )
+    return next((feature for features in PARTS for feature in features(model)), None)
 
 
 def _layers(model: ModelSpec) -> Iterator[str]:

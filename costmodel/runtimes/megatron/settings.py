@@ -116,10 +116,7 @@ def _rules_of_dispatchers(job: Job) -> tuple[Rule, ...]:
 
 def _rules_of_exchange(job: Job) -> tuple[Rule, ...]:
     graphed = job.options.cuda_graph == "partial"
-    return (
-        exchange_overlapped_with_compute,
-        *((exchange_overlapped_in_fsdp,) if graphed else ()),
-    )
+    return (exchange_overlapped_with_compute, *((exchange_overlapped_in_fsdp,) if graphed else ()))
 
 
 def _rules_of_tensor_traffic(job: Job) -> tuple[Rule, ...]:

@@ -99,11 +99,7 @@ def _read(notes: Notes, launch: Launch, request: Request) -> tuple[Job | None, L
     job = Job(
         model=model,
         training=TrainingSpec.model_validate(
-            {
-                "seq_length": length,
-                "global_batch_size": batch[1],
-                "precision": _precision(keys),
-            }
+            {"seq_length": length, "global_batch_size": batch[1], "precision": _precision(keys)}
         ),
         cluster=cluster,
         runtime=mesh.RUNTIME,

@@ -17,11 +17,7 @@ from trainplan.costmodel.columns import FloatColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, OffloadSpec
 from trainplan.costmodel.model import num_parameters
-from trainplan.costmodel.swap_buffers import (
-    WEIGHT_BUFFERS,
-    optimizer_buffers,
-    weight_buffer_params,
-)
+from trainplan.costmodel.swap_buffers import WEIGHT_BUFFERS, optimizer_buffers, weight_buffer_params
 from trainplan.planner.launch import Argument, ConfigFile, RequiredVariable, UserVariable, switch
 from trainplan.planner.runtimes.deepspeed import keys as engine
 from trainplan.planner.runtimes.keys import Entry, Keys, Option, Written

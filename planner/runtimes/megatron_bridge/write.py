@@ -16,6 +16,7 @@ from trainplan.planner.launch import Argument, LaunchConfig, ModuleEntry, option
 from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.key_tables import key_table, translated
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE, PRETRAINED, recipe_file
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM, REQUIRED, export_megatron_lm
 
 COMMIT = "067f987d"
@@ -112,8 +113,8 @@ def _stash() -> Iterator[Argument]:
     Source: Megatron-Bridge `perf_recipes/deepseek/common.py`,
     `_enable_deepseek_full_iteration_mxfp8`, with its sizes.
     """
-    yield option("model", "--cuda-graph-impl", "full_iteration")
-    yield switch("model", "--no-check-for-nan-in-loss-and-grad")
+    yield keys.GRAPH("full_iteration")
+    yield keys.LOSS_CHECK.off()
     yield option("model", "--moe-expert-rank-capacity-factor", 1.5)
     yield switch("model", "--moe-paged-stash")
     yield option("model", "--moe-paged-stash-buffer-size-factor-cuda", 1.2)
@@ -125,9 +126,9 @@ def _own_defaults(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     """What Megatron-LM does only where asked, or not at all."""
     head = traits.kernels.head_bytes_per_logit
     if head != HEAD_BYTES["unfused"]:
-        yield switch("model", "--cross-entropy-loss-fusion")
+        yield keys.LOSS_FUSION()
         kernel = "te" if head == HEAD_BYTES["fused"] else "native"
-        yield option("model", "--cross-entropy-fusion-impl", kernel)
+        yield keys.LOSS_KERNEL(kernel)
     if _whole_step_of_experts(job):
         yield from _stash()
     if _scaled_positions(job.model):
@@ -183,7 +184,7 @@ def _virtual_stages(layout: Layout) -> Iterator[Argument]:
     Source: Megatron-LM `training/arguments.py`, `validate_args`; transformer_config.py.
     """
     if layout.vpp > 1:
-        yield option("layout", "--num-virtual-stages-per-pipeline-rank", layout.vpp)
+        yield keys.VPP(layout.vpp)
 
 
 MEGATRON_BRIDGE = Exporter(

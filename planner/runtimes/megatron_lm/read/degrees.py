@@ -5,18 +5,15 @@ Source: Megatron-LM `megatron/training/arguments.py`, validate_args.
 
 from math import prod
 
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, needs
 from trainplan.planner.runtimes.megatron_lm.read.layout import inner_ranks
 from trainplan.planner.runtimes.megatron_lm.read.pipeline import layout_stages
 
-EACH, PER_RANK, LAYOUT = SPLITS = (
-    "num_layers_per_virtual_pipeline_stage",
-    "num_virtual_stages_per_pipeline_rank",
-    "pipeline_model_parallel_layout",
-)
+EACH = "num_layers_per_virtual_pipeline_stage"
+SPLITS = (EACH, keys.VPP, keys.STAGES)
 ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
 ACCOUNTED = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
-WRITTEN = "--pipeline-model-parallel-layout"
 
 
 def dealt_layers(f: Facts) -> int:
@@ -35,20 +32,20 @@ def _world(f: Facts) -> str:
 
 
 def _hierarchy(f: Facts) -> bool:
-    sizes = f.arguments.integers("hierarchical_context_parallel_sizes")
-    return prod(sizes) != f.cp if sizes else "a2a+p2p" in f.arguments.texts("cp_comm_type")
+    sizes = f.arguments.integers(keys.NESTED_SIZES)
+    return prod(sizes) != f.cp if sizes else "a2a+p2p" in f.arguments.texts(keys.EXCHANGE)
 
 
 def _batch(f: Facts) -> str:
     """Evaluation batches are those of training unless given."""
-    micro = f.count("eval_micro_batch_size") or f.count("micro_batch_size")
-    whole = f.count("eval_global_batch_size") or f.count("global_batch_size")
+    micro = f.count("eval_micro_batch_size") or f.count(keys.MICRO_BATCH)
+    whole = f.count("eval_global_batch_size") or f.count(keys.BATCH)
     wrong = f.dp and micro > 0 and whole and whole % (micro * f.dp)
     return f"{whole}, {micro} and dp = {f.dp}" if wrong else ""
 
 
 def _layers(f: Facts) -> bool:
-    uneven = f.given(*ENDS, PER_RANK, LAYOUT)
+    uneven = f.given(*ENDS, keys.VPP, keys.STAGES)
     return not uneven and dealt_layers(f) % f.pp != 0
 
 
@@ -59,7 +56,9 @@ def _layers_of_virtual_stages(f: Facts) -> bool:
 
 def _stages(f: Facts) -> bool:
     try:
-        return bool(f.text(LAYOUT)) and len(layout_stages(f.text(LAYOUT)).text) % f.pp != 0
+        return (
+            bool(f.text(keys.STAGES)) and len(layout_stages(f.text(keys.STAGES)).text) % f.pp != 0
+        )
     except ValueError:
         return False
 
@@ -70,47 +69,46 @@ DEGREE_CHECKS: tuple[Check | str, ...] = (
         "degrees_divide_world",
         _world,
         "tp * pp * cp must divide the number of ranks: change a degree or the number of GPUs",
-        "tensor_model_parallel_size",
+        keys.TP,
     ),
     Check(
         "hierarchical_sizes",
         _hierarchy,
         "--cp-comm-type a2a+p2p needs --hierarchical-context-parallel-sizes with cp as product",
-        "cp_comm_type",
+        keys.EXCHANGE,
     ),
     Check(
         "bad_value",
         lambda f: any(
-            f.given(dest) and f.count(dest) < 1
-            for dest in ("micro_batch_size", "global_batch_size")
+            f.given(dest) and f.count(dest) < 1 for dest in (keys.MICRO_BATCH, keys.BATCH)
         ),
         "batch sizes are above 0: correct them",
-        "micro_batch_size",
+        keys.MICRO_BATCH,
     ),
     Check(
         "micro_batch_divides_batch",
         _batch,
         "the global batch must be a multiple of micro batch * dp, in training and evaluation: "
         "change one of them",
-        "global_batch_size",
+        keys.BATCH,
     ),
     needs(
         "mtp_needs_rope",
-        "mtp_num_layers",
+        keys.PREDICTIONS,
         *(f"position_embedding_type={n}" for n in ("rope", "none")),
     ),
     Check(
         "one_pipeline_split",
         lambda f: sum(f.given(name) for name in SPLITS) > 1,
         "virtual stages are given twice: keep one of --num-layers-per-virtual-pipeline-stage, "
-        f"--num-virtual-stages-per-pipeline-rank and {WRITTEN}",
+        f"--num-virtual-stages-per-pipeline-rank and {keys.STAGES.flag}",
         EACH,
     ),
     Check(
         "stages_fill_pipeline",
         _stages,
-        f"the stages of {WRITTEN} must be a multiple of pp: correct it",
-        LAYOUT,
+        f"the stages of {keys.STAGES.flag} must be a multiple of pp: correct it",
+        keys.STAGES,
     ),
     Check(
         "first_last_need_stages_per_rank",
@@ -122,8 +120,8 @@ DEGREE_CHECKS: tuple[Check | str, ...] = (
         "pp_divides_layers",
         _layers,
         "pp must divide the layers, embedding and loss counted where told: change pp, or give "
-        f"{WRITTEN}",
-        "pipeline_model_parallel_size",
+        f"{keys.STAGES.flag}",
+        keys.PP,
     ),
     Check(
         "virtual_stages_divide_layers",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.layout import (
     degree,
@@ -45,20 +46,24 @@ class Facts:
         """A whole number; 0 where there is none."""
         return self.arguments.count(dest)
 
+    def number(self, dest: str) -> float:
+        """A number; 0 where there is none."""
+        return self.arguments.number(dest) or 0.0
+
     @property
     def tp(self) -> int:
         """Tensor ranks."""
-        return degree(self.arguments, "tensor_model")
+        return degree(self.arguments, keys.TP)
 
     @property
     def pp(self) -> int:
         """Pipeline ranks."""
-        return degree(self.arguments, "pipeline_model")
+        return degree(self.arguments, keys.PP)
 
     @property
     def cp(self) -> int:
         """Context ranks."""
-        return degree(self.arguments, "context")
+        return degree(self.arguments, keys.CP)
 
     @property
     def ep(self) -> int:
@@ -89,7 +94,7 @@ class Facts:
     @property
     def sequence_parallel(self) -> bool:
         """In effect: with one tensor rank the runtime turns it off."""
-        return self.tp > 1 and self.on("sequence_parallel")
+        return self.tp > 1 and self.on(keys.SEQUENCE_PARALLEL)
 
     @property
     def recomputes(self) -> str:
@@ -153,6 +158,15 @@ def excludes(cause: str, subject: str, *others: str) -> Check:
 
     says = f"{words(subject)} excludes {' and '.join(map(words, others))}: take one out"
     return Check(cause, broken, says, subject.partition("=")[0])
+
+
+def forbids(cause: str, says: str, conditions: tuple[str, ...]) -> Check:
+    """What stands in no launch together; the option of the first is named."""
+
+    def broken(facts: Facts) -> bool:
+        return all(holds(facts, one) for one in conditions)
+
+    return Check(cause, broken, says, conditions[0].partition("=")[0])
 
 
 def words(condition: str) -> str:

@@ -6,6 +6,8 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, Layout, stage_specs
 from trainplan.costmodel.layouts import EMPTY_ENDS, layers_per_stage
 from trainplan.costmodel.runtimes import IN_MOE_LAYERS, model_modules
+from trainplan.planner.runtimes.megatron_lm import keys
+from trainplan.planner.runtimes.megatron_lm.keys import Key
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.model import num_layers
 from trainplan.planner.runtimes.megatron_lm.read.pipeline import stage_layers, virtual_stages
@@ -14,22 +16,20 @@ FSDP_STAGE = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params":
 """ZeRO stage of each sharding strategy of Megatron-FSDP."""
 
 
-def degree(arguments: Arguments, name: str) -> int:
+def degree(arguments: Arguments, key: Key) -> int:
     """A degree of parallelism; what is not above 0 counts as 1, and a rule says so."""
-    return max(1, arguments.count(f"{name}_parallel_size", 1))
+    return max(1, arguments.count(key, 1))
 
 
 def inner_ranks(arguments: Arguments) -> int:
     """Ranks of one replica."""
-    names = ("tensor_model", "pipeline_model", "context")
-    tp, pp, cp = (degree(arguments, name) for name in names)
-    return tp * pp * cp
+    return prod(degree(arguments, key) for key in (keys.TP, keys.PP, keys.CP))
 
 
 def expert_degrees(arguments: Arguments) -> tuple[int, int]:
     """Expert parallelism, and the tensor parallelism of experts: as that of all else by default."""
-    ep, tp = degree(arguments, "expert_model"), degree(arguments, "tensor_model")
-    return ep, max(1, arguments.count("expert_tensor_parallel_size", tp))
+    ep, tp = degree(arguments, keys.EP), degree(arguments, keys.TP)
+    return ep, max(1, arguments.count(keys.ETP, tp))
 
 
 def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layout | None:
@@ -39,8 +39,8 @@ def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layo
         ValidationError: Its values make none.
     """
     layers = num_layers(arguments) or 0
-    tp, pp = degree(arguments, "tensor_model"), degree(arguments, "pipeline_model")
-    if world_size % inner_ranks(arguments) or not layers or not arguments.count("micro_batch_size"):
+    tp, pp = degree(arguments, keys.TP), degree(arguments, keys.PP)
+    if world_size % inner_ranks(arguments) or not layers or not arguments.count(keys.MICRO_BATCH):
         return None
     counts = stage_layers(arguments, layers)
     if counts is None:
@@ -55,7 +55,7 @@ def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layo
         {
             "tp": tp,
             "pp": pp,
-            "cp": degree(arguments, "context"),
+            "cp": degree(arguments, keys.CP),
             "cp_heads": nested_heads(arguments),
             "dp": dp,
             "vpp": vpp,
@@ -65,8 +65,8 @@ def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layo
             "etp": etp if experts else 1,
             "dp_replicate": replicas(arguments, dp),
             "zero_stage": zero_stage(arguments),
-            "sequence_parallel": tp > 1 and arguments.on("sequence_parallel"),
-            "micro_batch_size": arguments.whole("micro_batch_size"),
+            "sequence_parallel": tp > 1 and arguments.on(keys.SEQUENCE_PARALLEL),
+            "micro_batch_size": arguments.whole(keys.MICRO_BATCH),
             "offload": {"optimizer": _optimizer_offload(arguments)},
             "offload_modules": tuple(m for m in offload_modules(arguments) if m not in absent),
             **_recompute(arguments, model, max(counts)),
@@ -76,44 +76,44 @@ def read_layout(arguments: Arguments, model: ModelSpec, world_size: int) -> Layo
 
 def nested_heads(arguments: Arguments) -> int:
     """Context ranks that exchange heads inside a ring; 1: there are not two levels of both."""
-    sizes = arguments.integers("hierarchical_context_parallel_sizes")
-    nested = set(arguments.texts("cp_comm_type")) == {"a2a+p2p"} and len(sizes) == 2
-    return sizes[0] if nested and prod(sizes) == degree(arguments, "context") else 1
+    sizes = arguments.integers(keys.NESTED_SIZES)
+    nested = set(arguments.texts(keys.EXCHANGE)) == {"a2a+p2p"} and len(sizes) == 2
+    return sizes[0] if nested and prod(sizes) == degree(arguments, keys.CP) else 1
 
 
 def zero_stage(arguments: Arguments) -> int:
     """What is sharded over the replicas."""
     if arguments.on("use_torch_fsdp2"):
         return 3 if arguments.on("torch_fsdp2_reshard_after_forward") else 2
-    if arguments.on("use_megatron_fsdp"):
-        return FSDP_STAGE[arguments.text("data_parallel_sharding_strategy")]
-    by_layer = arguments.text("optimizer") == "dist_muon"
-    return int(arguments.on("use_distributed_optimizer") or by_layer)
+    if arguments.on(keys.FSDP):
+        return FSDP_STAGE[arguments.text(keys.FSDP_STRATEGY)]
+    by_layer = arguments.text(keys.OPTIMIZER) == "dist_muon"
+    return int(arguments.on(keys.DISTRIBUTED) or by_layer)
 
 
 def replicas(arguments: Arguments, dp: int) -> int:
     """Copies of what is sharded; where they divide context ranks, too, one."""
-    copies = arguments.count("num_distributed_optimizer_instances", 1)
+    copies = arguments.count(keys.REPLICAS, 1)
     return copies if copies > 0 and dp % copies == 0 and zero_stage(arguments) else 1
 
 
 def _optimizer_offload(arguments: Arguments) -> float:
-    fraction = arguments.number("optimizer_offload_fraction") or 0.0
-    return fraction if arguments.on("optimizer_cpu_offload") else 0.0
+    fraction = arguments.number(keys.CPU_FRACTION) or 0.0
+    return fraction if arguments.on(keys.CPU_OPTIMIZER) else 0.0
 
 
 def recomputation(arguments: Arguments) -> str:
     """`none`, `selective` or `full`, with the older spellings."""
     if arguments.on("recompute_activations"):
         return "selective"
-    stated = arguments.text("recompute_granularity")
+    stated = arguments.text(keys.RECOMPUTE)
     return stated or ("selective" if arguments.on("moe_layer_recompute") else "none")
 
 
 def recompute_modules(arguments: Arguments) -> tuple[str, ...]:
     """Modules as the runtime names them, known to the cost model or not."""
     more = ("moe",) if arguments.on("moe_layer_recompute") else ()
-    return (*(arguments.texts("recompute_modules") or ("core_attn",)), *more)
+    return (*(arguments.texts(keys.RECOMPUTED_MODULES) or ("core_attn",)), *more)
 
 
 def _recompute(arguments: Arguments, model: ModelSpec, largest: int) -> dict[str, object]:
@@ -123,7 +123,7 @@ def _recompute(arguments: Arguments, model: ModelSpec, largest: int) -> dict[str
     modules = tuple(name for name in RECOMPUTE_MODULES if name in stated)
     if kind == "selective":
         return {"recompute": kind, "recompute_modules": modules} if modules else {}
-    method, layers = arguments.text("recompute_method"), arguments.count("recompute_num_layers")
+    method, layers = arguments.text(keys.RECOMPUTE_METHOD), arguments.count(keys.RECOMPUTED_LAYERS)
     if kind == "none" or not method or layers < 1:
         return {}
     return {
@@ -135,7 +135,7 @@ def _recompute(arguments: Arguments, model: ModelSpec, largest: int) -> dict[str
 
 def offload_modules(arguments: Arguments) -> tuple[str, ...]:
     """Those that the cost model knows; none without the switch."""
-    stated = arguments.texts("offload_modules")
-    if not arguments.on("fine_grained_activation_offloading"):
+    stated = arguments.texts(keys.OFFLOADED_MODULES)
+    if not arguments.on(keys.OFFLOADS):
         return ()
     return tuple(name for name in OFFLOAD_MODULES if name in stated)

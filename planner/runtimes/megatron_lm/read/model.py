@@ -11,6 +11,7 @@ from trainplan.costmodel.architecture import (
     RopeScaling,
     placed_layers,
 )
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.moe import expert_layers, mlp_width, read_experts
 
@@ -25,58 +26,58 @@ MOST_LAYERS = 1 << 16
 
 def num_layers(arguments: Arguments) -> int | None:
     """Decoder layers; null: none are said, or too many."""
-    stated = arguments.whole("num_layers") or arguments.whole("encoder_num_layers")
+    stated = arguments.whole(keys.LAYERS) or arguments.whole("encoder_num_layers")
     return stated if stated and 0 < stated <= MOST_LAYERS else None
 
 
 def head_dim(arguments: Arguments) -> int:
     """Channels of a head; of latent attention those of queries and keys."""
-    if arguments.on("multi_latent_attention"):
-        return arguments.count("qk_head_dim") + arguments.count("qk_pos_emb_head_dim")
-    heads = arguments.count("num_attention_heads", 1)
-    return arguments.whole("kv_channels") or arguments.count("hidden_size") // heads
+    if arguments.on(keys.LATENT):
+        return arguments.count(keys.QK_CHANNELS) + arguments.count(keys.ROTARY_CHANNELS)
+    heads = arguments.count(keys.HEADS, 1)
+    return arguments.whole(keys.CHANNELS) or arguments.count(keys.HIDDEN) // heads
 
 
 def key_value_heads(arguments: Arguments) -> int:
     """Groups, which count only beside `--group-query-attention`."""
-    if arguments.on("group_query_attention"):
-        return arguments.count("num_query_groups", 1)
-    return arguments.count("num_attention_heads")
+    if arguments.on(keys.GROUPED):
+        return arguments.count(keys.GROUPS, 1)
+    return arguments.count(keys.HEADS)
 
 
 def positions(arguments: Arguments) -> str:
     """Kind of positions in the runtime's words."""
     if arguments.on("use_rotary_position_embeddings"):
         return "rope"
-    return arguments.text("position_embedding_type")
+    return arguments.text(keys.POSITIONS)
 
 
 def model_fields(arguments: Arguments, vocab_size: int) -> dict[str, object]:
     """Fields of `ModelSpec` but the name."""
-    biased, layers = arguments.on("add_bias_linear"), num_layers(arguments)
+    biased, layers = arguments.on(keys.BIASES), num_layers(arguments)
     experts = read_experts(arguments, layers or 0)
     dense = experts is None or experts.first_k_dense_replace > 0 or experts.moe_layer_freq > 1
-    latent = arguments.on("multi_latent_attention")
+    latent = arguments.on(keys.LATENT)
     kind = POSITIONS.get(positions(arguments), "learned")
     return {
         "num_hidden_layers": layers,
-        "hidden_size": arguments.whole("hidden_size"),
+        "hidden_size": arguments.whole(keys.HIDDEN),
         "intermediate_size": mlp_width(arguments),
-        "num_attention_heads": arguments.whole("num_attention_heads"),
+        "num_attention_heads": arguments.whole(keys.HEADS),
         "num_key_value_heads": key_value_heads(arguments),
         "head_dim": head_dim(arguments),
         "vocab_size": vocab_size,
-        "max_position_embeddings": arguments.whole("max_position_embeddings"),
+        "max_position_embeddings": arguments.whole(keys.MAX_POSITIONS),
         "position_embedding": kind,
-        "norm": NORMS[arguments.text("normalization")],
-        "norm_eps": arguments.number("layernorm_epsilon"),
-        "qkv_bias": biased or arguments.on("add_qkv_bias"),
+        "norm": NORMS[arguments.text(keys.NORM)],
+        "norm_eps": arguments.number(keys.EPSILON),
+        "qkv_bias": biased or arguments.on(keys.QKV_BIAS),
         "attention_output_bias": biased,
         "mlp_bias": biased and dense,
-        "qk_norm": "head" if arguments.on("qk_layernorm") and not latent else "none",
-        "attention_sinks": arguments.text("softmax_type") == "learnable",
-        "tie_word_embeddings": not arguments.on("untie_embeddings_and_output_weights"),
-        "num_nextn_predict_layers": arguments.count("mtp_num_layers"),
+        "qk_norm": "head" if arguments.on(keys.QK_NORM) and not latent else "none",
+        "attention_sinks": arguments.text(keys.SOFTMAX) == "learnable",
+        "tie_word_embeddings": not arguments.on(keys.UNTIED),
+        "num_nextn_predict_layers": arguments.count(keys.PREDICTIONS),
         "mla": _latent(arguments) if latent else None,
         **_activation(arguments),
         **_window(arguments, layers or 0, experts),
@@ -86,30 +87,30 @@ def model_fields(arguments: Arguments, vocab_size: int) -> dict[str, object]:
 
 def _latent(arguments: Arguments) -> MlaSpec:
     return MlaSpec(
-        q_lora_rank=arguments.whole("q_lora_rank"),
-        kv_lora_rank=arguments.count("kv_lora_rank"),
-        qk_nope_head_dim=arguments.count("qk_head_dim"),
-        qk_rope_head_dim=arguments.count("qk_pos_emb_head_dim"),
-        v_head_dim=arguments.count("v_head_dim"),
+        q_lora_rank=arguments.whole(keys.Q_RANK),
+        kv_lora_rank=arguments.count(keys.KV_RANK),
+        qk_nope_head_dim=arguments.count(keys.QK_CHANNELS),
+        qk_rope_head_dim=arguments.count(keys.ROTARY_CHANNELS),
+        v_head_dim=arguments.count(keys.V_CHANNELS),
     )
 
 
 def _activation(arguments: Arguments) -> dict[str, object]:
     """GELU where nothing is said: by tanh in the kernel that adds a bias as well, else exact."""
-    clamp = {"swiglu_limit": arguments.number("activation_func_clamp_value")}
-    if arguments.on("swiglu"):
+    clamp = {"swiglu_limit": arguments.number(keys.CLAMP)}
+    if arguments.on(keys.SWIGLU):
         return {"activation": "silu", "gated_mlp": True, **clamp}
-    if arguments.on("quick_geglu"):
+    if arguments.on(keys.QUICK_GEGLU):
         return {"activation": "silu", "gated_mlp": True, "model_type": "gpt_oss", **clamp}
-    if arguments.on("squared_relu"):
+    if arguments.on(keys.SQUARED_RELU):
         return {"activation": "relu2", "gated_mlp": False}
-    fused = arguments.on("bias_gelu_fusion") and arguments.on("add_bias_linear")
+    fused = arguments.on(keys.GELU_FUSION) and arguments.on(keys.BIASES)
     return {"activation": "gelu_tanh" if fused else "gelu", "gated_mlp": False}
 
 
 def _window(arguments: Arguments, layers: int, experts: MoeSpec | None) -> dict[str, object]:
     """Every n-th layer sees all, or those that a list gives 0; without either all have windows."""
-    window, skip = arguments.integers("window_size"), arguments.value("window_attn_skip_freq")
+    window, skip = arguments.integers(keys.WINDOW), arguments.value(keys.WINDOW_SKIPS)
     if not layers:
         return {"moe": experts}
     feed_forwards = _feed_forwards(arguments, layers, experts)
@@ -135,16 +136,16 @@ def _feed_forwards(
 
 def _rope(arguments: Arguments, *, latent: bool) -> dict[str, object]:
     return {
-        "rope_theta": float(arguments.count("rotary_base")),
-        "partial_rotary_factor": 1.0 if latent else arguments.number("rotary_percent"),
+        "rope_theta": float(arguments.count(keys.ROTARY_BASE)),
+        "partial_rotary_factor": 1.0 if latent else arguments.number(keys.ROTARY_PERCENT),
         "rope_scaling": _latent_scaling(arguments) if latent else _scaling(arguments),
     }
 
 
 def _latent_scaling(arguments: Arguments) -> RopeScaling | None:
     """YaRN unless told otherwise; with a factor of 1 it scales nothing."""
-    factor = arguments.number("rotary_scaling_factor") or 1.0
-    if arguments.text("rope_type") == "rope" or factor == 1.0:
+    factor = arguments.number(keys.YARN_FACTOR) or 1.0
+    if arguments.text(keys.ROPE_TYPE) == "rope" or factor == 1.0:
         return None
     return RopeScaling(rope_type="yarn", factor=factor, **dict(_strengths(arguments)))
 
@@ -153,19 +154,17 @@ def _scaling(arguments: Arguments) -> RopeScaling | None:
     if positions(arguments) == "yarn":
         return RopeScaling(
             rope_type="yarn",
-            factor=arguments.number("rotary_scaling_factor") or 1.0,
-            original_max_position_embeddings=arguments.whole(
-                "yarn_original_max_position_embeddings"
-            ),
-            beta_fast=arguments.number("yarn_beta_fast"),
-            beta_slow=arguments.number("yarn_beta_slow"),
-            truncate=None if arguments.on("yarn_correction_range_round_to_int") else False,
+            factor=arguments.number(keys.YARN_FACTOR) or 1.0,
+            original_max_position_embeddings=arguments.whole(keys.YARN_LENGTH),
+            beta_fast=arguments.number(keys.YARN_FAST),
+            beta_slow=arguments.number(keys.YARN_SLOW),
+            truncate=None if arguments.on(keys.YARN_ROUNDED) else False,
             **dict(_strengths(arguments)),
         )
-    if arguments.on("use_rope_scaling"):
-        factor = arguments.number("rope_scaling_factor") or 8.0
+    if arguments.on(keys.LLAMA_SCALING):
+        factor = arguments.number(keys.LLAMA_FACTOR) or 8.0
         return RopeScaling(rope_type="llama3", factor=factor)
-    stretch = arguments.whole("rotary_seq_len_interpolation_factor")
+    stretch = arguments.whole(keys.INTERPOLATION)
     return RopeScaling(rope_type="linear", factor=stretch) if stretch else None
 
 

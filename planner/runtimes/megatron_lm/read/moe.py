@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from trainplan.costmodel.architecture import MoeSpec
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 
 GLU_MULTIPLE = 64
@@ -15,43 +16,43 @@ def read_experts(arguments: Arguments, layers: int) -> MoeSpec | None:
     Raises:
         ValidationError: The sizes make none.
     """
-    experts = arguments.count("num_experts")
+    experts = arguments.count(keys.EXPERTS)
     if not experts:
         return None
     first, freq = expert_places(expert_layers(arguments, layers))
-    biased, top = arguments.on("add_bias_linear"), arguments.count("moe_router_topk")
-    groups, limit = (arguments.whole(f"moe_router_{n}") for n in ("num_groups", "group_topk"))
-    softmax = arguments.text("moe_router_score_function") == "softmax"
+    biased, top = arguments.on(keys.BIASES), arguments.count(keys.TOP_K)
+    groups, limit = map(arguments.whole, (keys.ROUTER_GROUPS, keys.TOP_GROUPS))
+    softmax = arguments.text(keys.SCORES) == "softmax"
     return MoeSpec(
         num_experts=experts,
         num_experts_per_tok=top,
         moe_intermediate_size=expert_width(arguments),
-        shared_expert_intermediate_size=arguments.count("moe_shared_expert_intermediate_size"),
-        shared_expert_gate=arguments.on("moe_shared_expert_gate"),
+        shared_expert_intermediate_size=arguments.count(keys.SHARED_EXPERT),
+        shared_expert_gate=arguments.on(keys.SHARED_GATE),
         first_k_dense_replace=first,
         moe_layer_freq=freq,
-        router_bias=biased or arguments.on("moe_router_enable_expert_bias"),
+        router_bias=biased or arguments.on(keys.ROUTER_BIAS),
         expert_bias=biased,
         router_score_function="softmax" if softmax else "sigmoid",
-        norm_topk_prob=not softmax or not arguments.on("moe_router_pre_softmax") or top == 1,
+        norm_topk_prob=not softmax or not arguments.on(keys.PRE_SOFTMAX) or top == 1,
         n_group=groups if limit else None,
         topk_group=limit if groups else None,
-        routed_scaling_factor=arguments.number("moe_router_topk_scaling_factor"),
+        routed_scaling_factor=arguments.number(keys.ROUTED_SCALE),
     )
 
 
 def mlp_width(arguments: Arguments) -> int:
     """Width of a dense MLP: four times the hidden size, or two thirds of that under a gate."""
-    stated, hidden = arguments.whole("ffn_hidden_size"), arguments.count("hidden_size")
+    stated, hidden = arguments.whole(keys.FFN), arguments.count(keys.HIDDEN)
     if stated is not None:
         return stated
     gated = int(4 * hidden * 2 / 3 / GLU_MULTIPLE) * GLU_MULTIPLE
-    return gated if arguments.on("swiglu") else 4 * hidden
+    return gated if arguments.on(keys.SWIGLU) else 4 * hidden
 
 
 def expert_width(arguments: Arguments) -> int:
     """Width of one expert: that of a dense MLP where none is stated."""
-    return arguments.whole("moe_ffn_hidden_size") or mlp_width(arguments)
+    return arguments.whole(keys.EXPERT_FFN) or mlp_width(arguments)
 
 
 def expert_layers(arguments: Arguments, layers: int) -> tuple[bool, ...]:
@@ -59,7 +60,7 @@ def expert_layers(arguments: Arguments, layers: int) -> tuple[bool, ...]:
 
     Source: Megatron-LM `megatron/core/models/gpt/gpt_layer_specs.py`, moe_layer_freq.
     """
-    freq = arguments.value("moe_layer_freq")
+    freq = arguments.value(keys.EXPERT_LAYERS)
     if isinstance(freq, tuple):
         return tuple(map(bool, freq))
     every = freq if isinstance(freq, int) and freq > 0 else 1

@@ -19,6 +19,7 @@ from trainplan.costmodel.job import (
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits
 from trainplan.planner.runtimes.exporter import with_traits
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.read.layout import degree, zero_stage
 from trainplan.planner.runtimes.megatron_lm.write.layout import context_exchange
@@ -31,25 +32,25 @@ EXCHANGES: dict[str, ContextExchange] = {
     "allgather": "all_gather",
     "all_gather": "all_gather",
 }
-FEW_BITS_ALONE = ("fp8_param_gather", "fp4_param_gather")
+FEW_BITS_ALONE = (keys.FP8_GATHER, keys.FP4_GATHER)
 DISPATCHERS: dict[str, Dispatcher] = {"deepep": "deepep", "hybridep": "hybridep"}
 
 
 def precision(arguments: Arguments) -> Precision:
     """Format of the matrix products; full-width ones run on matrix units in Transformer Engine."""
-    if arguments.text("fp4"):
+    if arguments.text(keys.FP4):
         return "nvfp4"
-    if arguments.text("fp8"):
-        return "mxfp8" if arguments.text("fp8_recipe") == "mxfp8" else "fp8"
-    return "bf16" if arguments.on("bf16") else "fp16" if arguments.on("fp16") else "tf32"
+    if arguments.text(keys.FP8):
+        return "mxfp8" if arguments.text(keys.FP8_RECIPE) == "mxfp8" else "fp8"
+    return "bf16" if arguments.on(keys.BF16) else "fp16" if arguments.on(keys.FP16) else "tf32"
 
 
 def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOptions:
     """All settings but the exchange of context ranks, which depends on the layout."""
-    reduces = arguments.on("overlap_grad_reduce") or zero_stage(arguments) >= FSDP
-    unfused = arguments.text("attention_backend") in ("unfused", "local")
-    jit = arguments.on("cross_entropy_loss_fusion")
-    layers = arguments.count("cpu_offloading_num_layers")
+    reduces = arguments.on(keys.GRADIENT_OVERLAP) or zero_stage(arguments) >= FSDP
+    unfused = arguments.text(keys.ATTENTION) in ("unfused", "local")
+    jit = arguments.on(keys.LOSS_FUSION)
+    layers = arguments.count(keys.HOST_LAYERS)
     return RuntimeOptions(
         attention="unfused" if unfused else None,
         dropout=True if drops_out(arguments) else None,
@@ -57,8 +58,8 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
         cuda_graph=_graph(arguments),
         overlap_grad_reduce=None if reduces else False,
         overlap_param_gather=_gathers(arguments, vpp),
-        overlap_tp_comm=True if arguments.on("tp_comm_overlap") else None,
-        overlap_moe_a2a=True if arguments.on("overlap_moe_expert_parallel_comm") else None,
+        overlap_tp_comm=True if arguments.on(keys.TP_OVERLAP) else None,
+        overlap_moe_a2a=True if arguments.on(keys.EXPERT_OVERLAP) else None,
         moe_dispatcher=dispatcher(arguments) if model.moe else None,
         gradient_dtype=gradient_dtype(arguments),
         fp8_param_gather=True if any(map(arguments.on, FEW_BITS_ALONE)) else None,
@@ -70,22 +71,22 @@ def read_options(arguments: Arguments, model: ModelSpec, vpp: int) -> RuntimeOpt
 
 def capacity(arguments: Arguments) -> dict[str, float | str | bool]:
     """What limits and rounds the rows of experts; a negative factor is none (TC:1837)."""
-    factor = arguments.number("moe_expert_capacity_factor")
+    factor = arguments.number(keys.CAPACITY)
     padded = any(arguments.on(f"moe_router_padding_for_{name}") for name in ("quantization", "fp8"))
     found: dict[str, float | str | bool] = {"moe_router_padding": True} if padded else {}
     if factor is None or factor < 0:
         return found
     found["moe_capacity_factor"] = factor
-    if arguments.on("moe_pad_expert_input_to_capacity"):
+    if arguments.on(keys.PADDED):
         found["moe_pad_to_capacity"] = True
-    if arguments.text("moe_token_drop_policy") == "position":
+    if arguments.text(keys.DROPS) == "position":
         found["moe_token_drop_policy"] = "position"
     return found
 
 
 def drops_out(arguments: Arguments) -> bool:
     """Is either dropout above nothing?"""
-    return any(arguments.number(f"{name}_dropout") for name in ("attention", "hidden"))
+    return any(map(arguments.number, (keys.ATTENTION_DROPOUT, keys.HIDDEN_DROPOUT)))
 
 
 def graph_kind(arguments: Arguments) -> str:
@@ -94,12 +95,12 @@ def graph_kind(arguments: Arguments) -> str:
         return "local"
     if arguments.on("external_cuda_graph"):
         return "transformer_engine"
-    return arguments.text("cuda_graph_impl")
+    return arguments.text(keys.GRAPH)
 
 
 def graph_modules(arguments: Arguments) -> tuple[str, ...]:
     """What is captured, with the older spelling; none: whole layers."""
-    stated = arguments.texts("cuda_graph_modules") or arguments.texts("cuda_graph_scope_deprecated")
+    stated = arguments.texts(keys.GRAPH_MODULES) or arguments.texts("cuda_graph_scope_deprecated")
     return tuple(name for name in stated if not name.startswith("full"))
 
 
@@ -110,18 +111,18 @@ def _graph(arguments: Arguments) -> str | None:
 
 def _gathers(arguments: Arguments, vpp: int) -> bool | None:
     """Gathers of a pipeline without virtual stages run apart where nothing is said."""
-    apart = degree(arguments, "pipeline_model") > 1 and vpp == 1
+    apart = degree(arguments, keys.PP) > 1 and vpp == 1
     if zero_stage(arguments) == 0 or arguments.on("use_torch_fsdp2"):
         return None
-    if arguments.on("overlap_param_gather"):
+    if arguments.on(keys.GATHER_OVERLAP):
         return True if apart else None
     return None if apart else False
 
 
 def dispatcher(arguments: Arguments) -> Dispatcher | None:
     """Null: an all-to-all, which also stands in for what the cost model does not know."""
-    flexible = arguments.text("moe_token_dispatcher_type") == "flex"
-    return DISPATCHERS.get(arguments.text("moe_flex_dispatcher_backend")) if flexible else None
+    flexible = arguments.text(keys.DISPATCHER) == "flex"
+    return DISPATCHERS.get(arguments.text(keys.BACKEND)) if flexible else None
 
 
 def gradient_dtype(arguments: Arguments) -> GradientType | None:
@@ -130,19 +131,19 @@ def gradient_dtype(arguments: Arguments) -> GradientType | None:
     Source: `megatron/training/arguments.py:1213`; Megatron-FSDP has a type of its own, that of the
     weights by default (arguments.py:3691).
     """
-    if arguments.on("use_megatron_fsdp"):
-        return None if arguments.text("megatron_fsdp_main_grads_dtype") == "fp32" else "bf16"
-    whole = arguments.on("accumulate_allreduce_grads_in_fp32")
-    if arguments.on("fp16"):
+    if arguments.on(keys.FSDP):
+        return None if arguments.text(keys.FSDP_GRADIENTS) == "fp32" else "bf16"
+    whole = arguments.on(keys.WHOLE_SUMS)
+    if arguments.on(keys.FP16):
         return None if whole else "bf16"
-    narrow = arguments.on("grad_reduce_in_bf16") or arguments.text("main_grads_dtype") == "bf16"
-    return "bf16" if arguments.on("bf16") and narrow else None
+    narrow = arguments.on(keys.NARROW_SUMS) or arguments.text("main_grads_dtype") == "bf16"
+    return "bf16" if arguments.on(keys.BF16) and narrow else None
 
 
 def moment_dtype(arguments: Arguments) -> StateType | None:
     """Of both moments, the wider where they differ; null: fp32."""
-    types = {arguments.text(f"{name}_dtype") for name in ("exp_avg", "exp_avg_sq")}
-    if not arguments.on("use_precision_aware_optimizer") or "fp32" in types:
+    types = {*map(arguments.text, (keys.FIRST_MOMENT, keys.SECOND_MOMENT))}
+    if not arguments.on(keys.PRECISION_AWARE) or "fp32" in types:
         return None
     return next((one for one in NARROW if one in types), None)
 
@@ -158,12 +159,12 @@ OPTIMIZERS: Mapping[str, str] = {
 
 def read_optimizer(arguments: Arguments) -> OptimizerSpec:
     """The optimizer; AdamW stands in for one that the cost model does not know."""
-    return OptimizerSpec(name=OPTIMIZERS.get(arguments.text("optimizer"), "adamw"))
+    return OptimizerSpec(name=OPTIMIZERS.get(arguments.text(keys.OPTIMIZER), "adamw"))
 
 
 def stated_exchange(arguments: Arguments) -> ContextExchange:
     """How context ranks meet, as the cost model knows it."""
-    stated = arguments.texts("cp_comm_type")
+    stated = arguments.texts(keys.EXCHANGE)
     return EXCHANGES.get(stated[0], "p2p") if stated else "p2p"
 
 

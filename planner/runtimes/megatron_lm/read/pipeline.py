@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 
 LONGEST = 1 << 16
@@ -68,22 +69,22 @@ def layout_stages(text: str) -> Stages:
 
 def virtual_stages(arguments: Arguments, layers: int) -> int:
     """Virtual stages of a rank; the even part of layers that do not divide is the rules' matter."""
-    pp = max(1, arguments.count("pipeline_model_parallel_size", 1))
+    pp = max(1, arguments.count(keys.PP, 1))
     each = arguments.whole("num_layers_per_virtual_pipeline_stage")
-    if text := arguments.text("pipeline_model_parallel_layout"):
+    if text := arguments.text(keys.STAGES):
         try:
             return max(1, len(layout_stages(text).text) // pp)
         except ValueError:
             return 1
     if each:
         return max(1, (layers + _accounted(arguments)) // pp // each)
-    return max(1, arguments.count("num_virtual_stages_per_pipeline_rank", 1))
+    return max(1, arguments.count(keys.VPP, 1))
 
 
 def stage_layers(arguments: Arguments, layers: int) -> tuple[int, ...] | None:
     """Decoder layers of every virtual stage; null: they cannot be dealt out so."""
-    pp = max(1, arguments.count("pipeline_model_parallel_size", 1))
-    if text := arguments.text("pipeline_model_parallel_layout"):
+    pp = max(1, arguments.count(keys.PP, 1))
+    if text := arguments.text(keys.STAGES):
         try:
             counts = layout_stages(text).layers
         except ValueError:

@@ -10,13 +10,15 @@ from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import first_complaint
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments, shown
-from trainplan.planner.runtimes.megatron_lm.read.checks import CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.cluster import Place, lacks_format, place_of
+from trainplan.planner.runtimes.megatron_lm.read.degrees import DEGREE_CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts
 from trainplan.planner.runtimes.megatron_lm.read.fields import READ, fields
 from trainplan.planner.runtimes.megatron_lm.read.layout import inner_ranks, read_layout
 from trainplan.planner.runtimes.megatron_lm.read.model import num_layers, read_model
+from trainplan.planner.runtimes.megatron_lm.read.network import MODEL_CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.options import (
     precision,
     read_optimizer,
@@ -25,6 +27,14 @@ from trainplan.planner.runtimes.megatron_lm.read.options import (
 )
 from trainplan.planner.runtimes.megatron_lm.read.parser import parse
 from trainplan.planner.runtimes.megatron_lm.read.pipeline import virtual_stages
+from trainplan.planner.runtimes.megatron_lm.read.run import RUN_CHECKS
+from trainplan.planner.runtimes.megatron_lm.read.validator import (
+    FIRST,
+    LAST,
+    OF_SHAPE,
+    SHAPE,
+    SHARDING,
+)
 from trainplan.planner.runtimes.megatron_lm.read.vocabulary import ASSUMED, like, named, vocabulary
 from trainplan.planner.runtimes.megatron_lm.read.without_price import unpriced
 from trainplan.planner.runtimes.megatron_lm.write import COMMIT, MEGATRON_LM
@@ -32,11 +42,12 @@ from trainplan.planner.runtimes.reading import Field, Reading, Request
 from trainplan.planner.shell import Launch, Problem, Verdict
 from trainplan.planner.space import broken_rules
 
+CHECKS = (*FIRST, *DEGREE_CHECKS, *SHARDING, *SHAPE, *LAST, *MODEL_CHECKS, *RUN_CHECKS)
+"""All that the runtime stops at, in its order."""
 OTHER_FILES = {
     "yaml_cfg": "its arguments stand in a file of another form",
     "use_checkpoint_args": "its model stands in a checkpoint",
 }
-OF_SHAPE = ("hidden_size", "num_attention_heads", "max_position_embeddings")
 VERDICTS: dict[str, Verdict] = {
     "stages_hold_layers": "unmodelled",
     "stages_hold_the_model": "unmodelled",
@@ -175,16 +186,16 @@ def _model(
 
 def _training(arguments: Arguments, cluster: ClusterSpec, request: Request) -> TrainingSpec | None:
     """Length, batch, format and tokens; null: there is no length or no batch."""
-    length = arguments.whole("seq_length") or arguments.whole("encoder_seq_length")
-    micro = arguments.count("micro_batch_size")
-    whole = arguments.whole("global_batch_size") or request.global_batch_size
+    length = arguments.whole(keys.LENGTH) or arguments.whole("encoder_seq_length")
+    micro = arguments.count(keys.MICRO_BATCH)
+    whole = arguments.whole(keys.BATCH) or request.global_batch_size
     length, batch = (
         length or request.seq_length,
         whole or micro * (cluster.num_gpus // inner_ranks(arguments)),
     )
     if not length or not batch:
         return None
-    sequences = arguments.count("train_iters") * batch or arguments.count("train_samples")
+    sequences = arguments.count(keys.STEPS) * batch or arguments.count("train_samples")
     return TrainingSpec(
         seq_length=length,
         global_batch_size=batch,

@@ -6,24 +6,16 @@ A bare name is a rule of the cost model. Source: Megatron-LM
 `parallel_state.py`, `transformer/transformer_block.py:178` and `moe/moe_layer.py:636`.
 """
 
-from trainplan.costmodel.layout import OFFLOAD_MODULES
-from trainplan.planner.runtimes.megatron_lm.read.degrees import ENDS, LAYOUT, dealt_layers
+from trainplan.planner.runtimes.megatron_lm import keys
+from trainplan.planner.runtimes.megatron_lm.read.degrees import ENDS, dealt_layers
 from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, needs
 from trainplan.planner.runtimes.megatron_lm.read.moe import expert_layers
 from trainplan.planner.runtimes.megatron_lm.read.options import graph_kind, graph_modules
 
-MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts", "moe")
-RECOMPUTED = frozenset((*MODULES, "gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc"))
-OFFLOADED = frozenset((*OFFLOAD_MODULES, "fused_group_mlp", "attn_norm", "gdp_qkv"))
-BALANCED = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
-EXCHANGE = "overlap_moe_expert_parallel_comm"
-DISPATCHER = "moe_token_dispatcher_type"
-OFFLOADS = "fine_grained_activation_offloading"
-
 
 def _uneven_virtual_stages(f: Facts) -> bool:
     of_rank, rest = divmod(dealt_layers(f), f.pp)
-    even = not f.given(*ENDS, LAYOUT) and not rest
+    even = not f.given(*ENDS, keys.STAGES) and not rest
     return even and f.vpp > 1 and of_rank % f.vpp != 0
 
 
@@ -33,7 +25,7 @@ def _graphs(f: Facts) -> bool:
     if kind == "none":
         return False
     layers = expert_layers(f.arguments, f.layers)
-    experts = f.count("num_experts") > 1
+    experts = f.count(keys.EXPERTS) > 1
     outside = {"moe", "moe_router"} & modules if not experts else {"moe"} & modules
     dense = experts and all(layers) and "mlp" in modules
     alone = "moe_preprocess" in modules and "moe_router" not in modules and kind != "local"
@@ -43,8 +35,8 @@ def _graphs(f: Facts) -> bool:
         kind == "transformer_engine" and f.recomputes_module("moe") and "moe_router" in modules
     )
     everything, drops = whole or not modules, f.arguments.number
-    masked = bool(drops("attention_dropout")) and (everything or "attn" in modules)
-    residual = bool(drops("hidden_dropout")) and (everything or bool({"mlp", "moe"} & modules))
+    masked = bool(drops(keys.ATTENTION_DROPOUT)) and (everything or "attn" in modules)
+    residual = bool(drops(keys.HIDDEN_DROPOUT)) and (everything or bool({"mlp", "moe"} & modules))
     masks = (masked and f.recomputes_module("core_attn")) or (
         residual and f.recomputes_module("mlp", "moe")
     )
@@ -52,13 +44,11 @@ def _graphs(f: Facts) -> bool:
 
 
 def _offload_graphs(f: Facts) -> bool:
-    kind, modules = graph_kind(f.arguments), set(f.arguments.texts("offload_modules"))
-    if not f.on(OFFLOADS) or kind in ("none", "transformer_engine"):
+    kind, modules = graph_kind(f.arguments), set(f.arguments.texts(keys.OFFLOADED_MODULES))
+    if not f.on(keys.OFFLOADS) or kind in ("none", "transformer_engine"):
         return False
     if kind == "full_iteration":
-        return f.count("fine_grained_offloading_max_inflight_offloads") < 0 or not f.given(
-            "fine_grained_offloading_max_inflight_offloads"
-        )
+        return f.count(keys.IN_FLIGHT) < 0 or not f.given(keys.IN_FLIGHT)
     return bool(modules - {"expert_fc1", "moe_act", "fused_group_mlp"}) or not graph_modules(
         f.arguments
     )
@@ -66,26 +56,28 @@ def _offload_graphs(f: Facts) -> bool:
 
 def _exchange(f: Facts) -> bool:
     """Layers of two micro batches beside each other; nothing of a whole layer is recomputed."""
-    halves = f.text(DISPATCHER) in ("alltoall", "flex") and f.ep > 1 and (f.pp == 1 or f.vpp > 1)
-    whole = f.recomputes == "full" or f.given("recompute_method", "recompute_num_layers")
+    halves = (
+        f.text(keys.DISPATCHER) in ("alltoall", "flex") and f.ep > 1 and (f.pp == 1 or f.vpp > 1)
+    )
+    whole = f.recomputes == "full" or f.given(keys.RECOMPUTE_METHOD, keys.RECOMPUTED_LAYERS)
     # the list counts whether or not it is recomputed (TC:3035)
-    whole = whole or "moe" in f.arguments.texts("recompute_modules")
-    wide = not (f.on("bf16") or f.on("fp16"))
-    alongside = f.on("moe_shared_expert_overlap") or f.count("mtp_num_layers") > 1
+    whole = whole or "moe" in f.arguments.texts(keys.RECOMPUTED_MODULES)
+    wide = not (f.on(keys.BF16) or f.on(keys.FP16))
+    alongside = f.on("moe_shared_expert_overlap") or f.count(keys.PREDICTIONS) > 1
     graphed = graph_kind(f.arguments) == "transformer_engine" and bool(
         {"moe", "mlp"} & set(graph_modules(f.arguments)) or not graph_modules(f.arguments)
     )
-    return f.on(EXCHANGE) and (not halves or whole or wide or alongside or graphed)
+    return f.on(keys.EXPERT_OVERLAP) and (not halves or whole or wide or alongside or graphed)
 
 
 def _narrow(f: Facts) -> bool:
     names = ("main_grads", "main_params", "exp_avg", "exp_avg_sq")
     narrow = any(f.text(f"{name}_dtype") != "fp32" for name in names)
-    return narrow and not f.on("use_precision_aware_optimizer")
+    return narrow and not f.on(keys.PRECISION_AWARE)
 
 
 def _micro_batch_groups(f: Facts) -> bool:
-    micro, whole = f.count("micro_batch_size"), f.count("global_batch_size")
+    micro, whole = f.count(keys.MICRO_BATCH), f.count(keys.BATCH)
     if f.vpp == 1 or f.pp == 1 or not f.dp or micro < 1:
         return False
     batches = whole // (micro * f.dp) if whole else 1
@@ -103,17 +95,17 @@ def _expert_replicas(f: Facts) -> int:
 
 
 def _replicas(f: Facts) -> bool:
-    copies = max(1, f.count("num_distributed_optimizer_instances"))
+    copies = max(1, f.count(keys.REPLICAS))
     return bool(f.dp and f.dp * f.cp % copies)
 
 
 def _exchanges(f: Facts) -> bool:
-    return f.cp > 1 and len(f.arguments.texts("cp_comm_type")) not in (1, f.layers)
+    return f.cp > 1 and len(f.arguments.texts(keys.EXCHANGE)) not in (1, f.layers)
 
 
 def _frequency(f: Facts) -> bool:
-    freq = f.arguments.value("moe_layer_freq")
-    return isinstance(freq, tuple) and f.count("num_experts") > 0 and len(freq) != f.layers
+    freq = f.arguments.value(keys.EXPERT_LAYERS)
+    return isinstance(freq, tuple) and f.count(keys.EXPERTS) > 0 and len(freq) != f.layers
 
 
 RUN_CHECKS: tuple[Check | str, ...] = (
@@ -122,44 +114,42 @@ RUN_CHECKS: tuple[Check | str, ...] = (
         _graphs,
         "graphs of layers hold modules that the model has, and nothing that is recomputed: change "
         "--cuda-graph-modules or what is recomputed",
-        "cuda_graph_impl",
+        keys.GRAPH,
     ),
     Check(
         "offloads_without_graphs",
         _offload_graphs,
         "activation offload goes with --cuda-graph-impl transformer_engine: take one out",
-        "cuda_graph_impl",
+        keys.GRAPH,
     ),
     Check(
         "exchange_beside_compute",
         _exchange,
         "--overlap-moe-expert-parallel-comm needs ep above 1, alltoall or flex, virtual stages "
         "where pp is above 1, 16 bits, and no recomputation of layers or moe: take it out",
-        EXCHANGE,
+        keys.EXPERT_OVERLAP,
     ),
-    needs("delayed_weights_need_overlap", "delay_wgrad_compute", EXCHANGE),
+    needs("delayed_weights_need_overlap", "delay_wgrad_compute", keys.EXPERT_OVERLAP),
     Check("exchanges_of_layers", _exchanges, "--cp-comm-type takes one value, or one per layer"),
-    needs("precision_aware_needs_adam", "use_precision_aware_optimizer", "optimizer=adam"),
+    needs("precision_aware_needs_adam", keys.PRECISION_AWARE, f"{keys.OPTIMIZER}=adam"),
     Check(
         "dtypes_need_precision_aware",
         _narrow,
         "types of optimizer state need --use-precision-aware-optimizer: add it",
     ),
-    needs(
-        "reused_buffer_needs_fp8_gather", "reuse_grad_buf_for_mxfp8_param_ag", "fp8_param_gather"
-    ),
+    needs("reused_buffer_needs_fp8_gather", keys.REUSED_BUFFER, keys.FP8_GATHER),
     Check(
         "interleaved_needs_whole_groups",
         _micro_batch_groups,
         "virtual stages need micro batches in whole groups of at least pp: change the batch",
-        "global_batch_size",
+        keys.BATCH,
     ),
     Check(
         "experts_fold_into_ranks",
         _folding,
         "etp * ep * pp must divide the number of ranks (etp is tp where nothing is said): set "
         "--expert-tensor-parallel-size 1, or lower ep",
-        "expert_model_parallel_size",
+        keys.EP,
     ),
     Check(
         "mapping_needs_equal_replicas",
@@ -171,33 +161,33 @@ RUN_CHECKS: tuple[Check | str, ...] = (
         "replicas_divide_dp",
         _replicas,
         "--num-distributed-optimizer-instances must divide dp * cp: lower it",
-        "num_distributed_optimizer_instances",
+        keys.REPLICAS,
     ),
     Check(
         "replicas_divide_expert_dp",
-        lambda f: _expert_replicas(f) % max(1, f.count("num_distributed_optimizer_instances")) != 0,
+        lambda f: _expert_replicas(f) % max(1, f.count(keys.REPLICAS)) != 0,
         "--num-distributed-optimizer-instances must divide the replicas of experts: lower it",
-        "num_distributed_optimizer_instances",
+        keys.REPLICAS,
     ),
     "experts_need_sequence_parallel",
     "sequence_parallel_divides_sequence",
     needs(
         "precision_aware_needs_sharding",
-        "use_precision_aware_optimizer",
-        "use_distributed_optimizer",
-        "use_megatron_fsdp",
-        "optimizer_cpu_offload",
+        keys.PRECISION_AWARE,
+        keys.DISTRIBUTED,
+        keys.FSDP,
+        keys.CPU_OPTIMIZER,
     ),
     Check(
         "virtual_stages_divide_layers",
         _uneven_virtual_stages,
         "the virtual stages of a rank must divide its layers: change their number",
-        "num_virtual_stages_per_pipeline_rank",
+        keys.VPP,
     ),
     Check(
         "moe_layer_freq_length",
         _frequency,
         "--moe-layer-freq lists one number for each layer: correct it",
-        "moe_layer_freq",
+        keys.EXPERT_LAYERS,
     ),
 )

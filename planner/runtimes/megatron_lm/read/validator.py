@@ -3,7 +3,8 @@
 Source: Megatron-LM `megatron/training/arguments.py`, validate_args.
 """
 
-from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, excludes, needs
+from trainplan.planner.runtimes.megatron_lm import keys
+from trainplan.planner.runtimes.megatron_lm.read.facts import Check, Facts, excludes, forbids, needs
 from trainplan.planner.runtimes.megatron_lm.read.model import positions
 
 REMOVED = {
@@ -12,10 +13,10 @@ REMOVED = {
     "model_parallel_size": "--tensor-model-parallel-size",
     "checkpoint_activations": "--recompute-activations",
 }
-REQUIRED = ("hidden_size", "num_attention_heads", "max_position_embeddings")
+OF_SHAPE = (keys.HIDDEN, keys.HEADS, keys.MAX_POSITIONS)
+"""What of a model every launch says."""
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
-ONE_QUEUE = f"FSDP refuses {QUEUES}=1: unset it, or set 8"
-SHARDS = ("use_distributed_optimizer", "use_megatron_fsdp")
+SHARDS = (keys.DISTRIBUTED, keys.FSDP)
 
 
 def _removed(dest: str, now: str) -> Check:
@@ -23,9 +24,16 @@ def _removed(dest: str, now: str) -> Check:
     return Check("removed_flag", lambda f: f.given(dest), says, dest)
 
 
+def _one_queue(fsdp: str) -> Check:
+    says = f"FSDP refuses {QUEUES}=1: unset it, or set 8"
+    return Check(
+        "fsdp_needs_queues", lambda f: f.on(fsdp) and f.environment.get(QUEUES) == "1", says
+    )
+
+
 def _steps(f: Facts) -> bool:
     """Iterations and samples are two ways to count."""
-    kinds = {"iters": f.count("train_iters"), "samples": f.count("train_samples")}
+    kinds = {"iters": f.count(keys.STEPS), "samples": f.count("train_samples")}
     warm = f.arguments.number("lr_warmup_fraction") is not None
     for kind, other in (("iters", "samples"), ("samples", "iters")):
         mixed = any(f.count(f"lr_{name}_{other}") for name in ("decay", "warmup"))
@@ -41,14 +49,14 @@ def _weight_decay(f: Facts) -> bool:
 
 
 def _queues(f: Facts) -> bool:
-    free = any(map(f.on, ("use_torch_fsdp2", "use_megatron_fsdp")))
-    free = free or f.on("overlap_moe_expert_parallel_comm") or not f.old_gpu
+    free = any(map(f.on, ("use_torch_fsdp2", keys.FSDP)))
+    free = free or f.on(keys.EXPERT_OVERLAP) or not f.old_gpu
     return (f.tp > 1 or f.cp > 1) and not free and f.environment.get(QUEUES) != "1"
 
 
 def _data(f: Facts) -> bool:
     parts = f.given("train_data_path", "valid_data_path", "test_data_path")
-    return f.on("mock_data") + f.given("data_path") + parts > 1
+    return f.on("mock_data") + f.given(keys.DATA) + parts > 1
 
 
 def _graph_environment(f: Facts) -> bool:
@@ -58,106 +66,88 @@ def _graph_environment(f: Facts) -> bool:
 
 def _checked_loss(f: Facts) -> bool:
     """Dynamic loss scaling checks by itself."""
-    scaled = f.on("fp16") and not f.arguments.number("loss_scale")
-    return f.on("check_for_nan_in_loss_and_grad") and not scaled
+    scaled = f.on(keys.FP16) and not f.arguments.number("loss_scale")
+    return f.on(keys.LOSS_CHECK) and not scaled
 
 
 def _missing(f: Facts) -> bool:
-    return not f.layers or not all(f.count(dest) for dest in REQUIRED)
+    return not f.layers or not all(map(f.count, OF_SHAPE))
 
 
 def _odd_heads(f: Facts) -> bool:
-    odd = f.count("hidden_size") % max(1, f.count("num_attention_heads")) != 0
-    return odd and not f.count("kv_channels")
+    odd = f.count(keys.HIDDEN) % max(1, f.count(keys.HEADS)) != 0
+    return odd and not f.count(keys.CHANNELS)
 
 
 def _old_graphs(f: Facts) -> bool:
     old = [f.on(f"{kind}_cuda_graph") for kind in ("enable", "external")]
-    twice = f.given("cuda_graph_scope_deprecated") and f.given("cuda_graph_modules")
-    return all(old) or twice or (any(old) and f.text("cuda_graph_impl") != "none")
+    twice = f.given("cuda_graph_scope_deprecated") and f.given(keys.GRAPH_MODULES)
+    return all(old) or twice or (any(old) and f.text(keys.GRAPH) != "none")
 
 
 FIRST: tuple[Check | str, ...] = (
-    needs("local_attention", "attention_backend=local", "spec=('local',)"),
+    needs("local_attention", f"{keys.ATTENTION}=local", f"{keys.SPEC}=('local',)"),
     *(_removed(dest, now) for dest, now in REMOVED.items()),
     Check("old_graph_flags", _old_graphs, "say graphs once: --cuda-graph-impl and its modules"),
     Check(
         "missing_flag",
-        lambda f: not f.given("micro_batch_size"),
+        lambda f: not f.given(keys.MICRO_BATCH),
         "--micro-batch-size is missing: add it",
     ),
-    excludes("batch_or_schedule", "step_batch_size_schedule", "global_batch_size"),
+    excludes("batch_or_schedule", "step_batch_size_schedule", keys.BATCH),
 )
 
 SHARDING: tuple[Check | str, ...] = (
-    needs("gather_overlap_needs_sharding", "overlap_param_gather", *SHARDS, "optimizer=dist_muon"),
-    needs("gathers_overlap_with_reductions", "overlap_param_gather", "overlap_grad_reduce"),
+    needs(
+        "gather_overlap_needs_sharding", keys.GATHER_OVERLAP, *SHARDS, f"{keys.OPTIMIZER}=dist_muon"
+    ),
+    needs("gathers_overlap_with_reductions", keys.GATHER_OVERLAP, keys.GRADIENT_OVERLAP),
     excludes(
         "torch_fsdp2_conflicts",
         "use_torch_fsdp2",
         "pp",
         "ep",
-        "use_distributed_optimizer",
+        keys.DISTRIBUTED,
         "gradient_accumulation_fusion",
-        "fp16",
-        "!untie_embeddings_and_output_weights",
-        "ckpt_format=torch",
-        "ckpt_format=fsdp_dtensor",
+        keys.FP16,
+        f"!{keys.UNTIED}",
+        f"{keys.CHECKPOINTS}=torch",
+        f"{keys.CHECKPOINTS}=fsdp_dtensor",
     ),
-    Check(
-        "fsdp_needs_queues",
-        lambda f: f.on("use_torch_fsdp2") and f.environment.get(QUEUES) == "1",
-        ONE_QUEUE,
+    _one_queue("use_torch_fsdp2"),
+    *(
+        needs("gather_beside_step", "overlap_param_gather_with_optimizer_step", wanted)
+        for wanted in (keys.DISTRIBUTED, keys.GATHER_OVERLAP, "vpp", f"{keys.CHECKPOINTS}=torch")
     ),
-    needs("gather_beside_step", "overlap_param_gather_with_optimizer_step", SHARDS[0]),
-    needs("gather_beside_step", "overlap_param_gather_with_optimizer_step", "overlap_param_gather"),
-    needs("gather_beside_step", "overlap_param_gather_with_optimizer_step", "vpp"),
-    needs("gather_beside_step", "overlap_param_gather_with_optimizer_step", "ckpt_format=torch"),
-    needs("fp8_gather_needs_sharding", "fp8_param_gather", *SHARDS, "use_torch_fsdp2"),
-    excludes("fp8_or_fp4", "fp8", "fp4"),
-    needs("fp4_gather_needs_fp4", "fp4_param_gather", "fp4"),
-    excludes(
-        "fsdp_excludes_distributed_optimizer",
-        "megatron_fsdp_version=2",
-        "use_distributed_optimizer",
-    ),
-    needs("fsdp_optimizer", "use_megatron_fsdp", "optimizer=adam", "optimizer=sgd"),
-    Check(
-        "fsdp_needs_queues",
-        lambda f: f.on("use_megatron_fsdp") and f.environment.get(QUEUES) == "1",
-        ONE_QUEUE,
-    ),
-    needs("fsdp_checkpoint_format", "use_megatron_fsdp", "ckpt_format=fsdp_dtensor"),
-    Check(
+    needs("fp8_gather_needs_sharding", keys.FP8_GATHER, *SHARDS, "use_torch_fsdp2"),
+    excludes("fp8_or_fp4", keys.FP8, keys.FP4),
+    needs("fp4_gather_needs_fp4", keys.FP4_GATHER, keys.FP4),
+    excludes("fsdp_excludes_distributed_optimizer", "megatron_fsdp_version=2", keys.DISTRIBUTED),
+    needs("fsdp_optimizer", keys.FSDP, f"{keys.OPTIMIZER}=adam", f"{keys.OPTIMIZER}=sgd"),
+    _one_queue(keys.FSDP),
+    needs("fsdp_checkpoint_format", keys.FSDP, f"{keys.CHECKPOINTS}=fsdp_dtensor"),
+    forbids(
         "fsdp_whole_on_meta",
-        lambda f: (
-            f.on("use_megatron_fsdp", "init_model_with_meta_device")
-            and f.text("data_parallel_sharding_strategy") == "no_shard"
-        ),
         "--init-model-with-meta-device excludes --data-parallel-sharding-strategy no_shard",
-        "init_model_with_meta_device",
+        (keys.ON_META, keys.FSDP, f"{keys.FSDP_STRATEGY}=no_shard"),
     ),
 )
 
 SHAPE: tuple[Check | str, ...] = (
-    excludes("bf16_or_fp16", "bf16", "fp16"),
-    Check(
+    excludes("bf16_or_fp16", keys.BF16, keys.FP16),
+    forbids(
         "accumulation_type",
-        lambda f: (
-            f.on("bf16", "accumulate_allreduce_grads_in_fp32")
-            and f.text("main_grads_dtype") == "bf16"
-        ),
         "--accumulate-allreduce-grads-in-fp32 excludes --main-grads-dtype bf16: take one out",
-        "main_grads_dtype",
+        ("main_grads_dtype=bf16", keys.BF16, keys.WHOLE_SUMS),
     ),
     Check(
         "graph_of_step_needs_unchecked_loss",
-        lambda f: f.text("cuda_graph_impl") == "full_iteration" and _checked_loss(f),
+        lambda f: f.text(keys.GRAPH) == "full_iteration" and _checked_loss(f),
         "--cuda-graph-impl full_iteration needs --no-check-for-nan-in-loss-and-grad: add it",
-        "cuda_graph_impl",
+        keys.GRAPH,
     ),
     Check("iterations_or_samples", _steps, "count by iterations or by samples: take one kind out"),
-    excludes("layers_twice", "num_layers", "encoder_num_layers"),
+    excludes("layers_twice", keys.LAYERS, "encoder_num_layers"),
     Check(
         "missing_flag",
         _missing,
@@ -168,43 +158,41 @@ SHAPE: tuple[Check | str, ...] = (
         "heads_divide_hidden",
         _odd_heads,
         "the heads must divide --hidden-size where --kv-channels says nothing: add it",
-        "hidden_size",
+        keys.HIDDEN,
     ),
     "cp_divides_sequence",
     Check(
         "missing_flag",
-        lambda f: not f.given("seq_length", "encoder_seq_length"),
+        lambda f: not f.given(keys.LENGTH, "encoder_seq_length"),
         "--seq-length is missing: add it",
     ),
     Check(
         "positions_hold_sequence",
-        lambda f: f.count("max_position_embeddings") < f.count("seq_length"),
+        lambda f: f.count(keys.MAX_POSITIONS) < f.count(keys.LENGTH),
         "--max-position-embeddings must be at least --seq-length: raise it",
-        "max_position_embeddings",
+        keys.MAX_POSITIONS,
     ),
     Check(
         "learning_rates",
-        lambda f: (
-            f.given("lr") and (f.arguments.number("min_lr") or 0) > (f.arguments.number("lr") or 0)
-        ),
+        lambda f: f.given(keys.LR) and f.number(keys.MIN_LR) > f.number(keys.LR),
         "--min-lr exceeds --lr: lower it",
-        "min_lr",
+        keys.MIN_LR,
     ),
-    needs("save_needs_interval", "save", "save_interval"),
-    needs("fp32_residual_needs_16_bits", "fp32_residual_connection", "bf16", "fp16"),
+    needs("save_needs_interval", keys.SAVE, keys.SAVE_INTERVAL),
+    needs("fp32_residual_needs_16_bits", "fp32_residual_connection", keys.BF16, keys.FP16),
     Check("weight_decay", _weight_decay, "give both ends of the weight decay and its style"),
 )
 
 LAST: tuple[Check | str, ...] = (
     needs("distributed_activations", "distribute_saved_activations", "tp"),
     needs("distributed_activations", "distribute_saved_activations", "recompute=full"),
-    needs("distributed_activations", "distribute_saved_activations", "recompute_method"),
-    excludes("selective_recompute_takes_modules", "recompute=selective", "recompute_method"),
+    needs("distributed_activations", "distribute_saved_activations", keys.RECOMPUTE_METHOD),
+    excludes("selective_recompute_takes_modules", "recompute=selective", keys.RECOMPUTE_METHOD),
     Check(
         "tp_overlap_needs_sequence_parallel",
-        lambda f: f.on("tp_comm_overlap") and not f.sequence_parallel,
+        lambda f: f.on(keys.TP_OVERLAP) and not f.sequence_parallel,
         "--tp-comm-overlap needs tp above 1 and --sequence-parallel: add them, or take it out",
-        "tp_comm_overlap",
+        keys.TP_OVERLAP,
     ),
     Check(
         "device_max_connections",
@@ -217,51 +205,40 @@ LAST: tuple[Check | str, ...] = (
         "--no-position-embedding is gone: use --position-embedding-type none",
         "add_position_embedding",
     ),
-    needs("ep_needs_experts", "ep", "num_experts"),
+    needs("ep_needs_experts", "ep", keys.EXPERTS),
     "ep_divides_experts",
-    needs("dcp_needs_torch_fsdp2", "ckpt_format=torch_dcp", "use_torch_fsdp2"),
-    excludes("dcp_needs_torch_fsdp2", "ckpt_format=torch_dcp", "tp", "pp"),
-    needs("checkpoint_needs_fsdp", "ckpt_format=fsdp_dtensor", "use_megatron_fsdp"),
+    needs("dcp_needs_torch_fsdp2", f"{keys.CHECKPOINTS}=torch_dcp", "use_torch_fsdp2"),
+    excludes("dcp_needs_torch_fsdp2", f"{keys.CHECKPOINTS}=torch_dcp", "tp", "pp"),
+    needs("checkpoint_needs_fsdp", f"{keys.CHECKPOINTS}=fsdp_dtensor", keys.FSDP),
     Check("one_data_source", _data, "give one of --mock-data, --data-path and the split paths"),
-    Check(
+    forbids(
         "fused_loss_removed",
-        lambda f: f.on("cross_entropy_loss_fusion") and f.text("cross_entropy_fusion_impl") == "te",
         "the fused loss of Transformer Engine is off here: --cross-entropy-fusion-impl native",
-        "cross_entropy_fusion_impl",
+        (f"{keys.LOSS_KERNEL}=te", keys.LOSS_FUSION),
     ),
-    excludes("fake_group_excludes_flex", "fake_process_group", "moe_token_dispatcher_type=flex"),
-    needs(
-        "offload_needs_precision_aware", "optimizer_cpu_offload", "use_precision_aware_optimizer"
-    ),
-    Check(
+    excludes("fake_group_excludes_flex", "fake_process_group", f"{keys.DISPATCHER}=flex"),
+    needs("offload_needs_precision_aware", keys.CPU_OPTIMIZER, keys.PRECISION_AWARE),
+    forbids(
         "offload_of_fp8_weights",
-        lambda f: (
-            f.on("optimizer_cpu_offload", "fp8_param_gather") and f.text("fp8_recipe") != "delayed"
-        ),
         "--optimizer-cpu-offload with --fp8-param-gather needs --fp8-recipe delayed",
-        "fp8_param_gather",
+        (keys.FP8_GATHER, keys.CPU_OPTIMIZER, f"!{keys.FP8_RECIPE}=delayed"),
     ),
     *(
         needs("needs_transformer_engine", one, "transformer_impl=transformer_engine")
-        for one in ("delay_wgrad_compute", "fine_grained_activation_offloading")
+        for one in ("delay_wgrad_compute", keys.OFFLOADS)
     ),
     Check(
         "offload_needs_environment",
-        lambda f: (
-            f.on("fine_grained_activation_offloading")
-            and f.environment.get("NVTE_CPU_OFFLOAD_V1") != "1"
-        ),
+        lambda f: f.on(keys.OFFLOADS) and f.environment.get("NVTE_CPU_OFFLOAD_V1") != "1",
         "activation offload with Transformer Engine 2.10 needs export NVTE_CPU_OFFLOAD_V1=1",
-        "fine_grained_activation_offloading",
+        keys.OFFLOADS,
     ),
     Check(
         "graph_needs_environment",
-        lambda f: f.text("cuda_graph_impl") == "transformer_engine" and _graph_environment(f),
+        lambda f: f.text(keys.GRAPH) == "transformer_engine" and _graph_environment(f),
         "graphs of layers beside expandable segments need export NCCL_GRAPH_REGISTER=0",
-        "cuda_graph_impl",
+        keys.GRAPH,
     ),
-    excludes(
-        "graph_of_step_takes_no_modules", "cuda_graph_impl=full_iteration", "cuda_graph_modules"
-    ),
-    excludes("groups_or_latent_attention", "multi_latent_attention", "group_query_attention"),
+    excludes("graph_of_step_takes_no_modules", f"{keys.GRAPH}=full_iteration", keys.GRAPH_MODULES),
+    excludes("groups_or_latent_attention", keys.LATENT, keys.GROUPED),
 )

@@ -8,6 +8,7 @@ from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.presets import preset, preset_names
 from trainplan.planner.launch import Argument
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.arguments import Arguments
 from trainplan.planner.runtimes.megatron_lm.write import written_model
 
@@ -80,5 +81,5 @@ def _words(job: Job) -> tuple[Argument, ...]:
 
 def vocabulary(arguments: Arguments) -> int | None:
     """Entries that the launch states or its tokenizer has; null: neither."""
-    stated = arguments.whole("padded_vocab_size") or arguments.whole("vocab_size")
-    return stated or TOKENIZERS.get(arguments.text("tokenizer_type"))
+    stated = arguments.whole("padded_vocab_size") or arguments.whole(keys.VOCABULARY)
+    return stated or TOKENIZERS.get(arguments.text(keys.TOKENIZER))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES
 from trainplan.costmodel.runtimes import IN_MOE_LAYERS, model_modules
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.facts import Facts, holds, words
 from trainplan.planner.runtimes.megatron_lm.read.layout import (
     nested_heads,
@@ -24,34 +25,34 @@ from trainplan.planner.runtimes.megatron_lm.read.options import (
 from trainplan.planner.shell import Problem
 
 IGNORED: tuple[tuple[str, str], ...] = (
-    ("num_query_groups", "group_query_attention"),
-    ("sequence_parallel", "tp"),
-    ("recompute_modules", "recompute=selective"),
-    ("recompute_method", "recompute=full"),
-    ("recompute_num_layers", "recompute=full"),
-    ("offload_modules", "fine_grained_activation_offloading"),
-    ("optimizer_offload_fraction", "optimizer_cpu_offload"),
-    ("overlap_cpu_optimizer_d2h_h2d", "optimizer_cpu_offload"),
-    ("use_torch_optimizer_for_cpu_offload", "optimizer_cpu_offload"),
-    ("pin_cpu_grads", "optimizer_cpu_offload"),
-    ("pin_cpu_params", "optimizer_cpu_offload"),
-    ("activation_offload_fraction", "fine_grained_activation_offloading"),
-    ("delta_offload_bytes_across_pp_ranks", "fine_grained_activation_offloading"),
-    ("fine_grained_offloading_max_inflight_offloads", "fine_grained_activation_offloading"),
-    ("data_parallel_sharding_strategy", "use_megatron_fsdp"),
-    ("cp_comm_type", "cp"),
+    (keys.GROUPS, keys.GROUPED),
+    (keys.SEQUENCE_PARALLEL, "tp"),
+    (keys.RECOMPUTED_MODULES, "recompute=selective"),
+    (keys.RECOMPUTE_METHOD, "recompute=full"),
+    (keys.RECOMPUTED_LAYERS, "recompute=full"),
+    (keys.OFFLOADED_MODULES, keys.OFFLOADS),
+    (keys.CPU_FRACTION, keys.CPU_OPTIMIZER),
+    (keys.CPU_OVERLAP, keys.CPU_OPTIMIZER),
+    ("use_torch_optimizer_for_cpu_offload", keys.CPU_OPTIMIZER),
+    ("pin_cpu_grads", keys.CPU_OPTIMIZER),
+    ("pin_cpu_params", keys.CPU_OPTIMIZER),
+    ("activation_offload_fraction", keys.OFFLOADS),
+    ("delta_offload_bytes_across_pp_ranks", keys.OFFLOADS),
+    (keys.IN_FLIGHT, keys.OFFLOADS),
+    (keys.FSDP_STRATEGY, keys.FSDP),
+    (keys.EXCHANGE, "cp"),
     ("microbatch_group_size_per_vp_stage", "vpp"),
-    ("expert_tensor_parallel_size", "num_experts"),
-    ("moe_token_dispatcher_type", "num_experts"),
-    ("moe_grouped_gemm", "num_experts"),
-    ("moe_flex_dispatcher_backend", "moe_token_dispatcher_type=flex"),
-    ("moe_router_num_groups", "moe_router_group_topk"),
-    ("kv_lora_rank", "multi_latent_attention"),
-    ("q_lora_rank", "multi_latent_attention"),
-    ("fp8_recipe", "fp8"),
-    ("fp4_recipe", "fp4"),
-    ("window_attn_skip_freq", "window_size"),
-    ("cross_entropy_fusion_impl", "cross_entropy_loss_fusion"),
+    (keys.ETP, keys.EXPERTS),
+    (keys.DISPATCHER, keys.EXPERTS),
+    (keys.GROUPED_GEMM, keys.EXPERTS),
+    (keys.BACKEND, f"{keys.DISPATCHER}=flex"),
+    (keys.ROUTER_GROUPS, keys.TOP_GROUPS),
+    (keys.KV_RANK, keys.LATENT),
+    (keys.Q_RANK, keys.LATENT),
+    (keys.FP8_RECIPE, keys.FP8),
+    (keys.FP4_RECIPE, keys.FP4),
+    (keys.WINDOW_SKIPS, keys.WINDOW),
+    (keys.LOSS_KERNEL, keys.LOSS_FUSION),
 )
 """An option, and without what it does nothing."""
 NO_EFFECT = {
@@ -63,10 +64,10 @@ NO_EFFECT = {
 }
 """Options kept for old scripts. Source: arguments.py:2950, 3024-3034."""
 UNMODELLED = {
-    "spec": "a layer of your own: priced as the built-in one",
-    "hybrid_layer_pattern": "layers of other kinds: priced as attention and MLP",
+    keys.SPEC: "a layer of your own: priced as the built-in one",
+    keys.LAYER_PATTERN: "layers of other kinds: priced as attention and MLP",
     "heterogeneous_layers_config_path": "layers that differ: priced as all alike",
-    "experimental_attention_variant": "another attention: priced as softmax attention",
+    keys.VARIANT: "another attention: priced as softmax attention",
     "tensor_parallel_num_weight_shards": "weights sharded beyond tp: priced as cut by tp alone",
     "microbatch_group_size_per_vp_stage": "priced with groups of pp micro batches",
     "step_batch_size_schedule": "a batch that grows: priced at one size, micro batch * dp",
@@ -75,7 +76,7 @@ UNMODELLED = {
     "first_last_layers_bf16": "some layers in 16 bits: all are priced in the lower format",
     "fp32_residual_connection": "a residual stream in fp32: priced in 16 bits",
     "moe_shared_expert_overlap": "shared experts beside the exchange: priced one after the other",
-    "moe_latent_size": "experts in a narrower space: priced in the full one",
+    keys.LATENT_EXPERTS: "experts in a narrower space: priced in the full one",
     "delay_wgrad_compute": "delayed weight gradients: priced in their place",
     "defer_embedding_wgrad_compute": "delayed weight gradients: priced in their place",
     "use_torch_fsdp2": "FSDP of torch: priced as Megatron-FSDP",
@@ -126,42 +127,47 @@ def _other(facts: Facts, dest: str, says: str) -> Problem:
 
 def _dispatch(facts: Facts) -> Iterator[Problem]:
     """The runtime gathers all tokens on all expert ranks where nothing is said."""
-    kind, backend = (
-        facts.text(f"moe_{n}") for n in ("token_dispatcher_type", "flex_dispatcher_backend")
-    )
-    if not facts.count("num_experts"):
+    kind, backend = map(facts.text, (keys.DISPATCHER, keys.BACKEND))
+    if not facts.count(keys.EXPERTS):
         return
     if kind == "allgather":
         yield _other(
             facts,
-            "moe_token_dispatcher_type",
+            keys.DISPATCHER,
             "--moe-token-dispatcher-type allgather, the default, is priced as alltoall: add "
             "--moe-token-dispatcher-type alltoall, which is no slower",
         )
     elif kind == "flex" and backend == "ncclep":
-        yield _other(facts, "moe_flex_dispatcher_backend", "ncclep is priced as alltoall")
+        yield _other(facts, keys.BACKEND, "ncclep is priced as alltoall")
 
 
 def _kinds(facts: Facts) -> Iterator[Problem]:
     """Values of an option of which the cost model knows some."""
-    exchanges, nested = facts.arguments.texts("cp_comm_type"), nested_heads(facts.arguments) > 1
+    exchanges, nested = facts.arguments.texts(keys.EXCHANGE), nested_heads(facts.arguments) > 1
     if facts.cp > 1 and not nested and (len(set(exchanges)) > 1 or set(exchanges) - set(EXCHANGES)):
         yield _other(
-            facts, "cp_comm_type", "exchanges of context ranks that differ or nest: priced as one"
+            facts, keys.EXCHANGE, "exchanges of context ranks that differ or nest: priced as one"
         )
-    if facts.text("fp8") and facts.text("fp8_recipe") not in ("tensorwise", "mxfp8"):
+    if facts.text(keys.FP8) and facts.text(keys.FP8_RECIPE) not in ("tensorwise", "mxfp8"):
         yield _other(
-            facts, "fp8_recipe", f"--fp8-recipe {facts.text('fp8_recipe')}: priced as tensorwise"
+            facts,
+            keys.FP8_RECIPE,
+            f"--fp8-recipe {facts.text(keys.FP8_RECIPE)}: priced as tensorwise",
         )
-    if facts.text("optimizer") not in OPTIMIZERS:
-        yield _other(facts, "optimizer", f"--optimizer {facts.text('optimizer')}: priced as adam")
+    if facts.text(keys.OPTIMIZER) not in OPTIMIZERS:
+        yield _other(
+            facts, keys.OPTIMIZER, f"--optimizer {facts.text(keys.OPTIMIZER)}: priced as adam"
+        )
     if graph_kind(facts.arguments) in ("local", "transformer_engine"):
-        wanted = {"attn"} | ({"moe_router"} if facts.count("num_experts") else set())
+        wanted = {"attn"} | ({"moe_router"} if facts.count(keys.EXPERTS) else set())
         if set(graph_modules(facts.arguments)) - {"moe_preprocess"} != wanted:
-            yield _other(facts, "cuda_graph_modules", "graphs are priced as of attn and moe_router")
-    zero = [not facts.arguments.number(f"{n}_dropout") for n in ("attention", "hidden")]
+            says = "graphs are priced as of attn and moe_router"
+            yield _other(facts, keys.GRAPH_MODULES, says)
+    zero = [
+        not facts.arguments.number(key) for key in (keys.ATTENTION_DROPOUT, keys.HIDDEN_DROPOUT)
+    ]
     if any(zero) != all(zero):
-        yield _other(facts, "hidden_dropout", "one of two dropouts: priced as both")
+        yield _other(facts, keys.HIDDEN_DROPOUT, "one of two dropouts: priced as both")
 
 
 def _absent_modules(facts: Facts, model: ModelSpec) -> Iterator[Problem]:
@@ -169,11 +175,11 @@ def _absent_modules(facts: Facts, model: ModelSpec) -> Iterator[Problem]:
     stated = {*recompute_modules(facts.arguments)} & {*RECOMPUTE_MODULES}
     if (none := stated - model_modules(model)) and facts.recomputes == "selective":
         says = f"{', '.join(sorted(none))}: this model has none to recompute, take it out"
-        place = facts.arguments.place("recompute_modules")
+        place = facts.arguments.place(keys.RECOMPUTED_MODULES)
         yield Problem("ignored_recompute_modules", "ignored", says, place)
     if model.moe is None and (none := {*offload_modules(facts.arguments)} & {*IN_MOE_LAYERS}):
         says = f"{', '.join(sorted(none))}: this model has none to offload, take it out"
-        place = facts.arguments.place("offload_modules")
+        place = facts.arguments.place(keys.OFFLOADED_MODULES)
         yield Problem("ignored_offload_modules", "ignored", says, place)
 
 
@@ -182,12 +188,15 @@ def _modules(facts: Facts) -> Iterator[Problem]:
     more = set(recompute_modules(facts.arguments)) - set(RECOMPUTE_MODULES)
     if more and facts.recomputes == "selective":
         says = f"{', '.join(sorted(more))}: priced as not recomputed"
-        yield _other(facts, "recompute_modules", says)
-    if facts.on("fine_grained_activation_offloading"):
-        if more := set(facts.arguments.texts("offload_modules")) - set(OFFLOAD_MODULES):
-            yield _other(facts, "offload_modules", f"{', '.join(sorted(more))}: priced as kept")
+        yield _other(facts, keys.RECOMPUTED_MODULES, says)
+    if facts.on(keys.OFFLOADS):
+        if more := set(facts.arguments.texts(keys.OFFLOADED_MODULES)) - set(OFFLOAD_MODULES):
+            yield _other(
+                facts, keys.OFFLOADED_MODULES, f"{', '.join(sorted(more))}: priced as kept"
+            )
         if (facts.arguments.number("activation_offload_fraction") or 0.0) < 1.0:
             yield _other(facts, "activation_offload_fraction", "a part of them: priced as all")
-        inflight = "fine_grained_offloading_max_inflight_offloads"
-        if inflight in facts.arguments and facts.arguments.number(inflight) != 1:
-            yield _other(facts, inflight, "several copies of a module under way: priced as one")
+        if keys.IN_FLIGHT in facts.arguments and facts.arguments.number(keys.IN_FLIGHT) != 1:
+            yield _other(
+                facts, keys.IN_FLIGHT, "several copies of a module under way: priced as one"
+            )

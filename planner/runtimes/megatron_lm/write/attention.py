@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import MlaSpec, ModelSpec
-from trainplan.planner.launch import Argument, option, switch
+from trainplan.planner.launch import Argument
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write.hybrid import variant_arguments
 from trainplan.planner.runtimes.megatron_lm.write.rope import rope_arguments
 
@@ -15,18 +16,18 @@ def attention_arguments(model: ModelSpec) -> Iterator[Argument]:
     if model.mla:
         yield from _latent(model.mla)
     else:
-        yield option("model", "--kv-channels", model.head_dim)
+        yield keys.CHANNELS(model.head_dim)
         if model.num_key_value_heads != model.num_attention_heads:
-            yield switch("model", "--group-query-attention")
-            yield option("model", "--num-query-groups", model.num_key_value_heads)
+            yield keys.GROUPED()
+            yield keys.GROUPS(model.num_key_value_heads)
     if _qk_norm(model):
-        yield switch("model", "--qk-layernorm")
+        yield keys.QK_NORM()
     if model.attention_sinks:
-        yield option("model", "--softmax-type", "learnable")
+        yield keys.SOFTMAX("learnable")
     if model.num_sliding_window_layers:
         yield from _window(model)
     yield from variant_arguments(model)
-    yield option("model", "--position-embedding-type", _positions(model))
+    yield keys.POSITIONS(_positions(model))
     if model.position_embedding == "rope":
         yield from rope_arguments(model)
 
@@ -41,14 +42,14 @@ def _positions(model: ModelSpec) -> str:
 
 
 def _latent(mla: MlaSpec) -> Iterator[Argument]:
-    yield switch("model", "--multi-latent-attention")
+    yield keys.LATENT()
     if mla.q_lora_rank:
-        yield option("model", "--q-lora-rank", mla.q_lora_rank)
-    yield option("model", "--kv-lora-rank", mla.kv_lora_rank)
-    yield option("model", "--qk-head-dim", mla.qk_nope_head_dim)
-    yield option("model", "--qk-pos-emb-head-dim", mla.qk_rope_head_dim)
-    yield option("model", "--v-head-dim", mla.v_head_dim)
-    yield option("model", "--kv-channels", mla.v_head_dim)
+        yield keys.Q_RANK(mla.q_lora_rank)
+    yield keys.KV_RANK(mla.kv_lora_rank)
+    yield keys.QK_CHANNELS(mla.qk_nope_head_dim)
+    yield keys.ROTARY_CHANNELS(mla.qk_rope_head_dim)
+    yield keys.V_CHANNELS(mla.v_head_dim)
+    yield keys.CHANNELS(mla.v_head_dim)
 
 
 def _qk_norm(model: ModelSpec) -> bool:
@@ -63,15 +64,15 @@ def _window(model: ModelSpec) -> Iterator[Argument]:
     Source: Megatron-LM `core/transformer/utils.py`, is_layer_window_attention.
     """
     assert model.sliding_window is not None
-    yield option("model", "--window-size", f"{model.sliding_window - 1},0")
+    yield keys.WINDOW(f"{model.sliding_window - 1},0")
     slides = [kind == "sliding_attention" for kind in model.mixers]
     if all(slides):
         return
     every = slides.index(False) + 1
     if slides == [(i + 1) % every != 0 for i in range(len(slides))]:
-        yield option("model", "--window-attn-skip-freq", every)
+        yield keys.WINDOW_SKIPS(every)
     else:
-        yield option("model", "--window-attn-skip-freq", _list_text([int(one) for one in slides]))
+        yield keys.WINDOW_SKIPS(_list_text([int(one) for one in slides]))
 
 
 def _list_text(values: list[int]) -> str:

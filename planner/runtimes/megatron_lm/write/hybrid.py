@@ -14,6 +14,7 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import is_hybrid
 from trainplan.planner.launch import Argument, option, switch
+from trainplan.planner.runtimes.megatron_lm import keys
 
 SPEC = ("megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec")
 FEED_FORWARDS = {"mlp": "-", "moe": "E", "none": ""}
@@ -84,7 +85,7 @@ def _mamba(ssm: SsmSpec) -> Iterator[Argument]:
 
 
 def _gated_delta(model: ModelSpec, linear: LinearAttentionSpec) -> Iterator[Argument]:
-    yield option("model", "--experimental-attention-variant", "gdn")
+    yield keys.VARIANT("gdn")
     linears = [int(mixer == "linear_attention") for mixer in model.mixers]
     yield option("model", "--linear-attention-freq", f"[{','.join(map(str, linears))}]")
     yield option("model", "--linear-conv-kernel-dim", linear.conv_kernel or 0)
@@ -106,7 +107,7 @@ def _sparse(model: ModelSpec, indexer: IndexerSpec) -> Iterator[Argument]:
             "this exporter writes sparse attention of megatron-lm for all layers, each with an "
             "indexer of its own: give every layer one, or use another runtime"
         )
-    yield option("model", "--experimental-attention-variant", "dsa")
+    yield keys.VARIANT("dsa")
     yield option("model", "--dsa-indexer-n-heads", indexer.num_heads)
     yield option("model", "--dsa-indexer-head-dim", indexer.head_dim)
     yield option("model", "--dsa-indexer-topk", indexer.top_k)

@@ -8,34 +8,35 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.costmodel.shards import context_ways, heads_to_cut
-from trainplan.planner.launch import Argument, option, switch
+from trainplan.planner.launch import Argument
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write.pipeline import pipeline_arguments
 
 
 def layout_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     """Degrees of every axis; data parallelism is what is left of the world."""
     model = job.model
-    yield option("layout", "--tensor-model-parallel-size", layout.tp)
+    yield keys.TP(layout.tp)
     if layout.sequence_parallel and layout.tp > 1:
-        yield switch("layout", "--sequence-parallel")
+        yield keys.SEQUENCE_PARALLEL()
     yield from pipeline_arguments(model, layout)
-    yield option("layout", "--context-parallel-size", layout.cp)
+    yield keys.CP(layout.cp)
     if layout.cp_heads > 1:
         sizes = layout.cp_heads, layout.cp // layout.cp_heads
-        yield option("layout", "--cp-comm-type", "a2a+p2p")
-        yield option("layout", "--hierarchical-context-parallel-sizes", *sizes)
+        yield keys.EXCHANGE("a2a+p2p")
+        yield keys.NESTED_SIZES(*sizes)
     elif layout.cp > 1:
-        yield option("layout", "--cp-comm-type", context_exchange(job, layout, traits))
+        yield keys.EXCHANGE(context_exchange(job, layout, traits))
     if model.moe:
         # Said even where it is 1: the runtime would otherwise cut experts like dense layers.
-        yield option("layout", "--expert-model-parallel-size", layout.ep)
-        yield option("layout", "--expert-tensor-parallel-size", layout.etp)
+        yield keys.EP(layout.ep)
+        yield keys.ETP(layout.etp)
     elif layout.ep > 1 or layout.etp > 1:
         raise UnsupportedError(
             f"ep = {layout.ep} and etp = {layout.etp} cut experts and {model.name!r} has none; "
             "set both to 1"
         )
-    yield option("layout", "--micro-batch-size", layout.micro_batch_size)
+    yield keys.MICRO_BATCH(layout.micro_batch_size)
 
 
 def context_exchange(job: Job, layout: Layout, traits: RuntimeTraits) -> ContextExchange:
@@ -61,9 +62,9 @@ def context_exchange(job: Job, layout: Layout, traits: RuntimeTraits) -> Context
 def recompute_arguments(layout: Layout) -> Iterator[Argument]:
     """What the backward pass computes again."""
     if layout.recompute == "selective":
-        yield option("recompute", "--recompute-granularity", "selective")
-        yield option("recompute", "--recompute-modules", *layout.recompute_modules)
+        yield keys.RECOMPUTE("selective")
+        yield keys.RECOMPUTED_MODULES(*layout.recompute_modules)
     elif layout.recompute_method and layout.recompute_num_layers:
-        yield option("recompute", "--recompute-granularity", "full")
-        yield option("recompute", "--recompute-method", layout.recompute_method)
-        yield option("recompute", "--recompute-num-layers", layout.recompute_num_layers)
+        yield keys.RECOMPUTE("full")
+        yield keys.RECOMPUTE_METHOD(layout.recompute_method)
+        yield keys.RECOMPUTED_LAYERS(layout.recompute_num_layers)

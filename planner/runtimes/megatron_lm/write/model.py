@@ -12,7 +12,8 @@ from trainplan.costmodel.runtimes import (
     is_hybrid,
     uncommon_parts,
 )
-from trainplan.planner.launch import Argument, option, switch
+from trainplan.planner.launch import Argument, option
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write.hybrid import SPEC
 
 DROPOUT = 0.1
@@ -26,27 +27,27 @@ def model_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     model, training = job.model, job.training
     _refuse(job, traits)
     if is_hybrid(model):
-        yield option("model", "--spec", *SPEC)
+        yield keys.SPEC(*SPEC)
     else:
-        yield option("model", "--num-layers", model.num_hidden_layers)
-    yield option("model", "--hidden-size", model.hidden_size)
-    yield option("model", "--ffn-hidden-size", model.intermediate_size)
-    yield option("model", "--num-attention-heads", model.num_attention_heads)
-    yield option("model", "--seq-length", training.seq_length)
-    yield option("model", "--max-position-embeddings", _max_positions(model, training))
-    yield option("model", "--vocab-size", model.vocab_size)
+        yield keys.LAYERS(model.num_hidden_layers)
+    yield keys.HIDDEN(model.hidden_size)
+    yield keys.FFN(model.intermediate_size)
+    yield keys.HEADS(model.num_attention_heads)
+    yield keys.LENGTH(training.seq_length)
+    yield keys.MAX_POSITIONS(_max_positions(model, training))
+    yield keys.VOCABULARY(model.vocab_size)
     yield option("model", "--make-vocab-size-divisible-by", VOCAB_MULTIPLE)
-    yield option("model", "--normalization", NORMS[model.norm])
-    yield option("model", "--norm-epsilon", model.norm_eps)
+    yield keys.NORM(NORMS[model.norm])
+    yield keys.EPSILON(model.norm_eps)
     yield from activation_arguments(model)
     yield from bias_arguments(model)
     if not model.tie_word_embeddings:
-        yield switch("model", "--untie-embeddings-and-output-weights")
+        yield keys.UNTIED()
     if model.num_nextn_predict_layers and not is_hybrid(model):
-        yield option("model", "--mtp-num-layers", model.num_nextn_predict_layers)
+        yield keys.PREDICTIONS(model.num_nextn_predict_layers)
     dropout = DROPOUT if traits.kernels.dropout else 0.0
-    yield option("model", "--hidden-dropout", dropout)
-    yield option("model", "--attention-dropout", dropout)
+    yield keys.HIDDEN_DROPOUT(dropout)
+    yield keys.ATTENTION_DROPOUT(dropout)
 
 
 NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}
@@ -57,26 +58,26 @@ def activation_arguments(model: ModelSpec) -> Iterator[Argument]:
     kind = (model.activation, model.gated_mlp)
     if model.model_type == "gpt_oss" and kind == ("silu", True):
         # Clamped, with an offset: OpenAI, gpt-oss model card, arXiv:2508.10925, section 2.2.
-        yield switch("model", "--quick-geglu")
+        yield keys.QUICK_GEGLU()
         yield option("model", "--glu-linear-offset", 1.0)
         if model.swiglu_limit is not None:
-            yield option("model", "--activation-func-clamp-value", model.swiglu_limit)
+            yield keys.CLAMP(model.swiglu_limit)
     elif kind == ("silu", True):
-        yield switch("model", "--swiglu")
+        yield keys.SWIGLU()
     elif kind == ("relu2", False):
-        yield switch("model", "--squared-relu")
-        yield switch("model", "--no-bias-gelu-fusion")
+        yield keys.SQUARED_RELU()
+        yield keys.GELU_FUSION.off()
     elif kind == ("gelu", False) or (kind == ("gelu_tanh", False) and not all_linear_biased(model)):
-        yield switch("model", "--no-bias-gelu-fusion")
+        yield keys.GELU_FUSION.off()
 
 
 def bias_arguments(model: ModelSpec) -> Iterator[Argument]:
     """Biases: on all linear layers, on queries, keys and values only, or nowhere."""
     if all_linear_biased(model):
         return
-    yield switch("model", "--disable-bias-linear")
+    yield keys.BIASES.off()
     if model.qkv_bias:
-        yield switch("model", "--add-qkv-bias")
+        yield keys.QKV_BIAS()
 
 
 def _max_positions(model: ModelSpec, training: TrainingSpec) -> int:

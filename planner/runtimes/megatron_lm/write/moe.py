@@ -7,6 +7,7 @@ from trainplan.costmodel.architecture import MoeSpec
 from trainplan.costmodel.job import Dispatcher, Job, RuntimeOptions
 from trainplan.costmodel.runtimes import RuntimeTraits, is_hybrid
 from trainplan.planner.launch import Argument, option, switch
+from trainplan.planner.runtimes.megatron_lm import keys
 
 
 def moe_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
@@ -14,12 +15,12 @@ def moe_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     model, moe = job.model, job.model.moe
     if moe is None:
         return
-    yield option("model", "--num-experts", moe.num_experts)
-    yield option("model", "--moe-ffn-hidden-size", moe.moe_intermediate_size)
+    yield keys.EXPERTS(moe.num_experts)
+    yield keys.EXPERT_FFN(moe.moe_intermediate_size)
     if not is_hybrid(model):  # whose pattern says it
-        yield option("model", "--moe-layer-freq", layer_pattern(model.moe_layers))
+        yield keys.EXPERT_LAYERS(layer_pattern(model.moe_layers))
     if moe.latent_size:
-        yield option("model", "--moe-latent-size", moe.latent_size)
+        yield keys.LATENT_EXPERTS(moe.latent_size)
     if moe.shared_expert_intermediate_size:
         yield from _shared_expert(moe)
     yield from _router(moe)
@@ -28,7 +29,7 @@ def moe_arguments(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
         yield switch("model", "--no-bias-dropout-fusion")
     yield from _dispatcher(traits.experts.dispatcher)
     yield from _capacity(job.options)
-    yield switch("model", "--moe-grouped-gemm")
+    yield keys.GROUPED_GEMM()
     yield switch("model", "--moe-permute-fusion")
 
 
@@ -40,41 +41,39 @@ def layer_pattern(moe_layers: tuple[bool, ...]) -> str:
 
 def _dispatcher(dispatcher: Dispatcher) -> Iterator[Argument]:
     if dispatcher == "alltoall":
-        yield option("model", "--moe-token-dispatcher-type", "alltoall")
+        yield keys.DISPATCHER("alltoall")
         return
-    yield option("model", "--moe-token-dispatcher-type", "flex")
-    yield option("model", "--moe-flex-dispatcher-backend", dispatcher)
+    yield keys.DISPATCHER("flex")
+    yield keys.BACKEND(dispatcher)
 
 
 def _capacity(options: RuntimeOptions) -> Iterator[Argument]:
     if options.moe_capacity_factor is not None:
-        yield option("model", "--moe-expert-capacity-factor", options.moe_capacity_factor)
-        yield option("model", "--moe-token-drop-policy", options.moe_token_drop_policy or "probs")
+        yield keys.CAPACITY(options.moe_capacity_factor)
+        yield keys.DROPS(options.moe_token_drop_policy or "probs")
     if options.moe_pad_to_capacity:
-        yield switch("model", "--moe-pad-expert-input-to-capacity")
+        yield keys.PADDED()
     if options.moe_router_padding:
-        yield switch("model", "--moe-router-padding-for-quantization")
+        yield keys.ROUTER_PADDING()
 
 
 def _shared_expert(moe: MoeSpec) -> Iterator[Argument]:
-    yield option(
-        "model", "--moe-shared-expert-intermediate-size", moe.shared_expert_intermediate_size
-    )
+    yield keys.SHARED_EXPERT(moe.shared_expert_intermediate_size)
     if moe.shared_expert_gate:
-        yield switch("model", "--moe-shared-expert-gate")
+        yield keys.SHARED_GATE()
 
 
 def _router(moe: MoeSpec) -> Iterator[Argument]:
-    yield option("model", "--moe-router-topk", moe.num_experts_per_tok)
-    yield option("model", "--moe-router-score-function", moe.router_score_function)
+    yield keys.TOP_K(moe.num_experts_per_tok)
+    yield keys.SCORES(moe.router_score_function)
     yield option("model", "--moe-router-dtype", "fp32")
     if _softmax_first(moe):
-        yield switch("model", "--moe-router-pre-softmax")
+        yield keys.PRE_SOFTMAX()
     if moe.n_group and moe.topk_group and moe.n_group > 1:
-        yield option("model", "--moe-router-num-groups", moe.n_group)
-        yield option("model", "--moe-router-group-topk", moe.topk_group)
+        yield keys.ROUTER_GROUPS(moe.n_group)
+        yield keys.TOP_GROUPS(moe.topk_group)
     if moe.routed_scaling_factor not in (None, 1.0):
-        yield option("model", "--moe-router-topk-scaling-factor", moe.routed_scaling_factor or 1.0)
+        yield keys.ROUTED_SCALE(moe.routed_scaling_factor or 1.0)
     yield from _balancing(moe)
 
 
@@ -95,10 +94,10 @@ def _balancing(moe: MoeSpec) -> Iterator[Argument]:
     Fedus et al., Switch Transformer, arXiv:2101.03961, section 2.2 (loss 0.01).
     """
     if moe.router_bias and moe.router_score_function == "sigmoid":
-        yield switch("model", "--moe-router-enable-expert-bias")
+        yield keys.ROUTER_BIAS()
         yield option("model", "--moe-router-bias-update-rate", 0.001)
-        yield option("model", "--moe-router-load-balancing-type", "seq_aux_loss")
-        yield option("model", "--moe-aux-loss-coeff", 0.0001)
+        yield keys.BALANCING("seq_aux_loss")
+        yield keys.BALANCING_RATE(0.0001)
         return
-    yield option("model", "--moe-router-load-balancing-type", "aux_loss")
-    yield option("model", "--moe-aux-loss-coeff", 0.01)
+    yield keys.BALANCING("aux_loss")
+    yield keys.BALANCING_RATE(0.01)

@@ -6,7 +6,8 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.launch import Argument, option, switch
+from trainplan.planner.launch import Argument, option
+from trainplan.planner.runtimes.megatron_lm import keys
 
 FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
 """Sharding strategy of Megatron-FSDP for each ZeRO stage beyond the distributed optimizer's."""
@@ -15,15 +16,15 @@ FSDP_STRATEGY = {2: "optim_grads", 3: "optim_grads_params"}
 def optimizer_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     """Sharding over data parallelism, offload and overlap of its communication."""
     if layout.zero_stage >= 1:
-        yield switch("optimizer", "--use-distributed-optimizer")
+        yield keys.DISTRIBUTED()
     if layout.zero_stage in FSDP_STRATEGY:
         yield from _fsdp_arguments(job, layout)
     yield from _replica_arguments(layout)
     if traits.sharding.overlaps_gradients:
-        yield switch("optimizer", "--overlap-grad-reduce")
+        yield keys.GRADIENT_OVERLAP()
     apart = traits.sharding.gathers_separately and _gathers_in_turn(layout)
     if layout.zero_stage >= 1 and traits.sharding.overlaps_parameters and not apart:
-        yield switch("optimizer", "--overlap-param-gather")
+        yield keys.GATHER_OVERLAP()
     yield from _offload_arguments(layout)
     yield from activation_offload_arguments(layout)
 
@@ -43,14 +44,12 @@ def _fsdp_arguments(job: Job, layout: Layout) -> Iterator[Argument]:
             f"Megatron-FSDP (zero_stage = {layout.zero_stage}) lays its groups over all ranks and "
             f"runs without a pipeline only, and pp = {layout.pp}; use pp = 1 or zero_stage = 1"
         )
-    yield switch("optimizer", "--use-megatron-fsdp")
-    yield option("optimizer", "--data-parallel-sharding-strategy", FSDP_STRATEGY[layout.zero_stage])
-    yield switch("optimizer", "--init-model-with-meta-device")
-    yield option("optimizer", "--ckpt-format", "fsdp_dtensor")
+    yield keys.FSDP()
+    yield keys.FSDP_STRATEGY(FSDP_STRATEGY[layout.zero_stage])
+    yield keys.ON_META()
+    yield keys.CHECKPOINTS("fsdp_dtensor")
     # Else gradients have the type of the weights (arguments.py:3691), and fewer bytes than priced.
-    yield option(
-        "optimizer", "--megatron-fsdp-main-grads-dtype", job.options.gradient_dtype or "fp32"
-    )
+    yield keys.FSDP_GRADIENTS(job.options.gradient_dtype or "fp32")
 
 
 def _replica_arguments(layout: Layout) -> Iterator[Argument]:
@@ -61,7 +60,7 @@ def _replica_arguments(layout: Layout) -> Iterator[Argument]:
             f"dp_replicate = {layout.dp_replicate} says over how many copies sharded states are "
             "repeated, and zero_stage = 0 shards nothing; set dp_replicate to 1"
         )
-    yield option("optimizer", "--num-distributed-optimizer-instances", layout.dp_replicate)
+    yield keys.REPLICAS(layout.dp_replicate)
 
 
 def activation_offload_arguments(layout: Layout) -> Iterator[Argument]:
@@ -74,10 +73,10 @@ def activation_offload_arguments(layout: Layout) -> Iterator[Argument]:
     """
     if not layout.offload_modules:
         return
-    yield switch("optimizer", "--fine-grained-activation-offloading")
-    yield option("optimizer", "--offload-modules", *layout.offload_modules)
+    yield keys.OFFLOADS()
+    yield keys.OFFLOADED_MODULES(*layout.offload_modules)
     yield option("optimizer", "--min-offloaded-tensor-size", SMALLEST_OFFLOADED)
-    yield option("optimizer", "--fine-grained-offloading-max-inflight-offloads", 1)
+    yield keys.IN_FLIGHT(1)
 
 
 SMALLEST_OFFLOADED = 65_536
@@ -93,7 +92,7 @@ def _offload_arguments(layout: Layout) -> Iterator[Argument]:
             "megatron-lm offloads the state of its distributed optimizer, which is zero_stage = 1; "
             f"the layout has zero_stage = {layout.zero_stage}: change it, or do not offload"
         )
-    yield switch("optimizer", "--use-precision-aware-optimizer")
-    yield switch("optimizer", "--optimizer-cpu-offload")
-    yield option("optimizer", "--optimizer-offload-fraction", layout.offload.optimizer)
-    yield switch("optimizer", "--overlap-cpu-optimizer-d2h-h2d")
+    yield keys.PRECISION_AWARE()
+    yield keys.CPU_OPTIMIZER()
+    yield keys.CPU_FRACTION(layout.offload.optimizer)
+    yield keys.CPU_OVERLAP()

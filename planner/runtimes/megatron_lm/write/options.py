@@ -10,7 +10,8 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.job import LOW_PRECISION, Job
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
-from trainplan.planner.launch import Argument, option, switch
+from trainplan.planner.launch import Argument, switch
+from trainplan.planner.runtimes.megatron_lm import keys
 
 
 def option_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
@@ -23,18 +24,18 @@ def option_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterato
     if reason := _unsupported(job):
         raise UnsupportedError(f"megatron-lm does not run {reason}")
     if options.attention == "unfused":
-        yield option("model", "--attention-backend", "unfused")
+        yield keys.ATTENTION("unfused")
     if options.cross_entropy == "jit":
-        yield switch("model", "--cross-entropy-loss-fusion")
-        yield option("model", "--cross-entropy-fusion-impl", "native")
+        yield keys.LOSS_FUSION()
+        yield keys.LOSS_KERNEL("native")
     yield from _graph(job, traits)
     if options.overlap_tp_comm and layout.tp > 1:
-        yield switch("layout", "--tp-comm-overlap")
+        yield keys.TP_OVERLAP()
     if options.overlap_moe_a2a and job.model.moe:
-        yield switch("layout", "--overlap-moe-expert-parallel-comm")
+        yield keys.EXPERT_OVERLAP()
     if options.offload_activation_layers:
         layers = options.offload_activation_layers
-        yield option("optimizer", "--cpu-offloading-num-layers", layers)
+        yield keys.HOST_LAYERS(layers)
     yield from _formats(job, layout, traits)
 
 
@@ -42,14 +43,14 @@ def _graph(job: Job, traits: RuntimeTraits) -> Iterator[Argument]:
     """A graph of the step needs its loss unchecked (A:1235); one of each layer, its modules."""
     graph = job.options.cuda_graph
     if graph == "full_iteration":
-        yield option("model", "--cuda-graph-impl", "full_iteration")
-        yield switch("model", "--no-check-for-nan-in-loss-and-grad")
+        yield keys.GRAPH("full_iteration")
+        yield keys.LOSS_CHECK.off()
     elif graph == "partial":
         modules: tuple[str, ...] = ("attn", "moe_router") if job.model.moe else ("attn",)
         if job.model.moe and traits.experts.dispatcher == "alltoall":
             modules += ("moe_preprocess",)  # else the norm before it is not recomputed (TL:480)
-        yield option("model", "--cuda-graph-impl", "transformer_engine")
-        yield option("model", "--cuda-graph-modules", *modules)
+        yield keys.GRAPH("transformer_engine")
+        yield keys.GRAPH_MODULES(*modules)
 
 
 def _few_bits_alone(job: Job, traits: RuntimeTraits) -> bool:
@@ -61,16 +62,16 @@ def _few_bits_alone(job: Job, traits: RuntimeTraits) -> bool:
 def _formats(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     options, precision = job.options, job.training.precision
     if options.gradient_dtype == "bf16":
-        yield switch("precision", "--grad-reduce-in-bf16")
+        yield keys.NARROW_SUMS()
     if options.moment_dtype not in (None, "fp32"):
-        yield switch("precision", "--use-precision-aware-optimizer")
-        yield option("precision", "--exp-avg-dtype", options.moment_dtype)
-        yield option("precision", "--exp-avg-sq-dtype", options.moment_dtype)
+        yield switch("precision", keys.PRECISION_AWARE.flag)
+        yield keys.FIRST_MOMENT(options.moment_dtype)
+        yield keys.SECOND_MOMENT(options.moment_dtype)
     if _few_bits_alone(job, traits):
         _refuse_few_bits(job, layout)
         yield switch("precision", f"--{'fp4' if precision == 'nvfp4' else 'fp8'}-param-gather")
         if precision == "mxfp8":
-            yield switch("precision", "--reuse-grad-buf-for-mxfp8-param-ag")
+            yield keys.REUSED_BUFFER()
 
 
 def _refuse_few_bits(job: Job, layout: Layout) -> None:

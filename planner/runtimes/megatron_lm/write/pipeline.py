@@ -7,7 +7,8 @@ from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.runtimes import is_hybrid, pipeline_layout_string
-from trainplan.planner.launch import Argument, option
+from trainplan.planner.launch import Argument
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write.hybrid import (
     layer_pattern,
     refuse_recomputed_groups,
@@ -17,11 +18,11 @@ from trainplan.planner.runtimes.megatron_lm.write.hybrid import (
 def pipeline_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:
     """Pipeline degree and, where the even split is impossible, the layers of every stage."""
     check_schedule(layout)
-    yield option("layout", "--pipeline-model-parallel-size", layout.pp)
+    yield keys.PP(layout.pp)
     if is_hybrid(model):
         refuse_recomputed_groups(model, layout)
         pattern = layer_pattern(model, _layers(model, layout))
-        yield option("layout", "--hybrid-layer-pattern", pattern)
+        yield keys.LAYER_PATTERN(pattern)
         return
     if layout.pp == 1:
         return
@@ -29,9 +30,9 @@ def pipeline_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:
     mtp_layers = model.num_nextn_predict_layers
     if len(set(layers)) > 1 or mtp_layers:
         text = pipeline_layout_string(layers, mtp_layers)
-        yield option("layout", "--pipeline-model-parallel-layout", text)
+        yield keys.STAGES(text)
     elif layout.vpp > 1:
-        yield option("layout", "--num-virtual-stages-per-pipeline-rank", layout.vpp)
+        yield keys.VPP(layout.vpp)
 
 
 def _layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:

@@ -8,7 +8,8 @@ which have no options (`transformer_config.py:3318`).
 from collections.abc import Iterator
 
 from trainplan.costmodel.architecture import ModelSpec, RopeScaling
-from trainplan.planner.launch import Argument, option, switch
+from trainplan.planner.launch import Argument, switch
+from trainplan.planner.runtimes.megatron_lm import keys
 
 YARN_LENGTH, YARN_BETA_FAST, YARN_BETA_SLOW = 4096, 32.0, 1.0
 """What latent attention uses. Source: `transformer_config.py:3318`."""
@@ -18,53 +19,53 @@ LLAMA_LENGTH, LLAMA_LOW, LLAMA_HIGH = 8192, 1.0, 4.0
 
 def rope_arguments(model: ModelSpec) -> Iterator[Argument]:
     """Base, rotated part and scaling."""
-    yield option("model", "--rotary-base", int(model.rope_theta))
+    yield keys.ROTARY_BASE(int(model.rope_theta))
     scaling = model.rope_scaling
     if model.mla:
         yield from _latent_rope(scaling)
         return
     if model.partial_rotary_factor != 1.0:
-        yield option("model", "--rotary-percent", model.partial_rotary_factor)
+        yield keys.ROTARY_PERCENT(model.partial_rotary_factor)
     if scaling is None:
         return
     if scaling.rope_type == "yarn":
         yield from _yarn(scaling)
         yield from _yarn_ramp(scaling, model)
     elif scaling.rope_type == "llama3":
-        yield switch("model", "--use-rope-scaling")
-        yield option("model", "--rope-scaling-factor", scaling.factor)
+        yield keys.LLAMA_SCALING()
+        yield keys.LLAMA_FACTOR(scaling.factor)
     elif scaling.rope_type == "linear":
-        yield option("model", "--rotary-seq-len-interpolation-factor", int(scaling.factor))
+        yield keys.INTERPOLATION(int(scaling.factor))
 
 
 def _latent_rope(scaling: RopeScaling | None) -> Iterator[Argument]:
     """Latent attention: plain or YaRN; only YaRN has a fused kernel."""
     if scaling is None:
-        yield option("model", "--rope-type", "rope")
+        yield keys.ROPE_TYPE("rope")
         yield switch("model", "--no-rope-fusion")
         return
-    yield option("model", "--rope-type", "yarn")
+    yield keys.ROPE_TYPE("yarn")
     yield from _yarn(scaling)
 
 
 def _yarn(scaling: RopeScaling) -> Iterator[Argument]:
     """Stretch and strength of the attention logits: in every kind of attention."""
-    yield option("model", "--rotary-scaling-factor", scaling.factor)
+    yield keys.YARN_FACTOR(scaling.factor)
     if scaling.mscale is not None:
-        yield option("model", "--mscale", scaling.mscale)
+        yield keys.MSCALE(scaling.mscale)
     if scaling.mscale_all_dim is not None:
-        yield option("model", "--mscale-all-dim", scaling.mscale_all_dim)
+        yield keys.MSCALE_ALL(scaling.mscale_all_dim)
 
 
 def _yarn_ramp(scaling: RopeScaling, model: ModelSpec) -> Iterator[Argument]:
     """Which dimensions are stretched: options outside latent attention only."""
-    yield option("model", "--yarn-original-max-position-embeddings", _length(scaling, model))
+    yield keys.YARN_LENGTH(_length(scaling, model))
     if scaling.beta_fast is not None:
-        yield option("model", "--yarn-beta-fast", scaling.beta_fast)
+        yield keys.YARN_FAST(scaling.beta_fast)
     if scaling.beta_slow is not None:
-        yield option("model", "--yarn-beta-slow", scaling.beta_slow)
+        yield keys.YARN_SLOW(scaling.beta_slow)
     if scaling.truncate is False:
-        yield switch("model", "--no-yarn-correction-range-round-to-int")
+        yield keys.YARN_ROUNDED.off()
 
 
 def _length(scaling: RopeScaling, model: ModelSpec) -> int:

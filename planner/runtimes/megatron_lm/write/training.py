@@ -11,69 +11,55 @@ from trainplan.costmodel.job import Job, Precision, TrainingSpec
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.launch import Argument, UserVariable, option, steps_of, switch
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import FSDP_STRATEGY
 
 
 def training_arguments(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     """Batch size, steps, learning rate and optimizer."""
     steps = steps_of(job)
-    yield option("optimizer", "--global-batch-size", job.training.global_batch_size)
-    yield option("optimizer", "--train-iters", steps)
+    yield keys.BATCH(job.training.global_batch_size)
+    yield keys.STEPS(steps)
     word = dict(traits.optimizers)[job.training.optimizer.name]
-    yield option("optimizer", "--optimizer", word)
-    yield option("optimizer", "--lr", 0.0003)
-    yield option("optimizer", "--min-lr", 0.00003)
+    yield keys.OPTIMIZER(word)
+    yield keys.LR(0.0003)
+    yield keys.MIN_LR(0.00003)
     yield option("optimizer", "--lr-decay-style", "cosine")
     yield option("optimizer", "--lr-warmup-iters", min(steps // 10, 2000))
-    yield option("optimizer", "--weight-decay", 0.1)
+    yield keys.WEIGHT_DECAY(0.1)
     yield option("optimizer", "--adam-beta1", 0.9)
     yield option("optimizer", "--adam-beta2", 0.95)
     yield option("optimizer", "--clip-grad", 1.0)
     if layout.zero_stage not in FSDP_STRATEGY:
-        yield option("optimizer", "--ckpt-format", "torch_dist")
+        yield keys.CHECKPOINTS("torch_dist")
 
 
 def data_arguments(training: TrainingSpec) -> Iterator[Argument]:
     """Tokenizer, data, checkpoints and logging."""
-    yield option("data", "--tokenizer-type", "HuggingFaceTokenizer")
+    yield keys.TOKENIZER("HuggingFaceTokenizer")
     yield option("data", "--tokenizer-model", UserVariable("TOKENIZER_MODEL"))
-    yield option("data", "--data-path", UserVariable("DATA_PATH"))
+    yield keys.DATA(UserVariable("DATA_PATH"))
     yield option("data", "--split", "99,1,0")
     yield switch("data", "--no-create-attention-mask-in-dataloader")
     if training.packing != "none":
         yield switch("data", "--dataloader-inter-document-masking")
-    yield option("data", "--save", UserVariable("CHECKPOINT_PATH"))
+    yield keys.SAVE(UserVariable("CHECKPOINT_PATH"))
     yield option("data", "--load", UserVariable("CHECKPOINT_PATH"))
-    yield option("data", "--save-interval", 500)
+    yield keys.SAVE_INTERVAL(500)
     yield option("data", "--eval-interval", 500)
     yield option("data", "--eval-iters", 10)
     yield option("data", "--log-interval", 1)
     yield switch("data", "--log-throughput")
 
 
-BF16 = switch("precision", "--bf16")
+BF16 = keys.BF16()
 
 FORMATS: Mapping[Precision, tuple[Argument, ...]] = {
     "bf16": (BF16,),
-    "fp16": (
-        switch("precision", "--fp16"),
-        switch("precision", "--accumulate-allreduce-grads-in-fp32"),
-    ),
-    "fp8": (
-        BF16,
-        option("precision", "--fp8-format", "hybrid"),
-        option("precision", "--fp8-recipe", "tensorwise"),
-    ),
-    "mxfp8": (
-        BF16,
-        option("precision", "--fp8-format", "e4m3"),
-        option("precision", "--fp8-recipe", "mxfp8"),
-    ),
-    "nvfp4": (
-        BF16,
-        option("precision", "--fp4-format", "e2m1"),
-        option("precision", "--fp4-recipe", "nvfp4"),
-    ),
+    "fp16": (keys.FP16(), keys.WHOLE_SUMS()),
+    "fp8": (BF16, keys.FP8("hybrid"), keys.FP8_RECIPE("tensorwise")),
+    "mxfp8": (BF16, keys.FP8("e4m3"), keys.FP8_RECIPE("mxfp8")),
+    "nvfp4": (BF16, keys.FP4("e2m1"), keys.FP4_RECIPE("nvfp4")),
 }
 """fp8 scales per tensor by current values; weights, gradients and states keep 16 or 32 bits.
 

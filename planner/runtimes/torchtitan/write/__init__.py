@@ -74,11 +74,7 @@ def export_torchtitan(job: Job, layout: Layout) -> LaunchConfig:
     checkpoints = recomputed(job, layout)
     every = checkpoints is not None and checkpoints.function.startswith("Every")
     parts = Parts(
-        head=(
-            f"Written by `plan export` for torchtitan {COMMIT}.",
-            f"checked: {CHECKED}",
-            *stated,
-        ),
+        head=(f"Written by `plan export` for torchtitan {COMMIT}.", f"checked: {CHECKED}", *stated),
         model=model,
         vocab_size=job.model.vocab_size,
         predicts=job.model.num_nextn_predict_layers > 0,

@@ -1,8 +1,12 @@
 """Words after `pretrain_gpt.py` are taken as the runtime's parser takes them."""
 
+import ast
+from importlib import resources
+
 import pytest
 
 from tests.launches import word
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read.parser import options, parse
 from trainplan.planner.runtimes.megatron_lm.read.patterns import pattern
 
@@ -105,3 +109,17 @@ def test_every_recorded_option_is_one_that_can_be_parsed():
     for option in options().values():
         assert option.action in ("store", "store_true", "store_false", "boolean")
         assert option.type in ("str", "int", "float", "bool", "name", "pattern", "integers")
+
+
+TABLE = {one.flag: one for one in vars(keys).values() if isinstance(one, keys.Key)}
+
+
+def test_each_key_is_an_option_of_the_release_by_its_name_there():
+    assert {flag: options()[flag].dest for flag in TABLE} == TABLE
+
+
+def test_what_writes_launches_spells_no_option_of_the_table_again():
+    folder = resources.files("trainplan.planner.runtimes.megatron_lm").joinpath("write")
+    trees = [ast.parse(file.read_text("utf-8")) for file in folder.iterdir() if file.is_file()]
+    texts = {n.value for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    assert trees and not texts & TABLE.keys()

@@ -10,11 +10,11 @@ from trainplan.costmodel.layout.layout import Layout
 from trainplan.costmodel.presets.presets import preset
 from trainplan.planner.runtimes import READERS, Request
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
-from trainplan.planner.runtimes.megatron_lm.read.checks import CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.facts import DEGREES
 from trainplan.planner.runtimes.megatron_lm.read.fields import READ
 from trainplan.planner.runtimes.megatron_lm.read.parser import options
 from trainplan.planner.runtimes.megatron_lm.read.pipeline import layout_stages
+from trainplan.planner.runtimes.megatron_lm.read.reader import CHECKS
 from trainplan.planner.runtimes.megatron_lm.read.without_price import IGNORED, NO_EFFECT, UNMODELLED
 
 LLAMA = (
