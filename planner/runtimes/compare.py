@@ -105,12 +105,9 @@ def _written_flags(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.Call) and _last_name(node.func) == "add_argument":
             flags = [flag for argument in node.args for flag in _strings(argument)]
             yield from (flag for flag in flags if flag.startswith("--"))
-            if any(k.arg == "action" and _negatable(k.value) for k in node.keywords):
+            actions = {_last_name(k.value) for k in node.keywords if k.arg == "action"}
+            if "BooleanOptionalAction" in actions:
                 yield from ("--no-" + flag[2:] for flag in flags if flag.startswith("--"))
-
-
-def _negatable(action: ast.expr) -> bool:
-    return _last_name(action) == "BooleanOptionalAction"
 
 
 def _generated_groups(tree: ast.Module) -> Iterator[GeneratedGroup]:

@@ -36,6 +36,7 @@ from trainplan.planner.runtimes.training_script.write import (
     ENTRY,
     IN_SCRIPT,
     SCRIPT,
+    WRITES,
     accumulated,
     notes,
     refuse,
@@ -180,19 +181,7 @@ ACCELERATE = Exporter(
     runtime=mesh.RUNTIME,
     export=export_accelerate,
     packs=IN_SCRIPT,
-    writes=frozenset(
-        {
-            "tp",
-            "cp",
-            "dp",
-            "dp_replicate",
-            "micro_batch_size",
-            "zero_stage",
-            "recompute",
-            "recompute_method",  # uniform with 1 alone
-            "recompute_num_layers",
-        }
-    ),
+    writes=WRITES | {"cp", "dp_replicate"},
     optimizers=frozenset({"adamw", "adamw8bit"}),
     trains=frozenset({"lora", "qlora", "frozen"}),
     source_patterns=(

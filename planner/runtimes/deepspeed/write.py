@@ -40,6 +40,7 @@ from trainplan.planner.runtimes.training_script.write import (
     ENTRY,
     IN_SCRIPT,
     SCRIPT,
+    WRITES,
     accumulated,
     notes,
     refuse,
@@ -228,28 +229,12 @@ def _notes(layout: Layout) -> Iterator[str]:
         yield "train_batch_size is left out: the engine would count the ranks of AutoTP in it"
 
 
+OFFLOADS = ("offload.optimizer", "offload.tier", "offload.parameters", "offload.checkpoints")
 DEEPSPEED = Exporter(
     runtime=engine.RUNTIME,
     export=export_deepspeed,
     packs=IN_SCRIPT,
-    writes=frozenset(
-        {
-            "tp",
-            "cp",
-            "dp",  # what the other degrees leave of the ranks
-            "micro_batch_size",
-            "zero_stage",
-            "recompute",
-            "recompute_method",  # uniform with 1 alone
-            "recompute_num_layers",
-            "offload.optimizer",
-            "offload.tier",
-            "offload.parameters",
-            "offload.checkpoints",
-            "tiled_loss",
-            "tiled_mlp",
-        }
-    ),
+    writes=WRITES | {"cp", "tiled_loss", "tiled_mlp", *OFFLOADS},
     optimizers=frozenset(OPTIMIZER_VALUES),
     trains=frozenset({"lora", "qlora", "frozen"}),
     source_patterns=(

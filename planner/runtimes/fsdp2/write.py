@@ -23,6 +23,7 @@ from trainplan.planner.launch import (
     summary,
 )
 from trainplan.planner.runtimes.exporter import Exporter, refuse_broken
+from trainplan.planner.runtimes.training_script.write import WRITES
 
 VERSION = "2.13"
 """PyTorch release the module is written for."""
@@ -167,19 +168,7 @@ def _notes(job: Job) -> Iterator[str]:
 FSDP2 = Exporter(
     runtime="fsdp2",
     export=export_fsdp2,
-    writes=frozenset(
-        {
-            "tp",
-            "dp",
-            "dp_replicate",
-            "zero_stage",
-            "micro_batch_size",
-            "sequence_parallel",
-            "recompute",
-            "recompute_method",
-            "recompute_num_layers",
-        }
-    ),
+    writes=WRITES | {"dp_replicate", "sequence_parallel"},
     source_patterns=(),
     recorded_flags="fsdp2/options.json",
 )

@@ -26,7 +26,7 @@ from trainplan.planner.launch import (
     switch,
 )
 from trainplan.planner.runtimes.exporter import Exporter, recorded, with_traits
-from trainplan.planner.runtimes.megatron_lm.write import REQUIRED, export_megatron_lm
+from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM, REQUIRED, export_megatron_lm
 
 COMMIT = "39f2c186"
 """Commit of the fork whose options are written."""
@@ -245,26 +245,14 @@ def _notes(job: Job, *, split: bool) -> Iterator[str]:
         yield "the schedule is made anew from times that are measured in steps 100 to 110"
 
 
+LACKS = frozenset(
+    {"cp", "cp_heads", "ep", "etp", "dp_replicate", "offload.optimizer", "offload_modules"}
+)
+"""Axes of Megatron-LM that it does not write."""
 MEGATRON_ZERO_BUBBLE = Exporter(
     runtime="megatron-zero-bubble",
     export=export_zero_bubble,
-    writes=frozenset(
-        {
-            "tp",
-            "pp",
-            "dp",  # what the other degrees leave of the ranks
-            "vpp",
-            "micro_batch_size",
-            "sequence_parallel",
-            "zero_stage",
-            "schedule",
-            "recompute",
-            "recompute_modules",
-            "recompute_method",
-            "recompute_num_layers",
-            "stages",
-        }
-    ),
+    writes=MEGATRON_LM.writes - LACKS,
     optimizers=frozenset({"adamw", "sgd"}),
     source_patterns=("megatron/core/zbpp_utils.py", "megatron/training/arguments.py"),
     recorded_flags=FLAGS,

@@ -23,6 +23,9 @@ IN_SCRIPT = (
     "flash attention (DataCollatorWithFlattening of transformers)"
 )
 """Source: huggingface/transformers `data/data_collator.py`, DataCollatorWithFlattening."""
+WHOLE_LAYERS = ("recompute", "recompute_method", "recompute_num_layers")
+WRITES = frozenset(("tp", "dp", "micro_batch_size", "zero_stage", *WHOLE_LAYERS))
+"""Axes that each says; dp is what the other degrees leave, the method is uniform with 1 alone."""
 PRECISIONS = ("bf16", "fp16", "tf32")
 CHECKPOINTING = "--gradient_checkpointing"
 
