@@ -14,10 +14,10 @@ from trainplan.cli.options import (
     JSON,
     PATH,
     RUNTIME_OPTION,
-    OneOf,
     completions,
     gathered,
     global_batch_size,
+    job_option,
     names,
     page,
     seq_length,
@@ -97,18 +97,8 @@ logged_options = gathered(
             shell_complete=completions.LAYOUT,
             help="Layout of the log (`plan estimate`).",
         ),
-        click.option(
-            "--model",
-            metavar="MODEL",
-            shell_complete=completions.MODEL,
-            help="As in `plan search`.",
-        ),
-        click.option(
-            "--cluster",
-            metavar="CLUSTER",
-            shell_complete=completions.cluster,
-            help="As in `plan search`.",
-        ),
+        job_option("--model", "As in `plan search`."),
+        job_option("--cluster", "As in `plan search`."),
         global_batch_size(required=False),
         seq_length(required=False),
         RUNTIME_OPTION,
@@ -124,16 +114,12 @@ chosen_options = gathered(
             shell_complete=completions.GPU,
             help="Take only runs on this GPU.",
         ),
-        click.option(
-            "--precision",
-            type=OneOf("precision", names.PRECISIONS),
-            help=f"Of the log ({DEFAULT_PRECISION}); of a file of runs, take only those.",
+        job_option(
+            "--precision", f"Of the log ({DEFAULT_PRECISION}); of a file of runs, take only those."
         ),
-        click.option(
+        job_option(
             "--runtime",
-            type=OneOf("runtime", names.RUNTIMES),
-            metavar="RUNTIME",
-            help=f"Of the log ({names.DEFAULT_RUNTIME}); of a file of runs, take only those.",
+            f"Of the log ({names.DEFAULT_RUNTIME}); of a file of runs, take only those.",
         ),
     ),
 )

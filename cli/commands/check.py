@@ -13,8 +13,7 @@ from trainplan.cli.options import (
     PATH,
     PROFILE,
     TRAIN,
-    OneOf,
-    completions,
+    job_option,
     memory_margin,
     names,
     page,
@@ -69,18 +68,10 @@ SHOWN = 5
     metavar="NAME=VALUE",
     help="Value of a variable that the script takes from elsewhere, again for more.",
 )
-@click.option(
-    "--cluster",
-    metavar="CLUSTER",
-    shell_complete=completions.cluster,
-    help="As in `plan search`.  [default: as many h100-sxm as the launch starts ranks]",
+@job_option(
+    "--cluster", "As in `plan search`.  [default: as many h100-sxm as the launch starts ranks]"
 )
-@click.option(
-    "--model",
-    metavar="MODEL",
-    shell_complete=completions.MODEL,
-    help="For launches that name no shape: as in search.",
-)
+@job_option("--model", "For launches that name no shape: as in search.")
 @TRAIN
 @click.option(
     "--seq-length",
@@ -92,12 +83,7 @@ SHOWN = 5
     type=click.IntRange(1, names.LARGEST_SIZE),
     help="For launches that do not say it: sequences per step.",
 )
-@click.option(
-    "--runtime",
-    type=OneOf("runtime", names.RUNTIMES),
-    metavar="RUNTIME",
-    help="Runtime of the launch, where its program does not tell.",
-)
+@job_option("--runtime", "Runtime of the launch, where its program does not tell.")
 @PROFILE
 @memory_margin(0.0)
 @time_limit(10.0, "Look for a better layout until then.")

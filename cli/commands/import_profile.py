@@ -14,6 +14,7 @@ from trainplan.cli.options import (
     OneOf,
     completions,
     gathered,
+    job_option,
     names,
     page,
     seq_length,
@@ -73,14 +74,12 @@ REQUEST = (
         type=click.IntRange(1, 1024),
         help="GPUs of one node, where the files do not say.",
     ),
-    click.option(
+    job_option(
         "--model",
-        metavar="MODEL",
-        shell_complete=completions.MODEL,
-        help="Whose layers were measured.",
+        "Whose layers were measured.",
     ),
     seq_length(required=False),
-    click.option("--precision", type=OneOf("precision", names.PRECISIONS), help="Number format."),
+    job_option("--precision", "Number format."),
     click.option("--source", default="", help="Where the files come from; kept in the profile."),
 )
 

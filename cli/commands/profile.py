@@ -17,8 +17,8 @@ from trainplan.cli.options import (
     PATH,
     REPORT,
     OneOf,
-    completions,
     gathered,
+    job_option,
     names,
     page,
     parameters,
@@ -142,19 +142,13 @@ class NodeOptions:
 
 LOCAL = Path("profile.json")
 WANTED = (
-    click.option(
+    job_option(
         "--model",
-        metavar="MODEL",
-        shell_complete=completions.MODEL,
-        help="Measure the shapes of this model: a preset, a config.json, its folder or our YAML. "
+        "Measure the shapes of this model: a preset, a config.json, its folder or our YAML. "
         "Left out: llama3-8b on GPUs, a tiny one on a CPU.",
     ),
     seq_length(required=False),
-    click.option(
-        "--precision",
-        type=OneOf("precision", names.PRECISIONS),
-        help="Number format of the products. [default: bf16, on a CPU fp32]",
-    ),
+    job_option("--precision", "Number format of the products. [default: bf16, on a CPU fp32]"),
     click.option(
         "--runtime",
         multiple=True,

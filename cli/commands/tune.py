@@ -12,9 +12,9 @@ from trainplan.cli.options import (
     PROFILE,
     RUNTIME_OPTION,
     OneOf,
-    completions,
     gathered,
     global_batch_size,
+    job_option,
     names,
     page,
     parameters,
@@ -79,31 +79,18 @@ class Begin:
 
 
 REQUEST = (
-    click.option(
-        "--model",
-        metavar="MODEL",
-        shell_complete=completions.MODEL,
-        help="As in `plan search`, in place of PLAN.",
-    ),
-    click.option(
+    job_option("--model", "As in `plan search`, in place of PLAN."),
+    job_option(
         "--cluster",
-        metavar="CLUSTER",
-        shell_complete=completions.cluster,
-        help="As in `plan search`. [default: this machine; with --nproc it is measured first]",
+        "As in `plan search`. [default: this machine; with --nproc it is measured first]",
     ),
     global_batch_size(required=False),
     seq_length(required=False),
-    click.option(
+    job_option(
         "--precision",
-        type=OneOf("precision", names.PRECISIONS),
-        help="Number format of the matrix products. [default: bf16, in processes of a CPU fp32]",
+        "Number format of the matrix products. [default: bf16, in processes of a CPU fp32]",
     ),
-    click.option(
-        "--runtime",
-        type=OneOf("runtime", names.RUNTIMES),
-        metavar="RUNTIME",
-        help=f"As in `plan search`. [default: {names.DEFAULT_RUNTIME}]",
-    ),
+    job_option("--runtime", f"As in `plan search`. [default: {names.DEFAULT_RUNTIME}]"),
     RUNTIME_OPTION,
     PROFILE,
 )

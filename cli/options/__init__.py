@@ -8,6 +8,7 @@ Decorator: adds an option to a command.
 FORCE: `--force`.
 gathered: several options as one argument, made of their values.
 global_batch_size: `--global-batch-size`.
+job_option: an option of a job with a help of its own.
 job_options: `--model` to `--profile`, as one argument.
 JSON: `--json`.
 memory_margin: `--memory-margin` with its default.
@@ -30,7 +31,7 @@ WORKERS: `--workers`.
 
 from trainplan.cli.options import completions, names, parameters
 from trainplan.cli.options.help import Decorator, gathered, page
-from trainplan.cli.options.parameters import OneOf
+from trainplan.cli.options.parameters import OneOf, job_option
 from trainplan.cli.options.shared import (
     CANDIDATE,
     FORCE,

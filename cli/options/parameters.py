@@ -2,22 +2,22 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainplan.cli.options import completions
+from trainplan.cli.options.help import Decorator
+from trainplan.cli.options.names import PRECISIONS, RUNTIMES
 from trainplan.costmodel.base import unknown_name
 
 _POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
 _TOKENS = re.compile(r"(?P<number>\d{1,18}(\.\d{1,18})?)(?P<power>e\+?\d{1,2})?(?P<suffix>[KMBT]?)")
 MOST_TOKENS = 10**18
-_HOURS = {"h": 1, "d": 24, "w": 24 * 7}
-_DURATION = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[hdw])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600}
-_SHORT = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[smh])")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_DURATION = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[smhdw])")
 _SIZE = re.compile(r"(?P<number>\d{1,12}(\.\d{1,9})?) ?(?P<unit>[KMG]i?B)")
 NO_LIMIT = "none"
 WORLD = "world"
@@ -51,28 +51,26 @@ def token_count(
     return int(tokens)
 
 
-def day_count(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> float | None:
-    """Callback of a duration in days: `30d`, `36h`, `2w`."""
-    if value is None:
-        return None
-    match = _DURATION.fullmatch(value)
-    if match is None or float(match["number"]) == 0:
-        raise click.BadParameter(f"{value[:40]!r} is no duration: write 30d, 36h or 2w")
-    return float(match["number"]) * _HOURS[match["unit"]] / 24
+def _duration(
+    units: Mapping[str, int], example: str, over: int = 1
+) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    """Callback of a duration: what `units` say of a unit, over `over`."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+        if value is None:
+            return None
+        match = _DURATION.fullmatch(value)
+        if match is None or float(match["number"]) == 0 or match["unit"] not in units:
+            raise click.BadParameter(f"{value[:40]!r} is no duration: write {example}")
+        return float(match["number"]) * units[match["unit"]] / over
+
+    return read
 
 
-def second_count(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> float | None:
-    """Callback of a short duration in seconds: `90s`, `30m`, `2h`."""
-    if value is None:
-        return None
-    match = _SHORT.fullmatch(value)
-    if match is None or float(match["number"]) == 0:
-        raise click.BadParameter(f"{value[:40]!r} is no duration: write 90s, 30m or 2h")
-    return float(match["number"]) * _SECONDS[match["unit"]]
+day_count = _duration({"h": 1, "d": 24, "w": 24 * 7}, "30d, 36h or 2w", over=24)
+"""Callback of a duration in days: `30d`, `36h`, `2w`."""
+second_count = _duration({"s": 1, "m": 60, "h": 3600}, "90s, 30m or 2h")
+"""Callback of a short duration in seconds: `90s`, `30m`, `2h`."""
 
 
 def limit_seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
@@ -153,3 +151,20 @@ class OneOf(Choice):
         hint = f"known: {', '.join(self.choices)}{self.further}"
         message = str(unknown_name(self.kind, str(value), self.choices, hint))
         raise click.BadParameter(message, ctx, param)
+
+
+READ_AS: Mapping[str, Mapping[str, Any]] = {
+    "--model": {"metavar": "MODEL", "shell_complete": completions.MODEL},
+    "--cluster": {"metavar": "CLUSTER", "shell_complete": completions.cluster},
+    "--precision": {"type": OneOf("precision", PRECISIONS)},
+    "--runtime": {"type": OneOf("runtime", RUNTIMES), "metavar": "RUNTIME"},
+}
+
+
+def job_option(
+    name: str, text: str, *, required: bool = False, show_default: str | None = None
+) -> Decorator:
+    """An option of a job, read alike everywhere, with a help of its own."""
+    return click.option(
+        name, help=text, required=required, show_default=show_default, **READ_AS[name]
+    )

@@ -11,7 +11,6 @@ from trainplan.cli.options.names import (
     LARGEST_SIZE,
     OPTIMIZERS,
     PACKINGS,
-    PRECISIONS,
     RUNTIME_OPTIONS,
     RUNTIMES,
     STATE_PRECISIONS,
@@ -21,6 +20,7 @@ from trainplan.cli.options.parameters import (
     byte_count,
     carbon_intensity,
     finite,
+    job_option,
     limit_seconds,
     token_count,
 )
@@ -30,13 +30,11 @@ from trainplan.cli.terminal import named
 PATH = click.Path(path_type=Path)
 PLAN = click.argument("plan", type=PATH)
 
-MODEL = click.option(
+MODEL = job_option(
     "--model",
+    "A preset or its name on Hugging Face (`plan catalog models`), a config.json or its folder, "
+    "or our YAML.",
     required=True,
-    metavar="MODEL",
-    shell_complete=completions.MODEL,
-    help="A preset or its name on Hugging Face (`plan catalog models`), a config.json or its "
-    "folder, or our YAML.",
 )
 TOWER = click.option(
     "--tower",
@@ -47,31 +45,25 @@ TOWER = click.option(
 )
 
 
+def _size(name: str, text: str, *, required: bool) -> Decorator:
+    return click.option(name, required=required, type=click.IntRange(1, LARGEST_SIZE), help=text)
+
+
 def global_batch_size(*, required: bool) -> Decorator:
     """`--global-batch-size`."""
-    return click.option(
-        "--global-batch-size",
-        required=required,
-        type=click.IntRange(1, LARGEST_SIZE),
-        help="Sequences per optimizer step, over all replicas.",
-    )
+    text = "Sequences per optimizer step, over all replicas."
+    return _size("--global-batch-size", text, required=required)
 
 
 def seq_length(*, required: bool) -> Decorator:
     """`--seq-length`."""
-    return click.option(
-        "--seq-length",
-        required=required,
-        type=click.IntRange(1, LARGEST_SIZE),
-        help="Tokens per sequence.",
-    )
+    return _size("--seq-length", "Tokens per sequence.", required=required)
 
 
-PRECISION = click.option(
+PRECISION = job_option(
     "--precision",
-    type=OneOf("precision", PRECISIONS),
+    "Number format of the matrix products.",
     show_default="bf16; on a CPU the faster of fp32 and bf16",
-    help="Number format of the matrix products.",
 )
 LENGTHS = click.option(
     "--lengths",
@@ -109,12 +101,10 @@ STATE_PRECISION = click.option(
     help="FP8-LM's levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also "
     "weights in fp8. Changes the training.",
 )
-RUNTIME = click.option(
+RUNTIME = job_option(
     "--runtime",
-    type=OneOf("runtime", RUNTIMES),
-    metavar="RUNTIME",
+    f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
     show_default=f"{DEFAULT_RUNTIME}, or the first that has the optimizer; on a CPU fsdp2",
-    help=f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
 )
 RUNTIME_VERSION = click.option(
     "--runtime-version",

@@ -6,13 +6,12 @@ import click
 
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Given
+from trainplan.cli.options.parameters import job_option
 from trainplan.cli.terminal import named
 
-CLUSTER = click.option(
+CLUSTER = job_option(
     "--cluster",
-    shell_complete=completions.cluster,
-    metavar="CLUSTER",
-    help="NODESxGPUS:GPU such as 8x8:h100, a count such as 64xh100, a machine such as "
+    "NODESxGPUS:GPU such as 8x8:h100, a count such as 64xh100, a machine such as "
     "2xp5.48xlarge or gb200-nvl72 (`plan catalog clusters`), a YAML file, or a file of `plan "
     "profile`.  [default: the GPUs of this machine]",
 )

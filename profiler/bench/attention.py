@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING
@@ -101,17 +101,7 @@ def _measure(core: Core, precision: Precision, place: Place, clock: Clock) -> It
     if not found:
         raise ValueError(f"no attention kernel of torch takes {core.text} {precision}")
     forward, backward = min(found, key=lambda times: times[0].seconds + times[1].seconds)
-    yield AttentionPoint(
-        micro_batch_size=core.micro_batch_size,
-        seq_length=core.seq_length,
-        num_heads=core.num_heads,
-        num_key_value_heads=core.num_key_value_heads,
-        head_dim=core.head_dim,
-        value_dim=core.value_dim,
-        precision=precision,
-        forward=forward,
-        backward=backward,
-    )
+    yield AttentionPoint(**asdict(core), precision=precision, forward=forward, backward=backward)
 
 
 def _times(

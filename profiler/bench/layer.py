@@ -4,19 +4,18 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
 
-from trainplan.costmodel.profiles import MEASURED_RUNTIME, LayerPoint, Point
+from trainplan.costmodel.profiles import MEASURED_RUNTIME, Point
 from trainplan.profiler.bench.attention import DEFAULT, MATH, kernels
 from trainplan.profiler.bench.inputs.shapes import caps
 from trainplan.profiler.bench.inputs.tensors import (
     check_finite,
-    difference,
     task,
     tensors,
     working_precision,
 )
 from trainplan.profiler.bench.layers.case import Case, expert_ranks, fits, measured_model
 from trainplan.profiler.bench.layers.decoder import Layer
-from trainplan.profiler.bench.layers.in_step import Stack, depth_of, timed
+from trainplan.profiler.bench.layers.in_step import Stack, depth_of, layer_point, timed
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.bench.megatron_layer import RUNTIME as MEGATRON
 from trainplan.profiler.bench.megatron_layer import megatron_tasks
@@ -59,23 +58,9 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
         forward_alone = clock.time(run.forward_alone)
         backward_alone = clock.time(partial(run.backward_alone, result))
         parts = timed(clock, run, ("forward", "backward"), depth)
-    yield LayerPoint(
-        model=case.model,
-        moe=case.moe,
-        runtime=MEASURED_RUNTIME,
-        tp=case.sharding.tp,
-        ep=case.sharding.ep,
-        micro_batch_size=case.micro_batch_size,
-        seq_length=case.seq_length,
-        precision=precision,
-        in_step=True,
-        forward=parts["forward"],
-        backward=parts["backward"],
-        weight=difference(parts["backward"], parts["inputs"]),
-        forward_alone=forward_alone,
-        backward_alone=backward_alone,
-        saved_bytes=saved,
-    )
+    alone = {"forward_alone": forward_alone, "backward_alone": backward_alone}
+    point = layer_point(case, MEASURED_RUNTIME, precision, parts, saved)
+    yield point.model_copy(update=alone)
 
 
 RUNTIMES: Mapping[str, Callable[[Request, Place], Iterator[MeasurementTask]]] = {

@@ -9,12 +9,12 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.hardware import parse_cluster
 from trainplan.costmodel.job import DEFAULT_RUNTIME, Job, Precision, TrainingSpec
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.profiles import EndPoint, LayerPoint, Point, Timing
+from trainplan.costmodel.profiles import EndPoint, Point, Timing
 from trainplan.profiler.bench.embedding_and_head import head_tokens
 from trainplan.profiler.bench.inputs.shapes import caps, padded_rows
-from trainplan.profiler.bench.inputs.tensors import difference, task, working_precision
+from trainplan.profiler.bench.inputs.tensors import task, working_precision
 from trainplan.profiler.bench.layers.case import Case, expert_ranks, fits, measured_model
-from trainplan.profiler.bench.layers.in_step import depth_of, timed
+from trainplan.profiler.bench.layers.in_step import depth_of, layer_point, timed
 from trainplan.profiler.bench.layers.modules import Sharding
 from trainplan.profiler.task import Clock, MeasurementTask, Place, Request
 from trainplan.profiler.train import (
@@ -89,24 +89,14 @@ def _measure(case: Case, request: Request, place: Place, clock: Clock) -> Iterat
         parts = timed(clock, run, PARTS, depth, together=True)
         saved = run.saved_bytes() / depth
     kernels: Kernels = "fused" if has_engine(place) else "eager"
-    yield LayerPoint(
-        model=case.model,
-        moe=case.moe,
-        runtime=RUNTIME,
-        kernels=kernels,
-        attention="flash" if has_engine(place) else "unfused",
-        tp=tp,
-        ep=case.sharding.ep,
-        micro_batch_size=case.micro_batch_size,
-        seq_length=case.seq_length,
-        precision=precision,
-        sequence_parallel=tp > 1,
-        in_step=True,
-        collectives_inside=tp > 1,
-        forward=parts["forward"],
-        backward=parts["backward"],
-        weight=difference(parts["backward"], parts["inputs"]),
-        saved_bytes=saved,
+    point = layer_point(case, RUNTIME, precision, parts, saved)
+    yield point.model_copy(
+        update={
+            "kernels": kernels,
+            "attention": "flash" if has_engine(place) else "unfused",
+            "sequence_parallel": tp > 1,
+            "collectives_inside": tp > 1,
+        }
     )
     if ends:
         yield from _ends(case, precision, kernels, parts)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from trainplan.costmodel.profiles import Timing
-from trainplan.profiler.bench.inputs.tensors import Tensors, device_of
+from trainplan.costmodel.job import Precision
+from trainplan.costmodel.profiles import LayerPoint, Timing
+from trainplan.profiler.bench.inputs.tensors import Tensors, device_of, difference
 from trainplan.profiler.bench.layers.case import Case
 from trainplan.profiler.bench.layers.decoder import Layer, rotation
 from trainplan.profiler.task import Clock, Place
@@ -153,3 +154,24 @@ def kept_bytes(run: Callable[[], Tensor], owned: Iterable[Tensor]) -> tuple[Tens
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         result = run()
     return result, sum(kept.values())
+
+
+def layer_point(
+    case: Case, runtime: str, precision: Precision, parts: Mapping[str, Timing], saved: float
+) -> LayerPoint:
+    """A layer whose parts were timed in the order of a step, and the bytes that it keeps."""
+    return LayerPoint(
+        model=case.model,
+        moe=case.moe,
+        runtime=runtime,
+        tp=case.sharding.tp,
+        ep=case.sharding.ep,
+        micro_batch_size=case.micro_batch_size,
+        seq_length=case.seq_length,
+        precision=precision,
+        in_step=True,
+        forward=parts["forward"],
+        backward=parts["backward"],
+        weight=difference(parts["backward"], parts["inputs"]),
+        saved_bytes=saved,
+    )
