@@ -10,6 +10,7 @@ EMPTY_ENDS: stages that may hold no layer.
 evenly: which rows leave the split of layers to the runtime, wherever its stages live?.
 FIELDS: field of `Layout` of every column.
 FULL: codes of the column `recompute`.
+legal_rows: which rows break none of some rules.
 layers_per_stage: decoder layers of every virtual stage, in pipeline order.
 LayoutTable: candidates as columns, one row a layout.
 module_bits: bit set of modules as a column holds it.
@@ -29,7 +30,7 @@ stage_layers: layers of every virtual stage.
 UNIFORM: codes of the column `recompute_method`.
 """
 
-from trainplan.costmodel.layouts.rules import Rule, num_microbatches, rule
+from trainplan.costmodel.layouts.rules import Rule, legal_rows, num_microbatches, rule
 from trainplan.costmodel.layouts.table import (
     BLOCK,
     COLUMNS,

@@ -1,9 +1,11 @@
 """Named constraints: why a candidate is refused."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import overload
+
+import numpy as np
 
 from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.job import Job
@@ -48,6 +50,14 @@ def rule(
         return Rule(name or broken.__name__, read, broken, says, source, values)
 
     return wrap
+
+
+def legal_rows(job: Job, rules: Iterable[Rule], table: LayoutTable) -> BoolColumn:
+    """Which rows break none of some rules."""
+    legal = np.ones(len(table), dtype=bool)
+    for one in rules:
+        legal &= ~one.broken(job, table)
+    return legal
 
 
 @overload

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import FloatColumn, IntColumn
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.layouts import LayoutTable, Rule, legal_rows
 from trainplan.costmodel.step import node_bound_seconds, price, step_seconds
 from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.cases import Case
@@ -182,10 +182,7 @@ class _Search:
         """Every offload of layouts that recompute by stage, those that break no rule."""
         table = by_stage(table.take(allows_any_split(self.on.traits, table)))
         every = with_least_offload(table, self.ranges)
-        legal: BoolColumn = np.ones(len(every), dtype=bool)
-        for rule in self.rules:
-            legal &= ~rule.broken(self.on.job, every)
-        return every.take(legal)
+        return every.take(legal_rows(self.on.job, self.rules, every))
 
     def _best_first(self, table: LayoutTable, best: RelaxedRule, deadline: Deadline) -> RelaxedRule:
         """Settle layouts with even stages in the order of their bounds."""

@@ -23,7 +23,7 @@ from trainplan.costmodel.disaggregated import (
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, legal_rows
 from trainplan.costmodel.step import step_seconds
 from trainplan.planner.goals.answer import answer
 from trainplan.planner.goals.best_first import best_first
@@ -77,7 +77,7 @@ def check_disaggregated(context: SearchContext) -> None:
         raise SpecError(f"{option} needs two GPUs or more: there is 1")
     sharded = LayoutTable.of([Layout(dp=job.cluster.num_gpus, zero_stage=1)])
     rules = (rule for rule in context.traits.rules if "zero_stage" in rule.columns)
-    if any(rule.broken(job, sharded)[0] for rule in rules):
+    if not legal_rows(job, rules, sharded)[0]:
         raise SpecError(
             f"{option}: a tower apart shards its optimizer alone (ZeRO-1), which {job.runtime} "
             "does not: choose another --runtime"

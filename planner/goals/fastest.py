@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, legal_rows
 from trainplan.costmodel.runtimes import Setting
 from trainplan.costmodel.step import explicit
 from trainplan.planner.goals.cluster_sizes import longest_step
@@ -177,7 +177,7 @@ def _step_seconds(
 ) -> float:
     """Of the answer under other settings; infinite where it is not allowed or does not fit."""
     own, margin = context.with_settings(best, settings), context.options.memory_margin
-    if any(rule.broken(own.job, row)[0] for rule in legality_rules(own.traits)):
+    if not legal_rows(own.job, legality_rules(own.traits), row)[0]:
         return np.inf
     one = explicit(own.with_table(row), memory_margin=margin)[0]
     return one.step_time_s if one.memory.fits else np.inf

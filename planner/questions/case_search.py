@@ -9,7 +9,7 @@ from typing import Literal
 
 from trainplan.costmodel.base import PlanError
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable
+from trainplan.costmodel.layouts import LayoutTable, legal_rows
 from trainplan.planner.cases import Case
 from trainplan.planner.plan import Candidate, Certificate, Plan
 from trainplan.planner.questions.best_plan import search
@@ -76,7 +76,7 @@ def kept_layout(case: Case, layout: Layout) -> Candidate | None:
         return None
     margin, table = case.options.memory_margin, LayoutTable.of([kept])
     rules = case.options.rules_of_layouts(case.context)
-    if any(rule.broken(case.job, table)[0] for rule in rules):
+    if not legal_rows(case.job, rules, table)[0]:
         return None
     try:
         priced = estimate(case.job, kept, case.measured, memory_margin=margin)

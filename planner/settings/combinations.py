@@ -10,12 +10,10 @@ from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import Literal
 
-import numpy as np
-
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.layouts import LayoutTable, Rule, legal_rows
 from trainplan.costmodel.runtimes import Setting
 
 DEFAULT = "default"
@@ -124,8 +122,7 @@ def _beyond(one: Combination, rules: tuple[Rule, ...]) -> Rule:
     """Refuses what the combination allows."""
 
     def broken(job: Job, table: LayoutTable) -> BoolColumn:
-        refused = [rule.broken(one.job, table) for rule in rules]
-        return np.asarray(~np.any(refused, axis=0))
+        return legal_rows(one.job, rules, table)
 
     return Rule(
         name=ELSEWHERE,

@@ -32,7 +32,7 @@ from trainplan.planner.stages.groups_search import HeterogeneousResult, Heteroge
 from trainplan.planner.stages.heuristics import try_near, try_siblings
 from trainplan.planner.stages.problem.of_layouts import stage_problems
 from trainplan.planner.stages.problem.problem import StageProblem
-from trainplan.planner.stages.search import TRIED_FIRST, SplitMember, UnevenSearch
+from trainplan.planner.stages.search import TRIED_FIRST, UnevenSearch
 from trainplan.planner.stages.solve.listed import polished
 from trainplan.planner.stages.solve.recompute import (
     ByStage,
@@ -40,3 +40,4 @@ from trainplan.planner.stages.solve.recompute import (
     by_stage,
     simulated_choice,
 )
+from trainplan.planner.stages.tasks import SplitMember

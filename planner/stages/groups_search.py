@@ -13,7 +13,7 @@ import numpy as np
 
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn, IntMatrix, objects
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.layouts import LayoutTable, Rule, legal_rows
 from trainplan.planner.policies import fractions_of_splits, in_parts
 from trainplan.planner.stages.contexts import GroupsContext
 from trainplan.planner.stages.heuristics import try_promising
@@ -80,8 +80,7 @@ class GroupsSearch(UnevenSearch):
         """Which splits break no rule?"""
         table = problem.table.take(np.zeros(len(layers), dtype=np.int64))
         table = table.replaced(stages=objects([problem.stages(one) for one in layers.tolist()]))
-        broken = [rule.broken(self.of.job, table) for rule in self.rules_of_splits]
-        return np.asarray(~np.any(broken, axis=0))
+        return legal_rows(self.of.job, self.rules_of_splits, table)
 
     def try_first(self, table: LayoutTable, *, exact: bool = True) -> None:
         """Run balanced splits, one at least whatever the time, and split what looks fast."""

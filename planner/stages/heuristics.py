@@ -34,20 +34,16 @@ SIBLING_COLUMNS = ("micro_batch_size", "vpp", "schedule", *POLICY_COLUMNS)
 """Siblings that differ in these are tried beside each other, each with the least offload."""
 
 
-def try_promising(splits: UnevenSearch, answer: LayoutTable | None = None) -> None:
-    """Split what looks fast of all that waits, and siblings of the answer, while that helps.
-
-    The answer is the first row of a table where the search has found no better one.
-    """
+def try_promising(splits: UnevenSearch) -> None:
+    """Split what looks fast of all that waits, and siblings of the answer, while that helps."""
     leaders, tried, helps = _leaders(splits), set[Layout](), True
     while helps and len(tried) < MOST_TRIED:
         before = splits.incumbent_s
         _try(splits, leaders.prune(before), tried)
-        answer = answer if splits.table is None else splits.table
         if splits.budget.spent():
             break
-        if answer is not None:
-            _try(splits, _siblings(splits, answer.take(np.array([0]))), tried)
+        if splits.table is not None:
+            _try(splits, _siblings(splits, splits.table.take(np.array([0]))), tried)
         helps = splits.incumbent_s < before and not splits.budget.spent()
 
 

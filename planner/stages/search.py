@@ -12,14 +12,13 @@ Best first, as in `planner.tree`; a layout is opened only where its bound is bel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
-from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.layouts import LayoutTable, Rule, legal_rows
 from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.policies import (
     has_longer_passes,
@@ -42,6 +41,7 @@ from trainplan.planner.stages.tasks import (
     Question,
     SplitContext,
     SplitKey,
+    SplitMember,
     roots_of,
 )
 from trainplan.planner.tree import (
@@ -72,18 +72,6 @@ FEWEST_OF_FAMILY = 3
 """Layouts that are worth a bound of all together. Source: assumed."""
 TURNS = 3
 """Every so often the fastest layouts are split before their turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class SplitMember:
-    """One combination of settings of a group, of which a search opens layouts."""
-
-    of: SplitContext
-    rules: tuple[Rule, ...]
-
-    def legal(self, table: LayoutTable) -> BoolColumn:
-        """Which rows break no rule of it under any split."""
-        return legal_rows(self.of, self.rules, table)
 
 
 class UnevenSearch:
@@ -220,7 +208,7 @@ class UnevenSearch:
     def open_branches(self) -> None:
         """Open skeletons, or nodes where there are none."""
         if len(self.skeletons.bound):
-            order = _by_shape(self.skeletons)
+            order = self.skeletons.by_shape
             batch = self.skeletons.take(order[:SKELETONS_AT_ONCE])
             self.skeletons = self.skeletons.take(order[SKELETONS_AT_ONCE:])
             self.expanded += 1
@@ -240,7 +228,7 @@ class UnevenSearch:
         order = np.argsort(self.layouts.bound, kind="stable")[: 4 * LAYOUTS_AT_ONCE]
         if self.members:
             order = order[self.layouts.member[order] >= 0]
-        chosen = order[_unsettled(self.layouts.take(order))[:LAYOUTS_AT_ONCE]]
+        chosen = order[self.layouts.take(order).unsettled[:LAYOUTS_AT_ONCE]]
         if families_too:
             self._bound_families(chosen)
         chosen = chosen[self.layouts.bound[chosen] < self.incumbent_s]
@@ -392,7 +380,7 @@ class UnevenSearch:
 
     def legal(self, table: LayoutTable) -> BoolColumn:
         """Which rows break no rule under any split."""
-        return legal_rows(self.of, self.rules, table) & self._allows(table)
+        return legal_rows(self.of.job, self.rules, table) & self._allows(table)
 
     def _allows(self, table: LayoutTable) -> BoolColumn:
         """Which rows have policies that are some and allow any split."""
@@ -401,40 +389,3 @@ class UnevenSearch:
     def rows(self, table: LayoutTable) -> list[StageProblem]:
         """The layouts of a table, one by one."""
         return self.of.rows(table) if len(table) else []
-
-
-def legal_rows(on: Context, rules: Sequence[Rule], table: LayoutTable) -> BoolColumn:
-    """Which rows break none of some rules."""
-    legal = np.ones(len(table), dtype=bool)
-    for rule in rules:
-        legal &= ~rule.broken(on.job, table)
-    return legal
-
-
-def _by_shape(waiting: Pool) -> IntColumn:
-    """Rows in the order of their bounds, but those of one pipeline shape together.
-
-    To bound a shape takes longer than its rows do.
-    """
-    table = waiting.table
-    samples = table.dp * table.micro_batch_size
-    first, shape = distinct(table.schedule, table.pp, table.vpp, samples)
-    least = np.full(len(first), np.inf)
-    np.minimum.at(least, shape, waiting.bound)
-    return np.lexsort((waiting.bound, shape, least[shape]))
-
-
-def _unsettled(waiting: Pool) -> IntColumn:
-    """Rows that no other of these may settle: the first of each family, then others of some.
-
-    Source: `takes_longer`; what another row only adds time to waits for what is found of that one.
-    """
-    table, family = waiting.table, waiting.branch
-    first = np.sort(np.unique(family, return_index=True)[1])
-    settled, chosen = np.zeros(len(table), dtype=bool), []
-    for row in dict.fromkeys([*first.tolist(), *range(len(table))]):
-        if not settled[row]:
-            chosen.append(row)
-            one = table.take(np.array([row]))
-            settled |= (family == family[row]) & takes_longer(table, one)
-    return np.array(chosen, dtype=np.int64)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.layouts import LayoutTable, Rule, legal_rows
 from trainplan.planner.policies import Fractions
 from trainplan.planner.space import Space, nodes
 from trainplan.planner.stages.bounds.mean_paths import PathPool
@@ -43,6 +43,18 @@ def roots_of(of: SplitContext, rules: Sequence[Rule]) -> Pool:
     table = nodes(space, MemoryFilter(space, rules, of.memory_bytes)).table
     bound = of.nodes(table) if len(table) else np.zeros(0)
     return Pool.of(table, bound).prune(np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitMember:
+    """One combination of settings of a group, of which a search opens layouts."""
+
+    of: SplitContext
+    rules: tuple[Rule, ...]
+
+    def legal(self, table: LayoutTable) -> BoolColumn:
+        """Which rows break no rule of it under any split."""
+        return legal_rows(self.of.job, self.rules, table)
 
 
 SplitKey = tuple[Layout, Fractions | None, float, float]

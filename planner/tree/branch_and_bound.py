@@ -13,13 +13,13 @@ layout, bounded under the fastest of them (`groups`); a layout is opened under e
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.columns import BoolColumn
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.layouts import LayoutTable, Rule, legal_rows
 from trainplan.costmodel.step import Priced, node_bound_seconds
 from trainplan.costmodel.timeline import settled
 from trainplan.planner.policies import fractions_of, legal_offloads, with_fraction
@@ -43,15 +43,8 @@ from trainplan.planner.tree.memory_bounds import (
     policies_of,
 )
 from trainplan.planner.tree.pool import WHOLE_GROUP, Pool
-from trainplan.planner.tree.result import Objective, SearchLimits, SearchResult, StepTime
-from trainplan.planner.tree.tasks import (
-    FEWEST_ROWS,
-    PriceClasses,
-    PricePolicies,
-    PriceSkeletons,
-    PricingContext,
-    Simulate,
-)
+from trainplan.planner.tree.result import Answer, Objective, SearchLimits, SearchResult, StepTime
+from trainplan.planner.tree.tasks import PricePolicies, PricingContext, SharedPricing, Simulate
 from trainplan.planner.work import ALONE, AffinityPartition, Budget, Unlimited, Workers
 
 NODES_AT_ONCE, MOST_NODES = 256, 4096
@@ -76,18 +69,6 @@ DIVES_EVERY = 12
 bounds: an answer drops branches. Source: measured; any value gives the same proved answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A layout that was simulated."""
-
-    value: float
-    """Its objective."""
-    layout: LayoutTable
-    """One row."""
-    member: int
-    """Combination of settings it was simulated under."""
-
-
 class Search:
     """One run of the branch and bound; `run` returns what it found."""
 
@@ -105,9 +86,9 @@ class Search:
         self.job, self.limits = context.job, limits
         self.objective = objective or StepTime()
         members = () if group is None or len(group.members) == 1 else group.members
-        self.workers, self.partition = workers, AffinityPartition(workers.parts)
-        self.space = Space(context)
+        self.space, self.workers = Space(context), workers
         self.context = PricingContext(*context.shared, self.objective, limits.memory_bytes)
+        self.pricing = SharedPricing(self.context, workers, AffinityPartition(workers.parts))
         self.rules, self.exhaustive = rules, exhaustive
         self.members = tuple(
             PricingContext(*one.context.shared, self.objective, limits.memory_bytes)
@@ -315,22 +296,17 @@ class Search:
 
     def _price_skeletons(self, rows: Rows) -> BoolColumn:
         """Keep those that may win; which of all are layouts that fit as they are?"""
-        table, fits = rows.table, np.zeros(len(rows), dtype=bool)
-        bound, least = np.zeros((2, len(rows)))
+        table = rows.table
         most = most_offload(self.space, self.policy_rules, table)
-        parts = self.partition.by_worker(table, FEWEST_ROWS)
-        tasks = [PriceSkeletons(self.context, table.take(part), most[part]) for part in parts]
-        for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
-            bound[part], least[part], fits[part] = found.bound, found.least, found.fits
-        pool = Pool.of(table, bound, self.space.variants(table))
+        found = self.pricing.skeletons(table, most, self.budget)
+        pool = Pool.of(table, found.bound, self.space.variants(table))
         self.priced += len(rows)
-        hopeless = least > self.limits.memory_bytes
-        self.least_memory = self.least_memory.joined(replace(pool, bound=least)).pop_smallest(
-            LEAST_MEMORY_SKELETONS
-        )[0]
+        hopeless = found.least > self.limits.memory_bytes
+        known = self.least_memory.joined(replace(pool, bound=found.least))
+        self.least_memory = known.pop_smallest(LEAST_MEMORY_SKELETONS)[0]
         self.rule_filter.refused[MEMORY] += int(rows.weight[hopeless].sum())
-        wins = ~hopeless & (bound < self._cutoff())
-        plain = fits & self._allowed(table)
+        wins = ~hopeless & (found.bound < self._cutoff())
+        plain = found.fits & self._allowed(table)
         whole = pool.take(wins & plain)
         whole = replace(whole, member=np.full(len(whole.bound), PLAIN if self.members else 0))
         self.layouts = self.layouts.joined(whole)
@@ -340,23 +316,14 @@ class Search:
     def _expand_classes(self, batch: Pool) -> None:
         """Price every recomputation of skeletons, with the least offload that makes it fit."""
         table, owner = policies_of(self.space, batch.table)
-        offload, bound = np.zeros((2, len(table)))
         legal, lost = legal_offloads(self.context, self.policy_rules, table, self.ranges)
-        self.rule_filter.refused += lost
-        parts = self.partition.by_worker(table, FEWEST_ROWS)
-        tasks = [
-            PricePolicies(
-                self.context, table.take(part), self.ranges, legal[:, part], self._cutoff()
-            )
-            for part in parts
-        ]
-        for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
-            offload[part], bound[part] = found.offload, found.bound
-            self.priced += found.priced
-            self.rule_filter.refused += Counter(found.refused)
-            self.least_host = min(self.least_host, found.least_host)
-        member = WHOLE_GROUP if self.members else 0
-        pool = Pool.of(with_fraction(table, offload), bound, batch.branch[owner], member)
+        whole = PricePolicies(self.context, table, self.ranges, legal, self._cutoff())
+        found = self.pricing.policies(whole, self.budget)
+        self.priced += found.priced
+        self.rule_filter.refused += lost + Counter(found.refused)
+        self.least_host = min(self.least_host, found.least_host)
+        member, table = WHOLE_GROUP if self.members else 0, with_fraction(table, found.offload)
+        pool = Pool.of(table, found.bound, batch.branch[owner], member)
         self.layouts = self.layouts.joined(pool.prune(self._cutoff()))
 
     def _classes(self, skeletons: Pool) -> Pool:
@@ -364,15 +331,9 @@ class Search:
         if self.exhaustive or not len(skeletons.bound):
             return skeletons
         fast, min_memory = class_extremes(self.space, skeletons.table)
-        times, bound = len(min_memory) // len(skeletons.bound), np.zeros(len(min_memory))
+        times = len(min_memory) // len(skeletons.bound)
         most = np.tile(most_offload(self.space, self.policy_rules, skeletons.table), times)
-        parts = self.partition.by_worker(min_memory, FEWEST_ROWS)
-        tasks = [
-            PriceClasses(self.context, fast.take(part), min_memory.take(part), most[part])
-            for part in parts
-        ]
-        for part, found in zip(parts, self.workers.run(tasks, self.budget), strict=True):
-            bound[part] = found
+        bound = self.pricing.classes(fast, min_memory, most, self.budget)
         self.priced += 2 * len(min_memory)
         pool = Pool.of(min_memory, bound, np.tile(skeletons.branch, times))
         return pool.prune(self._cutoff())
@@ -433,7 +394,4 @@ class Search:
 
     def _allowed(self, table: LayoutTable) -> BoolColumn:
         """Which rows break no rule on recomputation and offload."""
-        allowed = np.ones(len(table), dtype=bool)
-        for rule in self.policy_rules:
-            allowed &= ~rule.broken(self.job, table)
-        return allowed
+        return legal_rows(self.job, self.policy_rules, table)

@@ -19,6 +19,7 @@ from trainplan.costmodel.layouts import (
     UNIFORM,
     LayoutTable,
     Rule,
+    legal_rows,
     module_bits,
 )
 from trainplan.costmodel.memory import (
@@ -92,10 +93,8 @@ def states_bytes(space: Space, rules: Sequence[Rule], table: LayoutTable) -> Flo
             **least_memory_stages(on),
         }
         rows = table.replaced(**{name: np.full(len(table), x) for name, x in columns.items()})
-        broken = [rule.broken(on.job, rows) for rule in rules if rule.columns <= known]
-        each.append(
-            np.where(np.any(broken, axis=0), np.inf, mean_state_bytes(on.with_table(rows), held))
-        )
+        legal = legal_rows(on.job, [rule for rule in rules if rule.columns <= known], rows)
+        each.append(np.where(legal, mean_state_bytes(on.with_table(rows), held), np.inf))
     least = np.min(each, axis=0)
     used = least * RESERVE_FACTOR + _outside_bytes(on)
     return np.where(np.isfinite(least), used, 0.0)
@@ -201,9 +200,7 @@ def classes_with_policies(
     layers = space.largest_stages(min_memory)
     first, kind = distinct(*(getattr(min_memory, name) for name in sorted(read)), layers)
     table, owner = policies_of(space, min_memory.take(first))
-    legal = allowed(table)
-    for rule in relevant:
-        legal = legal & ~rule.broken(space.job, table)
+    legal = allowed(table) & legal_rows(space.job, relevant, table)
     found = np.zeros(len(first), dtype=bool)
     found[owner[legal]] = True
     return np.asarray(found[kind])

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, distinct
 from trainplan.costmodel.layouts import LayoutTable
+from trainplan.planner.policies import takes_longer
 
 WHOLE_GROUP = -1
 """Number of the member of a branch whose bound holds under every combination of a group."""
@@ -52,6 +53,36 @@ class Pool:
     def smallest(self) -> float:
         """Smallest bound; infinite when empty."""
         return float(self.bound.min(initial=np.inf))
+
+    @property
+    def by_shape(self) -> IntColumn:
+        """Rows in the order of their bounds, but those of one pipeline shape together.
+
+        To bound a shape takes longer than its rows do.
+        """
+        table = self.table
+        samples = table.dp * table.micro_batch_size
+        first, shape = distinct(table.schedule, table.pp, table.vpp, samples)
+        least = np.full(len(first), np.inf)
+        np.minimum.at(least, shape, self.bound)
+        return np.lexsort((self.bound, shape, least[shape]))
+
+    @property
+    def unsettled(self) -> IntColumn:
+        """Rows that no other of these may settle: the first of each family, then others of some.
+
+        Source: `takes_longer`; what another row only adds time to waits for what is known of that
+        one.
+        """
+        table, family = self.table, self.branch
+        first = np.sort(np.unique(family, return_index=True)[1])
+        settled, chosen = np.zeros(len(table), dtype=bool), []
+        for row in dict.fromkeys([*first.tolist(), *range(len(table))]):
+            if not settled[row]:
+                chosen.append(row)
+                one = table.take(np.array([row]))
+                settled |= (family == family[row]) & takes_longer(table, one)
+        return np.array(chosen, dtype=np.int64)
 
     def take(self, rows: IntColumn | BoolColumn) -> Pool:
         """The branches picked by an index or a mask."""

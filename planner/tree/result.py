@@ -29,6 +29,18 @@ class SearchLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """A layout that was simulated."""
+
+    value: float
+    """Its objective."""
+    layout: LayoutTable
+    """One row."""
+    member: int
+    """Combination of settings it was simulated under."""
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult:
     """What the search knows when it ends."""
 

@@ -1,12 +1,14 @@
 """What the first half of a search asks of its workers: the prices of many layouts."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
 from trainplan.costmodel.candidates import Context
-from trainplan.costmodel.columns import BoolColumn, FloatColumn
+from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.layout import SCHEDULE_NAMES
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.memory import RESERVE_FACTOR, MemoryTable
@@ -22,7 +24,7 @@ from trainplan.planner.policies import (
 )
 from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY
 from trainplan.planner.tree.result import Objective
-from trainplan.planner.work import Deadline
+from trainplan.planner.work import AffinityPartition, Budget, Deadline, Task, Workers
 
 ADAPTING = np.array([SCHEDULES[name].adapts for name in SCHEDULE_NAMES])
 """Does the order of each schedule depend on the durations of its passes?"""
@@ -170,3 +172,60 @@ class Simulate:
             if deadline.seconds_left() > 0 or np.isnan(seconds).all():
                 seconds[some] = step_seconds(self.context.with_table(self.table.take(some)))
         return seconds
+
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPricing:
+    """The same of many layouts, however many workers share them."""
+
+    context: PricingContext
+    workers: Workers
+    partition: AffinityPartition
+
+    def skeletons(self, table: LayoutTable, most: FloatColumn, budget: Budget) -> SkeletonPrices:
+        """Skeletons, each of which may offload so much of the optimizer."""
+        (bound, least), fits = np.zeros((2, len(table))), np.zeros(len(table), dtype=bool)
+
+        def task(part: IntColumn) -> PriceSkeletons:
+            return PriceSkeletons(self.context, table.take(part), most[part])
+
+        for part, found in self._each(table, task, budget):
+            bound[part], least[part], fits[part] = found.bound, found.least, found.fits
+        return SkeletonPrices(bound, fits, least)
+
+    def classes(
+        self, fast: LayoutTable, min_memory: LayoutTable, most: FloatColumn, budget: Budget
+    ) -> FloatColumn:
+        """Objective that no policy of each class goes below."""
+        bound = np.zeros(len(min_memory))
+
+        def task(part: IntColumn) -> PriceClasses:
+            return PriceClasses(self.context, fast.take(part), min_memory.take(part), most[part])
+
+        for part, found in self._each(min_memory, task, budget):
+            bound[part] = found
+        return bound
+
+    def policies(self, whole: PricePolicies, budget: Budget) -> PolicyPrices:
+        """Layouts, each with the least offload that makes it fit."""
+        table, refused = whole.table, Counter[str]()
+        (offload, bound), priced, least_host = np.zeros((2, len(table))), 0, np.inf
+
+        def task(part: IntColumn) -> PricePolicies:
+            return replace(whole, table=table.take(part), legal=whole.legal[:, part])
+
+        for part, found in self._each(table, task, budget):
+            offload[part], bound[part] = found.offload, found.bound
+            priced, least_host = priced + found.priced, min(least_host, found.least_host)
+            refused.update(found.refused)
+        return PolicyPrices(offload, bound, priced, refused, least_host)
+
+    def _each(
+        self, table: LayoutTable, task: Callable[[IntColumn], Task[Result]], budget: Budget
+    ) -> Iterator[tuple[IntColumn, Result]]:
+        """The rows of each part with what a worker finds of them."""
+        parts = self.partition.by_worker(table, FEWEST_ROWS)
+        return zip(parts, self.workers.run([task(one) for one in parts], budget), strict=True)

@@ -21,7 +21,7 @@ from trainplan.costmodel.candidates import Context, context_of
 from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn
 from trainplan.costmodel.job import Job, RuntimeOptions
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.layouts import LayoutTable, Rule, legal_rows
 from trainplan.costmodel.step import node_bound_seconds, price
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.policies import names_modules
@@ -209,10 +209,10 @@ def _varied(grid: _Grid, variant: Combination, layouts: Sequence[Layout]) -> lis
     on = context_of(job, grid.context.machine)
     other = _Grid(on, grid.space, grid.rules)
     own_rules = [rule for value in variant.settings for rule in value.rules(job)]
-    legal = [~rule.broken(job, table) for rule in (*legality_rules(on.traits), *own_rules)]
+    legal = legal_rows(job, (*legality_rules(on.traits), *own_rules), table)
     pairs = zip(grid.price(table), other.price(table), strict=True)
     unlike = [~np.isclose(one, another, rtol=SAME) for one, another in pairs]
-    rows = np.flatnonzero(np.all(legal, axis=0) & np.any(unlike, axis=0)).tolist()
+    rows = np.flatnonzero(legal & np.any(unlike, axis=0)).tolist()
     return [layouts[row] for row in rows]
 
 
@@ -233,8 +233,7 @@ class _Grid:
 
     def legal(self, table: LayoutTable) -> BoolColumn:
         """Which rows are layouts that break no rule?"""
-        broken = [rule.broken(self.space.job, table) for rule in self.rules]
-        return np.asarray(names_modules(table) & ~np.any(broken, axis=0))
+        return names_modules(table) & legal_rows(self.space.job, self.rules, table)
 
 
 def _grid(job: Job, options: SearchOptions, measured: Measured) -> _Grid:

@@ -9,11 +9,11 @@ from tests.grids import examples
 from trainplan.costmodel.calibration import context_for
 from trainplan.costmodel.hardware.cluster import parse_cluster
 from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
+from trainplan.costmodel.layouts import legal_rows
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.planner.settings.combinations import combinations
 from trainplan.planner.space.choices import rules_of_job
-from trainplan.planner.stages.search import legal_rows
 from trainplan.planner.tree.groups import Member, groups_of
 
 ROUNDING = 1 + 1e-12
@@ -67,7 +67,7 @@ def test_no_layout_is_bounded_higher_under_the_top_than_under_a_member(job, leve
     for place in random.permutation(len(pairs))[:PAIRS].tolist():
         group, one = pairs[place]
         table = random_rows(one.job, ROWS, random)
-        table = table.take(legal_rows(one.context, one.rules, table))
+        table = table.take(legal_rows(one.context.job, one.rules, table))
         if not len(table):
             continue
         both = [each.context for each in (group.members[0], one)]

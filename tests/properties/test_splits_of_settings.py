@@ -7,6 +7,7 @@ import pytest
 
 from tests.properties.every_split import chunks_alike, every_layout_and_split
 from trainplan.costmodel.calibration import NOTHING
+from trainplan.costmodel.layouts import legal_rows
 from trainplan.costmodel.step import price
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.context import SearchContext
@@ -14,7 +15,7 @@ from trainplan.planner.goals.uneven import Limits, Splits, splits_below
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.settings.combinations import combinations
 from trainplan.planner.space import parse_choice
-from trainplan.planner.stages.search import UnevenSearch, legal_rows
+from trainplan.planner.stages.search import UnevenSearch
 from trainplan.planner.tree import Pool
 from trainplan.planner.tree.groups import groups_of
 from trainplan.planner.work.budget import Unlimited
@@ -74,7 +75,7 @@ def test_the_best_split_of_all_combinations_is_found_and_proved(context, groups,
     truth = min(fastest(context, one, memory) for one in members)
     assert found.step_time_s == found.lower_bound_s == pytest.approx(truth, rel=1e-9)
     own = next(one for one in members if one.job == found.job)
-    assert legal_rows(own.context, own.rules, found.table).all()
+    assert legal_rows(own.context.job, own.rules, found.table).all()
 
 
 def test_layouts_that_wait_for_all_combinations_are_not_split(context, groups, monkeypatch):

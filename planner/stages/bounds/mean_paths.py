@@ -11,7 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntRankChunks
+from trainplan.costmodel.block_costs import BlockCosts
+from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntColumn, IntRankChunks
 from trainplan.costmodel.program import placed
 from trainplan.costmodel.schedules import SCHEDULES
 from trainplan.costmodel.timeline import Paths, Run, StageSeconds, long_paths, prolonged, run_of
@@ -58,6 +59,12 @@ class Crossings:
         takes the seconds of that pass of the block.
         """
         return self.forward * forward + self.backward * backward + self.weight * weight
+
+    def of_block(self, costs: BlockCosts, kind: int, rows: IntColumn) -> StageRows:
+        """As `seconds`, of a block of some rows on equal nodes."""
+        return self.seconds(
+            costs.forward[kind, rows], costs.backward[kind, rows], costs.weight[kind, rows]
+        )
 
 
 @lru_cache(maxsize=1024)

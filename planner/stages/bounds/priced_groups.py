@@ -151,6 +151,12 @@ class PricedGroups(Candidates):
         some = np.minimum(self.table.recompute_num_layers, stage) / stage
         return np.where(uniform, 1.0, np.where(full, some, 0.0))
 
+    def recomputed_layers(self, rows: IntColumn) -> IntColumn:
+        """Layers of a stage that are recomputed in full, if it has as many; of each row."""
+        table, layers = self.table.take(rows), self.job.model.num_hidden_layers
+        number = np.where(table.recompute_method == UNIFORM, layers, table.recompute_num_layers)
+        return np.where(table.recompute == FULL, number, 0)
+
     def messages(self, rows: IntColumn, ranks: IntColumn) -> tuple[RowBoundaries, RowBoundaries]:
         """Seconds of a message between each stage and the next, and how long it keeps a join busy.
 

@@ -18,12 +18,16 @@ from trainplan.costmodel.columns import (
     KindRankRows,
     RankRows,
 )
-from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.timeline import Paths
 from trainplan.planner.stages.bounds.layer_capacity import Layers
+from trainplan.planner.stages.bounds.mean_paths import Crossings
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.columns import PathRows, PathStageRows, PathStages, StageRows
-from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, recomputed_least
+from trainplan.planner.stages.problem.chunks import (
+    longest_chunks,
+    recomputed_least,
+    recomputed_line,
+)
 
 
 @dataclass(frozen=True)
@@ -126,18 +130,11 @@ class RankPaths:
 
     @cached_property
     def _recomputed(self) -> IntColumn:
-        """Layers of a stage that are recomputed in full, if it has as many; of each row."""
-        table = self.of.priced[0].table.take(self.rows)
-        full, layers = table.recompute == FULL, self.of.job.model.num_hidden_layers
-        number = np.where(table.recompute_method == UNIFORM, layers, table.recompute_num_layers)
-        return np.where(full, number, 0)
+        return self.of.recomputed_layers(self.rows)
 
     @cached_property
     def _line(self) -> tuple[StageRows, StageRows]:
-        """Line below the layers that are recomputed on each stage: slope and start, (stage, row).
-
-        Source: `chord_of_min`; only the first and the last stage may be empty.
-        """
+        """As `recomputed_line`, of stages as long as their ranks have room for."""
         if not self._recomputed.any():
             nothing = np.zeros((self.stage_of.size, 1))
             return nothing, nothing
@@ -148,9 +145,7 @@ class RankPaths:
         longest = np.empty((self.stage_of.size, len(self.rows)))
         longest[self.stage_of] = np.min(held, axis=0)[:, None]
         longest = longest_chunks(self.stage_of, longest, alike=self.alike)
-        least = np.ones((self.stage_of.size, 1))
-        least[[0, -1]] = 0
-        return chord_of_min(self._recomputed, least, longest)
+        return recomputed_line(self._recomputed, longest)
 
     def _repeats(self, number: IntMatrix) -> FloatColumn:
         """Seconds of recomputation with so many layers on each rank's own path.
@@ -177,14 +172,15 @@ class RankPaths:
         return np.asarray(np.sum(parts, axis=0) + sent)
 
     def _each(self, kind: int) -> PathStageRows:
-        """Seconds of one block on each stage of the paths.
+        """Seconds of one block on each stage of the paths."""
+        return self._crossings.of_block(self.of.costs[0], kind, self.rows)
 
-        Source: each time a path crosses a stage in a kind of pass it takes the seconds of that pass
-        of the block.
-        """
-        one, paths = self.of.costs[0], self._busiest
-        passes = ((paths.forward, one.forward), (paths.backward, one.backward))
-        total = sum(crossed[:, :, None] * seconds[kind, self.rows] for crossed, seconds in passes)
-        if paths.weight.any():
-            total = total + paths.weight[:, :, None] * one.weight[kind, self.rows]
-        return np.asarray(total)
+    @cached_property
+    def _crossings(self) -> Crossings:
+        paths = self._busiest
+        forward, backward, weight = (
+            part[:, :, None].astype(np.float64)
+            for part in (paths.forward, paths.backward, paths.weight)
+        )
+        crossed = paths.crossed.astype(np.float64)
+        return Crossings(forward, backward, weight, crossed, self.stage_of)

@@ -18,8 +18,8 @@ from trainplan.costmodel.block_costs import (
     layer_counts,
     usual_layers,
 )
-from trainplan.costmodel.columns import BoolColumn, FloatColumn, IntColumn, IntRankChunks, distinct
-from trainplan.costmodel.layouts import FULL, UNIFORM, LayoutTable
+from trainplan.costmodel.columns import FloatColumn, IntColumn, distinct
+from trainplan.costmodel.layouts import FULL, UNIFORM
 from trainplan.costmodel.memory import RankParams
 from trainplan.costmodel.step import Priced, with_overhead
 from trainplan.costmodel.traffic import gather_overlap, reduction_overlap, step_traffic
@@ -32,8 +32,7 @@ from trainplan.planner.stages.bounds.layer_capacity import (
 from trainplan.planner.stages.bounds.mean_paths import Crossings, PathPool, seed_paths
 from trainplan.planner.stages.bounds.priced_groups import PricedGroups
 from trainplan.planner.stages.bounds.rank_paths import RankPaths
-from trainplan.planner.stages.columns import StageRows
-from trainplan.planner.stages.problem.chunks import chord_of_min, longest_chunks, spread_sum
+from trainplan.planner.stages.problem.chunks import longest_chunks, recomputed_line, spread_sum
 
 
 def split_bound(of: PricedGroups, pipeline_s: float, pool: PathPool) -> FloatColumn:
@@ -100,16 +99,12 @@ def _steady_bound(of: PricedGroups, around: FloatColumn, pipeline_s: float) -> F
     held = (*layers, (EMBEDDING, 1), (HEAD, 1), (MTP, modules))
     total = sum(count * each[kind] for kind, count in held)
     recompute_forward = sum(count * costs.recompute_forward[kind] for kind, count in layers)
-    total = total + _repeats_all(of.table) * recompute_forward
+    repeats_all = (of.table.recompute == FULL) & (of.table.recompute_method == UNIFORM)
+    total = total + repeats_all * recompute_forward
     bound = np.asarray(total * of.microbatches / of.table.pp)
     rows = np.flatnonzero(bound + around < pipeline_s)
     bound[rows[~states_may_fit(of, rows, pipeline_s)]] = np.inf
     return bound
-
-
-def _repeats_all(table: LayoutTable) -> BoolColumn:
-    """Rows that recompute all layers in full."""
-    return np.asarray((table.recompute == FULL) & (table.recompute_method == UNIFORM))
 
 
 def _mean_seconds(
@@ -126,31 +121,22 @@ def _mean_seconds(
     modules = model.num_nextn_predict_layers
     total = path.hops * priced.seconds.p2p[rows]
     for kind, stage, count in ((EMBEDDING, 0, 1), (HEAD, -1, 1), (MTP, -1, modules)):
-        total = total + count * _crossing(costs, path, kind, rows)[stage]
+        total = total + count * path.of_block(costs, kind, rows)[stage]
     others = model.num_hidden_layers - usual_layers(costs.kinds)[1]
-    slope, start = _again(priced, rows, most + others, path.stage_of, alike=alike)
+    longest = longest_chunks(path.stage_of, (most + others)[None, :], alike=alike)
+    slope, start = recomputed_line(of.recomputed_layers(rows), longest)
     cheapest = costs.recompute_forward[[kind for kind, _ in layers]][:, rows].min(axis=0)
     total = total + (path.backward * start).sum(axis=0) * cheapest
     whole = (slope == 1).all(axis=0)
     passes = []
     for kind, _ in layers:
         repeated = np.where(whole, costs.recompute_forward[kind, rows], cheapest)
-        passes.append(_crossing(costs, path, kind, rows) + path.backward * slope * repeated)
+        passes.append(path.of_block(costs, kind, rows) + path.backward * slope * repeated)
     least = np.min(passes, axis=0)  # of any kind, for a chunk may hold layers of one kind alone
     for one, (_, count) in zip(passes, layers, strict=True):
         total = total + count * (one - least).min(axis=0)
     number, stage_of = model.num_hidden_layers, path.stage_of
     return np.asarray(total + spread_sum(least, stage_of, number, alike=alike))
-
-
-def _crossing(costs: BlockCosts, path: Crossings, kind: int, rows: IntColumn) -> StageRows:
-    """Seconds of one block on each stage of a path; (stage, column).
-
-    Source: each time the path crosses a stage in a kind of pass it takes the seconds of that pass
-    of the block.
-    """
-    passes = (costs.forward, costs.backward, costs.weight)
-    return path.seconds(*(seconds[kind, rows] for seconds in passes))
 
 
 def _around(of: PricedGroups, most: FloatColumn) -> FloatColumn:
@@ -190,20 +176,3 @@ def _most_layers(priced: Priced, costs: BlockCosts, cutoff_s: float) -> FloatCol
     kind, count = usual_layers(costs.kinds)
     pair = (costs.forward + costs.backward)[kind] * priced.microbatches
     return np.asarray(np.minimum(np.floor(cutoff_s / pair), count))
-
-
-def _again(
-    priced: Priced, rows: IntColumn, most: FloatColumn, stage_of: IntRankChunks, *, alike: bool
-) -> tuple[StageRows, StageRows]:
-    """Line below the layers that full recomputation repeats on each stage.
-
-    Slope and start. Source: that of `chord_of_min`; only the first and the last stage may be empty.
-    """
-    table = priced.table
-    full, uniform = table.recompute[rows] == FULL, _repeats_all(table)[rows]
-    number = np.where(full, table.recompute_num_layers[rows], 0)
-    least = np.ones((stage_of.size, 1))
-    least[[0, -1]] = 0
-    longest = longest_chunks(stage_of, most[None, :], alike=alike)
-    slope, start = chord_of_min(number, least, longest)
-    return np.where(uniform, 1.0, slope), np.where(uniform, 0.0, start)

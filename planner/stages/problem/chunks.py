@@ -213,6 +213,16 @@ def chord_of_min(
     return slope, np.asarray(low - slope * least)
 
 
+def recomputed_line(recomputed: IntColumn, longest: FloatMatrix) -> tuple[FloatMatrix, FloatMatrix]:
+    """Line below the layers that are recomputed on each stage: slope and start, (stage, row).
+
+    Source: `chord_of_min`; only the first and the last stage may be empty.
+    """
+    least = np.ones((len(longest), 1))
+    least[[0, -1]] = 0
+    return chord_of_min(recomputed, least, longest)
+
+
 Counts = TypeVar("Counts", IntColumn, RankRows)
 
 
