@@ -36,6 +36,17 @@ class Kept:
     bytes_per_parameter: float
 
 
+WEIGHTS_16, GRADIENTS_16 = ("weights in 16 bits", 2.0), ("gradients in 16 bits", 2.0)
+WEIGHTS_32, GRADIENTS_32 = ("weights in 32 bits", 4.0), ("gradients in 32 bits", 4.0)
+MOMENTS = ("moments", 8.0)
+"""Of Adam, in 32 bits."""
+
+
+def kept(place: Place, *terms: tuple[str, float]) -> tuple[Kept, ...]:
+    """Some terms that lie in one place."""
+    return tuple(Kept(place, *term) for term in terms)
+
+
 @dataclass(frozen=True, slots=True)
 class Method:
     """A named policy. Without a runtime it is priced as a method, and nothing exports it."""
@@ -99,12 +110,7 @@ ZERO_OFFLOAD = Method(
     policy=ZERO_OFFLOAD_POLICY,
     placed=lambda p: Placement(optimizer=1.0, delayed=p.delayed),
     runtime="DeepSpeed offload_optimizer.device=cpu (without the delayed update)",
-    keeps=(
-        Kept(Place.DEVICE, "weights in 16 bits", 2.0),
-        Kept(Place.HOST, "gradients in 16 bits", 2.0),
-        Kept(Place.HOST, "weights in 32 bits", 4.0),
-        Kept(Place.HOST, "moments", 8.0),
-    ),
+    keeps=(*kept(Place.DEVICE, WEIGHTS_16), *kept(Place.HOST, GRADIENTS_16, WEIGHTS_32, MOMENTS)),
 )
 METHODS = {
     method.name: method
@@ -124,7 +130,7 @@ METHODS = {
             policy=ZERO_3,
             placed=lambda p: Placement(optimizer=p.optimizer, parameters=p.parameters),
             runtime="DeepSpeed offload_optimizer.ratio; Megatron-LM --optimizer-offload-fraction",
-            keeps=(Kept(Place.DEVICE, "weights in 16 bits", 2.0),),
+            keeps=kept(Place.DEVICE, WEIGHTS_16),
         ),
         Method(
             name="deep-optimizer-states",
@@ -135,10 +141,8 @@ METHODS = {
             placed=lambda p: replace(p, optimizer=1.0, optimizer_place=Place.HOST),
             program=interleaved_step,
             keeps=(
-                Kept(Place.DEVICE, "weights in 16 bits", 2.0),
-                Kept(Place.HOST, "gradients in 32 bits", 4.0),
-                Kept(Place.HOST, "weights in 32 bits", 4.0),
-                Kept(Place.HOST, "moments", 8.0),
+                *kept(Place.DEVICE, WEIGHTS_16),
+                *kept(Place.HOST, GRADIENTS_32, WEIGHTS_32, MOMENTS),
             ),
         ),
         Method(
@@ -154,13 +158,7 @@ METHODS = {
                 parameters=Place.DRIVE,
             ),
             runtime="DeepSpeed offload_param.device=nvme, offload_optimizer.device=nvme",
-            keeps=(
-                Kept(Place.DRIVE, "weights in 16 bits", 2.0),
-                Kept(Place.DRIVE, "gradients in 16 bits", 2.0),
-                Kept(Place.DRIVE, "weights in 32 bits", 4.0),
-                Kept(Place.DRIVE, "gradients in 32 bits", 4.0),
-                Kept(Place.DRIVE, "moments", 8.0),
-            ),
+            keeps=kept(Place.DRIVE, WEIGHTS_16, GRADIENTS_16, WEIGHTS_32, GRADIENTS_32, MOMENTS),
         ),
         Method(
             name="fuyou",
@@ -175,11 +173,7 @@ METHODS = {
                 checkpoints_place=Place.DRIVE,
             ),
             program=fuyou_step,
-            keeps=(
-                Kept(Place.DRIVE, "weights in 16 bits", 2.0),
-                Kept(Place.DRIVE, "weights in 32 bits", 4.0),
-                Kept(Place.DRIVE, "moments", 8.0),
-            ),
+            keeps=kept(Place.DRIVE, WEIGHTS_16, WEIGHTS_32, MOMENTS),
         ),
         Method(
             name="ssdtrain",
@@ -208,12 +202,7 @@ METHODS = {
             placed=lambda p: Placement(
                 optimizer=1.0, parameters=Place.HOST, checkpoints=p.checkpoints
             ),
-            keeps=(
-                Kept(Place.HOST, "weights in 16 bits", 2.0),
-                Kept(Place.HOST, "gradients in 16 bits", 2.0),
-                Kept(Place.HOST, "weights in 32 bits", 4.0),
-                Kept(Place.HOST, "moments", 8.0),
-            ),
+            keeps=kept(Place.HOST, WEIGHTS_16, GRADIENTS_16, WEIGHTS_32, MOMENTS),
         ),
         Method(
             name="patrickstar",
@@ -224,8 +213,7 @@ METHODS = {
             placed=lambda p: Placement(optimizer=_or_all(p.optimizer), parameters=Place.HOST),
             keeps=(
                 Kept(Place.HOST, "weights in 16 bits, their chunks hold gradients later", 2.0),
-                Kept(Place.HOST, "weights in 32 bits", 4.0),
-                Kept(Place.HOST, "moments", 8.0),
+                *kept(Place.HOST, WEIGHTS_32, MOMENTS),
             ),
         ),
         Method(
@@ -247,10 +235,8 @@ METHODS = {
                 parameters=p.parameters if np.any(p.parameters) else Place.DRIVE,
             ),
             keeps=(
-                Kept(Place.DRIVE, "weights in 32 bits", 4.0),
-                Kept(Place.DRIVE, "moments", 8.0),
-                Kept(Place.DEVICE, "weights in 16 bits", 2.0),
-                Kept(Place.DEVICE, "gradients in 16 bits", 2.0),
+                *kept(Place.DRIVE, WEIGHTS_32, MOMENTS),
+                *kept(Place.DEVICE, WEIGHTS_16, GRADIENTS_16),
             ),
         ),
     )

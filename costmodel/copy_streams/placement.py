@@ -64,8 +64,6 @@ def deepspeed_offload_policy(
     overlap_comm: bool | None = None,
     pipelined: bool = False,
     fp32_sums: bool = False,
-    prefetch: int = 1,
-    subgroups: int = 1,
     subgroup_params: float = 1e9,
 ) -> OffloadPolicy:
     """DeepSpeed with `zero_optimization.offload_optimizer` and `offload_param`.
@@ -90,8 +88,6 @@ def deepspeed_offload_policy(
         keeps_last=True,
         gradients_with_update=False,
         pipelines_update=pipelined,
-        prefetch=prefetch,
-        subgroups=subgroups,
         subgroup_params=subgroup_params if sharded else np.inf,
     )
 
@@ -115,12 +111,12 @@ def fsdp2_offload_policy() -> OffloadPolicy:
     )
 
 
-def megatron_offload_policy(*, overlap: bool, subgroups: int = 1) -> OffloadPolicy:
+def megatron_offload_policy(*, overlap: bool) -> OffloadPolicy:
     """Megatron-LM with `--optimizer-cpu-offload`: nothing moves before the passes have ended.
 
     With `--overlap-cpu-optimizer-d2h-h2d` every parameter tensor is an optimizer of its own, whose
-    gradients, update and weights run beside those of others (`subgroups` tensors); without, they
-    are a chain. The GPU updates its own share beside either. Weights come back in fp32 and are
+    gradients, update and weights run beside those of others (`subgroups` is how many); without,
+    they are a chain. The GPU updates its own share beside either. Weights come back in fp32 and are
     cast on the GPU, as copies with `non_blocking` are.
     Source: Megatron-LM d98e8a6, core/optimizer/cpu_offloading/hybrid_optimizer.py, step,
     build_cpu_optimizer_list, param_copy_back_gpu_hook.
@@ -132,7 +128,6 @@ def megatron_offload_policy(*, overlap: bool, subgroups: int = 1) -> OffloadPoli
         keeps_last=False,
         gradients_with_update=True,
         pipelines_update=overlap,
-        subgroups=subgroups,
         weight_bytes=4.0,
     )
 

@@ -154,7 +154,8 @@ def test_a_clock_that_ticks_finds_the_same_end():
 @pytest.mark.parametrize("overlaps", [False, True])
 def test_a_clock_that_ticks_finds_the_same_end_of_steps_of_few_layers(layers, overlaps):
     rng = np.random.default_rng(layers)
-    policy = deepspeed_offload_policy(3, overlap_comm=overlaps, pipelined=overlaps, subgroups=2)
+    policy = deepspeed_offload_policy(3, overlap_comm=overlaps, pipelined=overlaps)
+    policy = replace(policy, subgroups=2)
     for place, checkpoints, batches in product(Place, (0.0, 1.0), (1, 2, 3)):
         whole = [np.full((1, 1), float(number)) for number in (layers, *rng.integers(0, 6, 5))]
         quantities = Quantities(

@@ -46,15 +46,17 @@ POLICIES = {
     "zero-2": deepspeed_offload_policy(2),
     "zero-2 overlapped": deepspeed_offload_policy(2, overlap_comm=True),
     "zero-2 sums in fp32": deepspeed_offload_policy(2, overlap_comm=True, fp32_sums=True),
-    "zero-3": deepspeed_offload_policy(3, subgroups=4),
-    "zero-3 pipelined": deepspeed_offload_policy(3, pipelined=True, subgroups=7, prefetch=2),
+    "zero-3": replace(deepspeed_offload_policy(3), subgroups=4),
+    "zero-3 pipelined": replace(
+        deepspeed_offload_policy(3, pipelined=True), subgroups=7, prefetch=2
+    ),
     "zero-3 not overlapped": deepspeed_offload_policy(3, overlap_comm=False),
     "fsdp2": fsdp2_offload_policy(),
     "checkpoints in step": replace(
         deepspeed_offload_policy(3), overlaps_checkpoints=False, keeps_last=False
     ),
     "megatron": megatron_offload_policy(overlap=False),
-    "megatron overlapped": megatron_offload_policy(overlap=True, subgroups=9),
+    "megatron overlapped": replace(megatron_offload_policy(overlap=True), subgroups=9),
 }
 
 
@@ -215,7 +217,7 @@ def test_megatron_runs_gradients_update_and_weights_in_a_chain_or_tensor_by_tens
     speeds, placement = Speeds(h2d=10.0, d2h=40.0, cpu_params=5.0), Placement(optimizer=1.0)
     chain = seconds_of_step(one(), speeds, placement, megatron_offload_policy(overlap=False))
     assert chain == pytest.approx([12 + 1 + 2 + 4])
-    alongside = megatron_offload_policy(overlap=True, subgroups=10)
+    alongside = replace(megatron_offload_policy(overlap=True), subgroups=10)
     found = seconds_of_step(one(), speeds, placement, alongside)
     assert found == pytest.approx([12 + 0.1 + 0.2 + 4.0])
 
