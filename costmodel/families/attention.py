@@ -22,17 +22,15 @@ LAYER_KINDS = ("full_attention", "sliding_attention", "indexed_attention", "main
 """Kinds of layer with settings of their own: those of the first that is there count."""
 WITHOUT_FACTOR = ("proportional", "mrope")
 """Kinds that rotate otherwise and stretch nothing unless they say so (Gemma 4, Qwen2-VL)."""
-OPTIONAL = (
-    "factor",
-    "original_max_position_embeddings",
+NUMBERS = (
     "low_freq_factor",
     "high_freq_factor",
     "beta_fast",
     "beta_slow",
     "mscale",
     "mscale_all_dim",
-    "truncate",
 )
+OPTIONAL = ("factor", "original_max_position_embeddings", *NUMBERS, "truncate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +76,15 @@ def _scaling(config: HfConfig, section: HfConfig | None) -> RopeScaling | None:
         raise UnsupportedError(
             f"{config.where}: rope scaling '{kind}' is not modelled; known: {', '.join(SCALINGS)}"
         )
-    return RopeScaling(
-        rope_type=SCALINGS[kind],
-        factor=_factor(config, section, SCALINGS[kind]),
-        original_max_position_embeddings=section.optional_integer(
-            "original_max_position_embeddings"
-        ),
-        low_freq_factor=section.optional_number("low_freq_factor"),
-        high_freq_factor=section.optional_number("high_freq_factor"),
-        beta_fast=section.optional_number("beta_fast"),
-        beta_slow=section.optional_number("beta_slow"),
-        mscale=section.optional_number("mscale"),
-        mscale_all_dim=section.optional_number("mscale_all_dim"),
-        truncate=section.optional_boolean("truncate"),
+    original = "original_max_position_embeddings"
+    return RopeScaling.model_validate(
+        {
+            "rope_type": SCALINGS[kind],
+            "factor": _factor(config, section, SCALINGS[kind]),
+            original: section.optional_integer(original),
+            **{name: section.optional_number(name) for name in NUMBERS},
+            "truncate": section.optional_boolean("truncate"),
+        }
     )
 
 
@@ -110,10 +104,8 @@ def _factor(config: HfConfig, section: HfConfig, kind: str) -> float:
 
 def latent_attention(config: HfConfig) -> MlaSpec:
     """The ranks and head parts of multi-head latent attention."""
+    widths = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
     return MlaSpec(
         q_lora_rank=config.with_defaults({"q_lora_rank": None}).optional_integer("q_lora_rank"),
-        kv_lora_rank=config.integer("kv_lora_rank"),
-        qk_nope_head_dim=config.integer("qk_nope_head_dim"),
-        qk_rope_head_dim=config.integer("qk_rope_head_dim"),
-        v_head_dim=config.integer("v_head_dim"),
+        **{name: config.integer(name) for name in widths},
     )

@@ -23,10 +23,7 @@ from trainplan.costmodel.families.layers import FULL, layers, of_length, unrotat
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.spec import shown
 
-OPTIONAL = {
-    "num_key_value_heads": None,
-    "head_dim": None,
-}
+OPTIONAL = {"num_key_value_heads": None, "head_dim": None}
 """What a file of no known family may leave out. Source: `LlamaConfig`."""
 COUNTS: Final[Mapping[str, object]] = {
     "num_nextn_predict_layers": 0,
@@ -44,11 +41,7 @@ DEFAULTS: Final[Mapping[str, object]] = {
     "partial_rotary_factor": 1.0,
 }
 """Source: `LlamaConfig` and its kin in transformers; published files leave these out."""
-ABSENT = {
-    "attn_logit_softcapping": None,
-    "final_logit_softcapping": None,
-    "swiglu_limit": None,
-}
+ABSENT = {"attn_logit_softcapping": None, "final_logit_softcapping": None, "swiglu_limit": None}
 """Fields of few families, absent from the others."""
 SIZES = (
     *("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"),

@@ -12,17 +12,8 @@ from trainplan.costmodel.architecture import FeedForward, IndexerSpec, LowRankSp
 from trainplan.costmodel.base import SpecError, UnsupportedError
 from trainplan.costmodel.families.attention import latent_attention
 from trainplan.costmodel.families.experts import BALANCED_WITHOUT_LOSS
-from trainplan.costmodel.families.family import (
-    NO_MLP_BIAS,
-    Family,
-    Fields,
-)
-from trainplan.costmodel.families.layers import (
-    all_full,
-    count_of_layers,
-    listed,
-    of_length,
-)
+from trainplan.costmodel.families.family import NO_MLP_BIAS, Family, Fields
+from trainplan.costmodel.families.layers import all_full, count_of_layers, listed, of_length
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.spec import shown
 
@@ -185,11 +176,7 @@ def _each(
 
 DEEPSEEK_V4: Final = Family(
     "DeepseekV4Config, modeling_deepseek_v4.py",
-    model={
-        "key_value_projections": "keys",
-        "num_key_value_heads": 1,
-        "attention_sinks": True,
-    },
+    model={"key_value_projections": "keys", "num_key_value_heads": 1, "attention_sinks": True},
     experts={"router_score_function": "sigmoid", "router_bias": False},
     more_experts=_shared,
     flags={"attention_bias": {}},

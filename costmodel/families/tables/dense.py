@@ -20,11 +20,7 @@ from trainplan.costmodel.families.family import (
     Family,
     Fields,
 )
-from trainplan.costmodel.families.layers import (
-    all_full,
-    count_of_layers,
-    unrotated,
-)
+from trainplan.costmodel.families.layers import all_full, count_of_layers, unrotated
 from trainplan.costmodel.families.reader import HfConfig
 
 plain = partial(Family, experts=None, mixers=all_full)
@@ -38,11 +34,7 @@ GLM_4: Final = plain(
     "modeling_glm4.py; arXiv:2406.12793, section 2",
     model={"norm_position": "both"},
     flags={"attention_bias": QKV, **NO_MLP_BIAS},
-    defaults={
-        "attention_bias": True,
-        "rms_norm_eps": 1.5625e-07,
-        "partial_rotary_factor": 0.5,
-    },
+    defaults={"attention_bias": True, "rms_norm_eps": 1.5625e-07, "partial_rotary_factor": 0.5},
     needs=("head_dim", *GROUPED),
 )
 
@@ -127,8 +119,7 @@ def stated_window(config: HfConfig) -> Fields:
 
 DENSE: Final[Mapping[str, Family]] = {
     "apertus": Family(
-        "arXiv:2509.14233, section 2",
-        model={"gated_mlp": False, "layer_weights": 2, **HEAD},
+        "arXiv:2509.14233, section 2", model={"gated_mlp": False, "layer_weights": 2, **HEAD}
     ),
     "apertus1p5_text": Family(
         "Apertus1p5TextConfig",

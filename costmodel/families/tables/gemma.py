@@ -10,13 +10,7 @@ from typing import Final
 
 from trainplan.costmodel.architecture import FeedForward, Mixer
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.families.family import (
-    GROUPED,
-    HEAD,
-    NO_MLP_BIAS,
-    Family,
-    Fields,
-)
+from trainplan.costmodel.families.family import GROUPED, HEAD, NO_MLP_BIAS, Family, Fields
 from trainplan.costmodel.families.layers import (
     FULL,
     SLIDING,

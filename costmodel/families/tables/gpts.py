@@ -8,18 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from trainplan.costmodel.families.aliases import alias_of
-from trainplan.costmodel.families.family import (
-    LINEAR,
-    NO_BIASES,
-    NO_MLP_BIAS,
-    QKV,
-    Family,
-    Fields,
-)
-from trainplan.costmodel.families.layers import (
-    count_of_layers,
-    listed,
-)
+from trainplan.costmodel.families.family import LINEAR, NO_BIASES, NO_MLP_BIAS, QKV, Family, Fields
+from trainplan.costmodel.families.layers import count_of_layers, listed
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.tables.dense import plain
 
@@ -146,10 +136,7 @@ GPTS: Final[Mapping[str, Family]] = {
         ignores=("apply_residual_connection_post_layernorm", "slow_but_exact"),
     ),
     "codegen": Family(
-        "modeling_codegen.py",
-        model=GPT_J,
-        more=_rotated_part,
-        ignores=("rotary_dim",),
+        "modeling_codegen.py", model=GPT_J, more=_rotated_part, ignores=("rotary_dim",)
     ),
     "cohere": Family(
         "modeling_cohere.py", model=COHERE, flags={"use_qk_norm": {"qk_norm": "each"}}
@@ -232,12 +219,7 @@ GPTS: Final[Mapping[str, Family]] = {
         more=_japanese,
         notes=("the output projection of the last layer alone has a bias",),
     ),
-    "gptj": Family(
-        "modeling_gptj.py",
-        model=GPT_J,
-        more=_rotated_part,
-        ignores=("rotary_dim",),
-    ),
+    "gptj": Family("modeling_gptj.py", model=GPT_J, more=_rotated_part, ignores=("rotary_dim",)),
     "jais2": Family("modeling_jais2.py", model={**LAYER_NORM, "gated_mlp": False}),
     "mpt": Family(
         "modeling_mpt.py: alibi; no bias whatever `no_bias` says",

@@ -9,13 +9,10 @@ from typing import Final
 
 from trainplan.costmodel.architecture import ConvolutionSpec, LinearAttentionSpec, Mixer
 from trainplan.costmodel.families.family import HEAD, Family, Fields
-from trainplan.costmodel.families.layers import (
-    Words,
-    count_of_layers,
-    of_length,
-)
+from trainplan.costmodel.families.layers import Words, count_of_layers, of_length
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.tables.state_spaces import (
+    all_but_nth,
     bamba,
     bamba_mixers,
     both_mixers,
@@ -48,10 +45,7 @@ def every_nth_full(config: HfConfig) -> tuple[Mixer, ...]:
     """`layer_types`, or full attention in every `full_attention_interval`-th layer."""
     interval = config.with_defaults({"full_attention_interval": 4})
     period = interval.integer("full_attention_interval")
-    return typed(config, LINEAR_WORDS) or tuple(
-        "linear_attention" if (i + 1) % period else "full_attention"
-        for i in range(count_of_layers(config))
-    )
+    return typed(config, LINEAR_WORDS) or all_but_nth(config, "linear_attention", period)
 
 
 def gated_delta(config: HfConfig) -> Fields:
@@ -65,6 +59,12 @@ def gated_delta(config: HfConfig) -> Fields:
             conv_kernel=config.integer("linear_conv_kernel_dim"),
         )
     }
+
+
+def equal_heads(heads: int, width: int) -> dict[str, int]:
+    """As many keys as values, of one width."""
+    numbers = {"num_key_heads": heads, "num_value_heads": heads}
+    return {**numbers, "key_head_dim": width, "value_head_dim": width}
 
 
 def _convolution(config: HfConfig) -> Fields:
@@ -104,10 +104,9 @@ def _lfm2_mixers(config: HfConfig) -> Sequence[Mixer]:
 def _lightning(config: HfConfig) -> Fields:
     heads = config.integer("num_attention_heads")
     width = config.optional_integer("head_dim") or config.integer("hidden_size") // heads
-    sizes = {"num_key_heads": heads, "num_value_heads": heads}
-    dims = {"key_head_dim": width, "value_head_dim": width}
     linear = {"rule": "lightning", "conv_kernel": None, "chunk_size": config.integer("block_size")}
-    return {"linear_attention": LinearAttentionSpec.model_validate({**sizes, **dims, **linear})}
+    sizes = {**equal_heads(heads, width), **linear}
+    return {"linear_attention": LinearAttentionSpec.model_validate(sizes)}
 
 
 def _lightning_mixers(config: HfConfig) -> Sequence[Mixer]:
@@ -116,10 +115,7 @@ def _lightning_mixers(config: HfConfig) -> Sequence[Mixer]:
     if old:
         of_length(config, "attn_type_list", len(old))
         return tuple("full_attention" if one else "linear_attention" for one in old)
-    return typed(config, LINEAR_WORDS) or tuple(
-        "linear_attention" if (i + 1) % 2 else "full_attention"
-        for i in range(count_of_layers(config))
-    )
+    return typed(config, LINEAR_WORDS) or all_but_nth(config, "linear_attention", 2)
 
 
 QWEN: Final = Family(

@@ -9,12 +9,7 @@ from typing import Final
 
 from trainplan.costmodel.architecture import FeedForward, Mixer
 from trainplan.costmodel.families.family import BALANCED, HEAD, QKV, Family, Fields
-from trainplan.costmodel.families.layers import (
-    SLIDING,
-    count_of_layers,
-    dense_layers,
-    of_length,
-)
+from trainplan.costmodel.families.layers import SLIDING, count_of_layers, dense_layers, of_length
 from trainplan.costmodel.families.reader import HfConfig
 
 Mixers = Sequence[Mixer]

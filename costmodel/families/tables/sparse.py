@@ -19,14 +19,14 @@ from trainplan.costmodel.families.attention import latent_attention
 from trainplan.costmodel.families.family import BALANCED, Family, Fields
 from trainplan.costmodel.families.layers import count_of_layers, listed, named
 from trainplan.costmodel.families.reader import HfConfig
-from trainplan.costmodel.families.tables.hybrids import LINEAR_WORDS
+from trainplan.costmodel.families.tables.hybrids import LINEAR_WORDS, equal_heads
 from trainplan.costmodel.families.tables.nemotron_h import (
     nemotron,
     nemotron_experts,
     nemotron_feeds,
     nemotron_mixers,
 )
-from trainplan.costmodel.families.tables.state_spaces import typed
+from trainplan.costmodel.families.tables.state_spaces import all_but_nth, typed
 from trainplan.costmodel.spec import shown
 
 UNTIED: Final[Mapping[str, Fields]] = {"tie_word_embeddings": {}}
@@ -82,16 +82,17 @@ def _streams(config: HfConfig) -> Fields:
     }
 
 
+def _kimi_section(config: HfConfig) -> HfConfig | None:
+    name = "linear_attn_config"
+    return config.with_defaults({name: None}).optional_section(name)
+
+
 def _kimi_mixers(config: HfConfig) -> Mixers:
     """`layer_types`, or the lists of the published file, which count layers from one."""
-    section = config.with_defaults({"linear_attn_config": None}).optional_section(
-        "linear_attn_config"
-    )
+    section = _kimi_section(config)
     count = count_of_layers(config)
     if section is None:
-        return typed(config, LINEAR_WORDS) or tuple(
-            "full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(count)
-        )
+        return typed(config, LINEAR_WORDS) or all_but_nth(config, "linear_attention", 4)
     full, linear = section.indices("full_attn_layers"), section.indices("kda_layers")
     if sorted((*full, *linear)) != list(range(1, count + 1)):
         raise SpecError(
@@ -102,59 +103,34 @@ def _kimi_mixers(config: HfConfig) -> Mixers:
 
 
 def _kimi(config: HfConfig) -> Fields:
-    section = config.with_defaults({"linear_attn_config": None}).optional_section(
-        "linear_attn_config"
-    )
+    section = _kimi_section(config)
     published = ("num_heads", "head_dim", "short_conv_kernel_size")
     ours = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
     source, names = (section, published) if section else (config, ours)
     heads, width, kernel = (source.integer(name) for name in names)
     config.ignore("head_dim")
-    sizes = {"num_key_heads": heads, "num_value_heads": heads, "conv_kernel": kernel}
-    return {
-        "position_embedding": "none",
-        "linear_attention": LinearAttentionSpec.model_validate(
-            {
-                "rule": "kda",
-                "key_head_dim": width,
-                "value_head_dim": width,
-                "gate_rank": width,
-                **sizes,
-            }
-        ),
-    }
+    sizes = {**equal_heads(heads, width), "gate_rank": width, "conv_kernel": kernel}
+    linear = LinearAttentionSpec.model_validate({"rule": "kda", **sizes})
+    return {"position_embedding": "none", "linear_attention": linear}
 
 
 def _bailing_mixers(config: HfConfig) -> Mixers:
     period = config.integer("layer_group_size")
-    return typed(config, LINEAR_WORDS) or tuple(
-        "linear_attention" if (i + 1) % period else "full_attention"
-        for i in range(count_of_layers(config))
-    )
+    return typed(config, LINEAR_WORDS) or all_but_nth(config, "linear_attention", period)
 
 
 def _bailing(config: HfConfig) -> Fields:
     heads, width = config.integer("linear_num_heads"), config.integer("linear_head_dim")
-    sizes = {"num_key_heads": heads, "num_value_heads": heads, "key_head_dim": width}
-    linear = {
-        **sizes,
-        "value_head_dim": width,
-        "conv_kernel": config.integer("linear_conv_kernel_dim"),
-    }
-    return {
-        "attention_output_gate": "head",
-        "linear_attention": LinearAttentionSpec.model_validate(linear),
-    }
+    sizes = {**equal_heads(heads, width), "conv_kernel": config.integer("linear_conv_kernel_dim")}
+    linear = LinearAttentionSpec.model_validate(sizes)
+    return {"attention_output_gate": "head", "linear_attention": linear}
 
 
 def _bailing_each(config: HfConfig, mixers: Mixers, feeds: Feeds) -> Sequence[Fields]:
     """A decay of every channel, not of every head, of the linear layers."""
     heads, width = config.integer("linear_num_heads"), config.integer("linear_head_dim")
     more = heads * width - heads
-    decay = {
-        "side_products": ((config.integer("hidden_size"), more),),
-        "layer_weights": more,
-    }
+    decay = {"side_products": ((config.integer("hidden_size"), more),), "layer_weights": more}
     return [decay if mixer == "linear_attention" else {} for mixer in mixers]
 
 

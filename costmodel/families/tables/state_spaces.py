@@ -30,6 +30,12 @@ def typed(config: HfConfig, known: Words) -> tuple[Mixer, ...]:
     return named(config, listed(config, "layer_types"), known, "layer_types")
 
 
+def all_but_nth(config: HfConfig, mixer: Mixer, period: int) -> tuple[Mixer, ...]:
+    """One mixer, but full attention in the last of so many layers."""
+    layers = range(count_of_layers(config))
+    return tuple(mixer if (i + 1) % period else "full_attention" for i in layers)
+
+
 def mamba2_of(config: HfConfig) -> SsmSpec:
     """A Mamba-2 in the spelling of Bamba, Falcon-H1 and Granite 4."""
     config.ignore("mamba_expand", "mamba_d_ssm")

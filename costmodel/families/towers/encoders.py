@@ -10,12 +10,7 @@ from typing import Final
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.costmodel.families.reader import HfConfig
 from trainplan.costmodel.families.towers.fields import Fields, patches_of, sizes
-from trainplan.costmodel.families.towers.qwen import (
-    qwen2_5_vl,
-    qwen2_vl,
-    qwen3_vl,
-    whisper,
-)
+from trainplan.costmodel.families.towers.qwen import qwen2_5_vl, qwen2_vl, qwen3_vl, whisper
 
 CLIP_DEFAULTS: Final = {
     "hidden_size": 768,
@@ -67,7 +62,7 @@ def siglip(config: HfConfig) -> Fields:
     }
 
 
-PIXTRAL_DEFAULTS: Final = {
+LARGE_DEFAULTS: Final = {
     "hidden_size": 1024,
     "intermediate_size": 4096,
     "num_hidden_layers": 24,
@@ -76,8 +71,8 @@ PIXTRAL_DEFAULTS: Final = {
     "image_size": 1024,
     "patch_size": 16,
     "hidden_act": "gelu",
-    "head_dim": None,
 }
+PIXTRAL_DEFAULTS: Final = {**LARGE_DEFAULTS, "head_dim": None}
 
 
 def pixtral(config: HfConfig) -> Fields:
@@ -98,14 +93,9 @@ def pixtral(config: HfConfig) -> Fields:
 
 
 INTERNVL_DEFAULTS: Final = {
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "num_channels": 3,
+    **LARGE_DEFAULTS,
     "image_size": 448,
     "patch_size": 14,
-    "hidden_act": "gelu",
     "attention_bias": False,
     "use_qk_norm": False,
     "norm_type": "layer_norm",
@@ -142,14 +132,12 @@ def internvl(config: HfConfig) -> Fields:
 
 
 LLAMA4_DEFAULTS: Final = {
+    **LARGE_DEFAULTS,
     "hidden_size": 768,
     "intermediate_size": 5632,
     "num_hidden_layers": 34,
-    "num_attention_heads": 16,
-    "num_channels": 3,
     "image_size": 448,
     "patch_size": 14,
-    "hidden_act": "gelu",
 }
 
 
