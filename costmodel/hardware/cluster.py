@@ -3,13 +3,7 @@
 import re
 from typing import Annotated, Self
 
-from pydantic import (
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.hardware.gpu import CPU, GpuSpec

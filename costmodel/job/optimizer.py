@@ -2,13 +2,7 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    PlainSerializer,
-    PositiveInt,
-    ValidationError,
-    WithJsonSchema,
-)
+from pydantic import BeforeValidator, PlainSerializer, PositiveInt, ValidationError, WithJsonSchema
 
 from trainplan.costmodel.base import SpecError
 from trainplan.costmodel.spec import Spec, first_complaint

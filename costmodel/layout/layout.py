@@ -52,14 +52,7 @@ RECOMPUTE_MODULES = (
 policies over operations, one of torchtitan and one of MaxText."""
 
 
-OFFLOAD_MODULES = (
-    "qkv_linear",
-    "core_attn",
-    "attn_proj",
-    "mlp_norm",
-    "expert_fc1",
-    "moe_act",
-)
+OFFLOAD_MODULES = ("qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act")
 """Parts of a layer whose inputs may wait in host memory for the backward pass; names as in Megatron
 Core."""
 

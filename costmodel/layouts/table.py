@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.base import SpecError
-from trainplan.costmodel.columns import (
-    BoolColumn,
-    Column,
-    FloatColumn,
-    IntColumn,
-    ObjectColumn,
-)
+from trainplan.costmodel.columns import BoolColumn, Column, FloatColumn, IntColumn, ObjectColumn
 from trainplan.costmodel.layout import (
     OFFLOAD_MODULES,
     PARAMETER_TIERS,

@@ -88,11 +88,7 @@ def _compute(machine: Machine, factor: float) -> Machine:
 
 
 def _memory(machine: Machine, factor: float) -> Machine:
-    measured = (
-        "optimizer_bytes_per_second",
-        "permute_bytes_per_second",
-        "loss_bytes_per_second",
-    )
+    measured = ("optimizer_bytes_per_second", "permute_bytes_per_second", "loss_bytes_per_second")
     known = {name: getattr(machine, name) for name in measured}
     return replace(
         machine,

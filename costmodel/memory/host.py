@@ -15,11 +15,7 @@ from trainplan.costmodel.columns import BoolColumn, ClassRows, FloatColumn, Rows
 from trainplan.costmodel.layouts import ON_DRIVE, ON_HOST, moves_states
 from trainplan.costmodel.machine import Machine
 from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes
-from trainplan.costmodel.memory.states import (
-    RankParams,
-    shard_ranks,
-    updated_params,
-)
+from trainplan.costmodel.memory.states import RankParams, shard_ranks, updated_params
 from trainplan.costmodel.pipeline import Ranks
 from trainplan.costmodel.swap_buffers import (
     WEIGHT_BUFFERS,

@@ -13,10 +13,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import NONE, num_microbatches
 from trainplan.costmodel.memory.host import OffDevice, off_device
 from trainplan.costmodel.memory.in_transit import device_share, in_transit_bytes, kept_in_transit
-from trainplan.costmodel.memory.optimizer_state import (
-    rank_optimizer_bytes,
-    wide_end_bytes,
-)
+from trainplan.costmodel.memory.optimizer_state import rank_optimizer_bytes, wide_end_bytes
 from trainplan.costmodel.memory.states import (
     BlockParams,
     RankParams,
@@ -254,11 +251,7 @@ def activation_bytes(blocks: RowBlocks, ranks: Ranks) -> ClassRows:
 
 
 def backward_bytes(
-    candidates: Candidates,
-    blocks: RowBlocks,
-    *,
-    ranks: Ranks,
-    tokens: FloatColumn,
+    candidates: Candidates, blocks: RowBlocks, *, ranks: Ranks, tokens: FloatColumn
 ) -> FloatColumn:
     """What lives while one layer runs backward: its gradients and what it recomputed.
 

@@ -11,12 +11,7 @@ from trainplan.costmodel.base import BYTES_FP32
 from trainplan.costmodel.candidates import Candidates
 from trainplan.costmodel.columns import ClassRows
 from trainplan.costmodel.memory.matrices import largest_in_layers
-from trainplan.costmodel.memory.states import (
-    BlockParams,
-    RankParams,
-    shard_ranks,
-    whole_sum_bytes,
-)
+from trainplan.costmodel.memory.states import BlockParams, RankParams, shard_ranks, whole_sum_bytes
 from trainplan.costmodel.pipeline import Ranks
 
 NORM_BYTES = 8

@@ -53,11 +53,7 @@ def added_gradient_bytes(candidates: Candidates, params: BlockParams) -> FloatCo
 
 
 def sharded_unit_bytes(
-    candidates: Candidates,
-    params: BlockParams,
-    *,
-    held: RankParams,
-    ends: FloatColumn,
+    candidates: Candidates, params: BlockParams, *, held: RankParams, ends: FloatColumn
 ) -> FloatColumn:
     """Gathered weights (ZeRO-3) and whole gradients (ZeRO-2, 3) of the layers in work.
 
@@ -111,11 +107,7 @@ def _dummies(candidates: Candidates, params: BlockParams) -> FloatColumn:
 
 
 def weight_buffer_bytes(
-    candidates: Candidates,
-    *,
-    ranks: Ranks,
-    params: BlockParams,
-    held: RankParams,
+    candidates: Candidates, *, ranks: Ranks, params: BlockParams, held: RankParams
 ) -> FloatColumn:
     """Buffers of the shape of weights: gradients of a layer, or gathered layers under ZeRO.
 

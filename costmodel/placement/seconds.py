@@ -11,12 +11,7 @@ import numpy as np
 
 from trainplan.costmodel.columns import FloatColumn, FloatMatrix, IntMatrix
 from trainplan.costmodel.comm import Pairs
-from trainplan.costmodel.placement.costs import (
-    NodeLinks,
-    PlacementCosts,
-    RankCosts,
-    Term,
-)
+from trainplan.costmodel.placement.costs import NodeLinks, PlacementCosts, RankCosts, Term
 from trainplan.costmodel.step import with_overhead
 
 Orders = IntMatrix

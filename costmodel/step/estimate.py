@@ -191,12 +191,7 @@ def _every_rank(candidates: Candidates) -> Ranks:
     return ranks_of(candidates.job, candidates.table, merged=False)
 
 
-def row_seconds(
-    candidates: Candidates,
-    *,
-    blocks: RowBlocks,
-    params: BlockParams,
-) -> RowSeconds:
+def row_seconds(candidates: Candidates, *, blocks: RowBlocks, params: BlockParams) -> RowSeconds:
     """Seconds of every kind of block for each row.
 
     The ends are sharded too; their traffic runs beside the decoder layer next to them, taken

@@ -84,9 +84,7 @@ class HeterogeneousStep:
         return replace(self.whole, gathered=part.gathered, seconds=part.seconds)
 
 
-def price_heterogeneous(
-    candidates: Candidates,
-) -> HeterogeneousStep:
+def price_heterogeneous(candidates: Candidates) -> HeterogeneousStep:
     """As `costmodel.step.estimate.price`, of layouts whose stages name their node groups."""
     parts = tuple(price(one, merged=False) for one in on_groups(candidates))
     machine, table = candidates.machine, parts[0].table

@@ -228,9 +228,7 @@ def _state_group(
 
 
 def step_traffic_seconds(
-    candidates: Candidates,
-    params: RankParams,
-    work: RankSeconds,
+    candidates: Candidates, params: RankParams, work: RankSeconds
 ) -> FloatColumn:
     """Seconds of gradient reduction and parameter gather that outlast each rank class's passes.
 

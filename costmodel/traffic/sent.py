@@ -265,10 +265,7 @@ def _states(layout: Layout, params: Mapping[str, float]) -> Sent:
 
     Source: arXiv:1910.02054, section 7.
     """
-    ranks = {
-        "dp": layout.dp,
-        "expert dp": layout.tp * layout.dp // (layout.etp * layout.ep),
-    }
+    ranks = {"dp": layout.dp, "expert dp": layout.tp * layout.dp // (layout.etp * layout.ep)}
     if layout.ep == 1 and layout.etp == layout.tp:  # experts are cut, and reduced, as all else
         params = {"dp": sum(params.values())}
     found: Sent = Counter()

@@ -56,9 +56,7 @@ def rank_update_seconds(candidates: Candidates, machine: Machine, ranks: Ranks) 
     if optimizer_of(candidates.job.training.optimizer).on_host:
         return casts
     blocks = of_blocks(
-        candidates.job,
-        candidates.table,
-        lambda one: tensor_seconds(candidates, machine, one),
+        candidates.job, candidates.table, lambda one: tensor_seconds(candidates, machine, one)
     )
     table = candidates.table
     shards = (shard_ranks(table), expert_shard_ranks(table))

@@ -49,9 +49,7 @@ def intervals(rows: Sequence[TimedRow], residuals: Sequence[Residual]) -> Interv
     regimes = regimes_of(residuals) | dict(zip(UNMEASURED, worse, strict=True))
     libraries = {name: one.library for name, one in RUNTIMES.items() if one.library}
     return Intervals(
-        comparison=comparison_width(rows),
-        libraries=libraries,
-        regimes=regimes | _calibrated(rows),
+        comparison=comparison_width(rows), libraries=libraries, regimes=regimes | _calibrated(rows)
     )
 
 

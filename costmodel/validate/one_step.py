@@ -113,9 +113,7 @@ def scored(steps: Sequence[Step]) -> OneSteps | None:
     return OneSteps(found.sources, found.before_fraction, found.after_fraction, model, other)
 
 
-def errors_after_one_step(
-    rows: Iterable[TimedRow],
-) -> Iterator[tuple[TimedRow, tuple[float, ...]]]:
+def errors_after_one_step(rows: Iterable[TimedRow]) -> Iterator[tuple[TimedRow, tuple[float, ...]]]:
     """Every run that has partners of its family, with its signed error after each was measured."""
     kept = list(rows)
     found = Partners([step_of(row) for row in kept]).errors(same_family)

@@ -100,11 +100,7 @@ def _changes(case: Case) -> Iterator[_Change]:
     for name, text in case.job.options.arguments().items():
         if name != "routing":  # tokens choose as they do
             yield _unset(name, text)
-    yield _Change(
-        "margin",
-        lambda _: "use --memory-margin 0 (no safety margin)",
-        without_margin,
-    )
+    yield _Change("margin", lambda _: "use --memory-margin 0 (no safety margin)", without_margin)
     if case.job.reserve_host_bytes:
         host = f"drop --reserve-host {case.job.reserve_host_bytes / GIB:.4g}GiB"
         yield _Change("reserve-host", lambda _: host, without_host_reserve)

@@ -126,10 +126,7 @@ WrittenLayout = document_class(
     "One complete parallel layout, with the numbers that follow.",
     dp_shard=(int, "`dp / dp_replicate`: replicas one copy of the states is sharded over."),
     num_microbatches=(int, "Micro batches of one replica in one step."),
-    num_microbatches_per_replica=(
-        tuple[int, ...] | None,
-        "Null: all replicas run equally many.",
-    ),
+    num_microbatches_per_replica=(tuple[int, ...] | None, "Null: all replicas run equally many."),
     offload=WrittenOffload,
     stages=(
         tuple[WrittenStage, ...] | None,

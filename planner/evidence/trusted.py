@@ -14,12 +14,7 @@ from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import OFFLOAD_MODULES, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from trainplan.costmodel.layouts import FULL, LayoutTable, Rule, module_bits
-from trainplan.planner.evidence.envelope import (
-    OF_LAYOUT,
-    Envelope,
-    Measurements,
-    measurements,
-)
+from trainplan.planner.evidence.envelope import OF_LAYOUT, Envelope, Measurements, measurements
 from trainplan.planner.evidence.shape import family_of
 
 OPTION = "--trusted"

@@ -121,11 +121,7 @@ def _gain(price: ShadowPrice) -> float:
 
 
 def explain(
-    case: Case,
-    layout: Layout,
-    others: tuple[Layout, ...],
-    budget: Budget,
-    workers: Workers = ALONE,
+    case: Case, layout: Layout, others: tuple[Layout, ...], budget: Budget, workers: Workers = ALONE
 ) -> Explanation:
     """Explain a layout of a job; `others` are its rivals.
 

@@ -93,10 +93,7 @@ def _where_no_even_fit(reached: Reached) -> Reached:
 
 
 def _changed(
-    reached: Reached,
-    uneven_result: UnevenResult,
-    bound: float,
-    finalists: LayoutTable | None,
+    reached: Reached, uneven_result: UnevenResult, bound: float, finalists: LayoutTable | None
 ) -> Reached:
     """The answer of the second half."""
     target = step_target(reached.context, uneven_result.step_time_s, bound)

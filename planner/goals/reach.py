@@ -24,12 +24,7 @@ from trainplan.planner.goals.cluster_sizes import (
 )
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer
-from trainplan.planner.goals.fastest import (
-    Fastest,
-    fastest,
-    num_finalists,
-    settings_of_fastest,
-)
+from trainplan.planner.goals.fastest import Fastest, fastest, num_finalists, settings_of_fastest
 from trainplan.planner.goals.longest import ladder
 from trainplan.planner.goals.memory_minimal import memory_minimal
 from trainplan.planner.goals.uneven import (

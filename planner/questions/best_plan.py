@@ -5,12 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from trainplan.costmodel.base import SpecError, UnsupportedError
-from trainplan.costmodel.calibration import (
-    NOTHING,
-    Measured,
-    context_for,
-    measured_notes,
-)
+from trainplan.costmodel.calibration import NOTHING, Measured, context_for, measured_notes
 from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout

@@ -61,11 +61,7 @@ class Estimates(Sequence[Estimate]):
 
 
 def estimate(
-    job: Job,
-    layout: Layout,
-    measured: Measured = NOTHING,
-    *,
-    memory_margin: float = 0.0,
+    job: Job, layout: Layout, measured: Measured = NOTHING, *, memory_margin: float = 0.0
 ) -> Estimate:
     """Price one layout.
 

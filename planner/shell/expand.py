@@ -10,14 +10,7 @@ from collections.abc import Sequence
 
 from trainplan.planner.shell.arithmetic import evaluated
 from trainplan.planner.shell.lexer import Lexer
-from trainplan.planner.shell.variables import (
-    Piece,
-    Value,
-    Variables,
-    clipped,
-    names_of,
-    text_of,
-)
+from trainplan.planner.shell.variables import Piece, Value, Variables, clipped, names_of, text_of
 from trainplan.planner.shell.words import Part, ShellError, Source, where
 
 _PARAMETER = re.compile(

@@ -148,11 +148,7 @@ class _Used:
         plan = self.plan
         if plan.recompute == "full":
             method = plan.recompute_method
-            return {
-                "recompute": "full",
-                "recompute_method": method,
-                "recompute_num_layers": 1,
-            }
+            return {"recompute": "full", "recompute_method": method, "recompute_num_layers": 1}
         if plan.recompute == "selective":
             modules = tuple(one for one in plan.recompute_modules if one not in LATENT)
             return {"recompute": "selective", "recompute_modules": modules} if modules else {}

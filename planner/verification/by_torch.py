@@ -34,11 +34,7 @@ AXES = ("tp", "cp", "pp", "dp")
 """Degrees that fill the processes."""
 MOST_TENSOR_RANKS = 4
 """As many as the tiny model has key-value heads."""
-SHARES: Mapping[int, Sequence[tuple[int, ...]]] = {
-    1: ((1,),),
-    2: ((2, 0), (0, 2)),
-    3: ((2, 2, 0),),
-}
+SHARES: Mapping[int, Sequence[tuple[int, ...]]] = {1: ((1,),), 2: ((2, 0), (0, 2)), 3: ((2, 2, 0),)}
 """Processes of each of some axes at once; 0: what is left."""
 RING = "the exchange of cp: a ring of sends takes its place, for torch's own does not run on gloo"
 

@@ -39,9 +39,7 @@ def tiny_job(job: Job, layers: int, micro_batch_size: int) -> Job:
         update={
             "model": tiny_model(job.model, layers),
             "training": TrainingSpec(
-                seq_length=LENGTH,
-                global_batch_size=SEQUENCES * micro_batch_size,
-                precision="fp32",
+                seq_length=LENGTH, global_batch_size=SEQUENCES * micro_batch_size, precision="fp32"
             ),
             "runtime": DEFAULT_RUNTIME,
             "options": RuntimeOptions(overlap_grad_reduce=True, overlap_param_gather=True),

@@ -18,12 +18,7 @@ from trainplan.costmodel.validate.cases import names
 from trainplan.costmodel.validate.cases.model import model_of
 from trainplan.costmodel.validate.cases.needed import Skip, SkipReason, needed
 from trainplan.costmodel.validate.cases.split import split_into, split_of
-from trainplan.costmodel.validate.cases.unstated import (
-    nic_of,
-    options_of,
-    other_task,
-    recipe_of,
-)
+from trainplan.costmodel.validate.cases.unstated import nic_of, options_of, other_task, recipe_of
 
 STAND_IN_GPU, STAND_IN_FOR_BLOCKS = "h100-sxm", "b200"
 """Where the GPU is not stated, or not known and no time was measured, only memory is predicted; of
