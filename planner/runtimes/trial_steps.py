@@ -20,6 +20,7 @@ from trainplan.planner.launch import (
     option,
     switch,
 )
+from trainplan.planner.runtimes.megatron_lm import keys
 
 STEPS = "{steps}"
 """Stands for the number of steps in values and in lines of files."""
@@ -141,17 +142,17 @@ def _megatron() -> ShortRun:
     return ShortRun(
         always=Edit(
             sets=MEGATRON_SETS,
-            drops=frozenset({"--save", "--load", "--save-interval"}),
+            drops=frozenset({keys.SAVE.flag, "--load", keys.SAVE_INTERVAL.flag}),
             variables=frozenset({"CHECKPOINT_PATH"}),
         ),
         unless_set={
             "DATA_PATH": Edit(
                 sets=(switch("data", "--mock-data"),),
-                drops=frozenset({"--data-path", "--split"}),
+                drops=frozenset({keys.DATA.flag, "--split"}),
                 variables=frozenset({"DATA_PATH"}),
             ),
             "TOKENIZER_MODEL": Edit(
-                sets=(option("data", "--tokenizer-type", "NullTokenizer"),),
+                sets=(keys.TOKENIZER("NullTokenizer"),),
                 drops=frozenset({"--tokenizer-model"}),
                 variables=frozenset({"TOKENIZER_MODEL"}),
             ),
@@ -160,7 +161,7 @@ def _megatron() -> ShortRun:
 
 
 MEGATRON_SETS = (
-    option("optimizer", "--train-iters", STEPS),
+    keys.STEPS(STEPS),
     option("optimizer", "--lr-warmup-iters", 0),
     option("data", "--eval-iters", 0),
     option("data", "--log-interval", 1),

@@ -14,8 +14,9 @@ from typing import Literal
 
 from trainplan.costmodel.base import UnsupportedError
 from trainplan.planner.launch import Argument, UserVariable, assigned
+from trainplan.planner.runtimes.megatron_lm import keys
 
-LATENT = "--multi-latent-attention"
+LATENT = keys.LATENT.flag
 """Under which some options have other keys."""
 
 Form = Literal["options", "hydra", "yaml"]

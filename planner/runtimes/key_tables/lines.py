@@ -11,25 +11,26 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
 from trainplan.planner.launch import Argument
 from trainplan.planner.runtimes.key_tables import OTHERS, KeyTable, key_table, translated
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM
 
 OF_PLAN = ("layout", "recompute", "optimizer", "precision")
 """Groups of options that a plan decides; the rest is the model, or the user's."""
 OF_USER = frozenset(
     {
-        "--train-iters",
-        "--optimizer",
-        "--lr",
-        "--min-lr",
+        keys.STEPS.flag,
+        keys.OPTIMIZER.flag,
+        keys.LR.flag,
+        keys.MIN_LR.flag,
         "--lr-decay-style",
         "--lr-warmup-iters",
-        "--weight-decay",
+        keys.WEIGHT_DECAY.flag,
         "--adam-beta1",
         "--adam-beta2",
         "--clip-grad",
-        "--ckpt-format",
-        "--moe-aux-loss-coeff",
-        "--moe-router-load-balancing-type",
+        keys.CHECKPOINTS.flag,
+        keys.BALANCING_RATE.flag,
+        keys.BALANCING.flag,
     }
 )
 """Options that move no step time."""
@@ -72,15 +73,15 @@ def key_lines(target: str, job: Job, layout: Layout) -> KeyLines:
 
 OF_RUN = frozenset(
     {
-        "--seq-length",
-        "--cuda-graph-impl",
-        "--cuda-graph-modules",
-        "--attention-backend",
-        "--cross-entropy-loss-fusion",
-        "--cross-entropy-fusion-impl",
-        "--moe-token-dispatcher-type",
-        "--moe-flex-dispatcher-backend",
-        "--moe-grouped-gemm",
+        keys.LENGTH.flag,
+        keys.GRAPH.flag,
+        keys.GRAPH_MODULES.flag,
+        keys.ATTENTION.flag,
+        keys.LOSS_FUSION.flag,
+        keys.LOSS_KERNEL.flag,
+        keys.DISPATCHER.flag,
+        keys.BACKEND.flag,
+        keys.GROUPED_GEMM.flag,
         "--moe-permute-fusion",
         "--moe-router-dtype",
     }

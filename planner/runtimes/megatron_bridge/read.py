@@ -20,6 +20,7 @@ from trainplan.planner.runtimes.megatron_bridge.read_recipes import PRECISIONS, 
 from trainplan.planner.runtimes.megatron_bridge.write import COMMIT
 from trainplan.planner.runtimes.megatron_bridge.write import MEGATRON_BRIDGE as EXPORTER
 from trainplan.planner.runtimes.megatron_bridge.write_recipe import MODULE
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM
 from trainplan.planner.runtimes.megatron_lm.write import written_model
 from trainplan.planner.runtimes.reading import Field, Reader, Reading, Request
@@ -210,14 +211,14 @@ def _shape(model: ModelSpec) -> dict[str, list[Word]]:
 def _completed(given: Mapping[str, list[Word]], model: ModelSpec | None) -> dict[str, list[Word]]:
     """With what the runtime does by itself, and Megatron-LM when told."""
     flags = dict(given)
-    if "--fp16" not in flags:
-        flags["--bf16"] = []
-    if "--num-query-groups" in flags:
-        flags["--group-query-attention"] = []
-    if "--expert-model-parallel-size" in flags:  # models/transformer_config.py, finalize
-        flags.setdefault("--expert-tensor-parallel-size", [_word("1")])
-    if "--seq-length" in flags:
-        flags["--max-position-embeddings"] = [_positions(flags["--seq-length"][0], model)]
+    if keys.FP16.flag not in flags:
+        flags[keys.BF16.flag] = []
+    if keys.GROUPS.flag in flags:
+        flags[keys.GROUPED.flag] = []
+    if keys.EP.flag in flags:  # models/transformer_config.py, finalize
+        flags.setdefault(keys.ETP.flag, [_word("1")])
+    if keys.LENGTH.flag in flags:
+        flags[keys.MAX_POSITIONS.flag] = [_positions(flags[keys.LENGTH.flag][0], model)]
     return {flag: words for flag, words in flags.items() if not _idle(flag, flags)}
 
 
@@ -234,14 +235,14 @@ LONGEST = 9
 
 def _idle(flag: str, flags: Mapping[str, list[Word]]) -> bool:
     """Does the key mean nothing beside the others, though the option would?"""
-    if flag == "--num-virtual-stages-per-pipeline-rank":
-        return "--pipeline-model-parallel-layout" in flags
-    if flag in ("--data-parallel-sharding-strategy", "--megatron-fsdp-main-grads-dtype"):
-        return "--use-megatron-fsdp" not in flags
-    if flag == "--tp-comm-overlap":  # comm_overlap.py switches it off
-        degree = flags.get("--tensor-model-parallel-size", [_word("1")])[0].text
-        return "--sequence-parallel" not in flags or degree == "1"
-    return flag == "--cross-entropy-fusion-impl" and flags[flag][0].text == "te"
+    if flag == keys.VPP.flag:
+        return keys.STAGES.flag in flags
+    if flag in (keys.FSDP_STRATEGY.flag, keys.FSDP_GRADIENTS.flag):
+        return keys.FSDP.flag not in flags
+    if flag == keys.TP_OVERLAP.flag:  # comm_overlap.py switches it off
+        degree = flags.get(keys.TP.flag, [_word("1")])[0].text
+        return keys.SEQUENCE_PARALLEL.flag not in flags or degree == "1"
+    return flag == keys.LOSS_KERNEL.flag and flags[flag][0].text == "te"
 
 
 def _option(flag: str, values: Sequence[Word]) -> Iterator[Word]:
@@ -310,12 +311,12 @@ def _own_options(
     narrow = options.gradient_dtype == "bf16" or job.training.precision == "fp16"
     low = job.training.precision in LOW_PRECISION
     alone = options.fp8_param_gather or not low
-    fused = "--cross-entropy-loss-fusion" in given
-    native = any(word.text == "native" for word in given.get("--cross-entropy-fusion-impl", ()))
+    fused = keys.LOSS_FUSION.flag in given
+    native = any(word.text == "native" for word in given.get(keys.LOSS_KERNEL.flag, ()))
     parallel = layout is not None and layout.tp > 1 and layout.sequence_parallel
     idle = options.overlap_tp_comm or job.model.mla is not None or not parallel
     sharded = layout is not None and layout.zero_stage > 0
-    gathers = "--overlap-param-gather" in given or not sharded
+    gathers = keys.GATHER_OVERLAP.flag in given or not sharded
     return options.model_copy(
         update={
             "gradient_dtype": None if narrow else "fp32",

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from trainplan.planner.runtimes.key_tables import LATENT, KeyTable
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.shell import Word
 
-ONE_WORD = frozenset({"--window-size", "--moe-layer-freq", "--window-attn-skip-freq"})
+ONE_WORD = frozenset({keys.WINDOW.flag, keys.EXPERT_LAYERS.flag, keys.WINDOW_SKIPS.flag})
 """Options whose list is one word."""
-AS_LIST = "--moe-layer-freq"
+AS_LIST = keys.EXPERT_LAYERS.flag
 ALIASES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 NOTHING = ("null", "none", "~", "")
 SHORT = {

@@ -25,7 +25,6 @@ CHECKED = (
     "20 plans were taken by this commit's own recipe, overrides and validation over "
     "Megatron-LM d98e8a64 (torch 2.14, transformers 5.12.1, no GPU)"
 )
-LAYER_FREQUENCY = "--moe-layer-freq"
 
 
 @with_traits
@@ -147,10 +146,10 @@ def _scaled_positions(model: ModelSpec) -> bool:
 
 def _spelled_out(argument: Argument, job: Job) -> Argument:
     """An expression that Megatron-LM evaluates, as the list it stands for."""
-    if argument.flag != LAYER_FREQUENCY:
+    if argument.flag != keys.EXPERT_LAYERS.flag:
         return argument
     kinds = (str(int(kind)) for kind in job.model.moe_layers)
-    return option(argument.group, LAYER_FREQUENCY, *kinds)
+    return keys.EXPERT_LAYERS(*kinds)
 
 
 def _by_layer(
@@ -167,7 +166,7 @@ def _by_layer(
         return
     word = dict(traits.optimizers)[name]
     for argument in arguments:
-        if argument.flag == "--optimizer":
+        if argument.flag == keys.OPTIMIZER.flag:
             yield option("optimizer", argument.flag, f"dist_{word.removeprefix('dist_')}")
         elif argument.flag not in SHARDED:
             yield argument
@@ -175,7 +174,7 @@ def _by_layer(
 
 USUAL = ("adamw", "sgd")
 """Optimizers that the usual sharding cuts anywhere, or none does."""
-SHARDED = ("--use-distributed-optimizer", "--overlap-param-gather")
+SHARDED = (keys.DISTRIBUTED.flag, keys.GATHER_OVERLAP.flag)
 
 
 def _virtual_stages(layout: Layout) -> Iterator[Argument]:

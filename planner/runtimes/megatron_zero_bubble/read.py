@@ -13,6 +13,7 @@ from trainplan.costmodel.layout import Layout, Schedule, stage_specs
 from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.runtimes import pipeline_layout_string
 from trainplan.planner.runtimes.forks import groups_of, unknown_options
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.read import MEGATRON_LM, PROGRAMS
 from trainplan.planner.runtimes.megatron_lm.read.parser import options
 from trainplan.planner.runtimes.megatron_zero_bubble.write import (
@@ -82,8 +83,8 @@ def read(launch: Launch, request: Request) -> Reading:
     if layers and len(layers) > 1:
         text = pipeline_layout_string(layers, 0)
         shared.pop("--num-layers-per-virtual-pipeline-stage", None)
-        shared["--pipeline-model-parallel-layout"] = tuple(
-            Word(word, COMMAND_LINE) for word in ("--pipeline-model-parallel-layout", text)
+        shared[keys.STAGES.flag] = tuple(
+            Word(word, COMMAND_LINE) for word in (keys.STAGES.flag, text)
         )
     words = tuple(word for group in shared.values() for word in group)
     reading = MEGATRON_LM.read(replace(launch, arguments=words), request)
@@ -133,12 +134,12 @@ def _schedule(split: Split) -> Schedule:
 
 
 def _pp(split: Split) -> int:
-    return max(1, split.number("--pipeline-model-parallel-size", 1))
+    return max(1, split.number(keys.PP.flag, 1))
 
 
 def _layers(split: Split, schedule: Schedule) -> tuple[int, ...] | None:
     """Layers of every virtual stage; null: they are not told, or do not fit."""
-    pp, layers = _pp(split), split.number("--num-layers")
+    pp, layers = _pp(split), split.number(keys.LAYERS.flag)
     whole = layers + (-layers % pp if "--allow-padding-num-layers" in split.own else 0)
     each = split.number("--num-layers-per-virtual-pipeline-stage", max(1, whole // pp))
     vpp = 2 if schedule in V_SHAPED else max(1, whole // pp // max(1, each))
@@ -153,7 +154,7 @@ def _wrong(split: Split, schedule: Schedule) -> Iterator[Problem]:
     reasons = {
         "tied_embeddings": (
             "--untie-embeddings-and-output-weights is missing, the fork ties none: add it",
-            "--untie-embeddings-and-output-weights" not in shared,
+            keys.UNTIED.flag not in shared,
         ),
         "zero_bubble_needs_pipeline": (
             "a split schedule needs --pipeline-model-parallel-size above 1",
@@ -162,7 +163,7 @@ def _wrong(split: Split, schedule: Schedule) -> Iterator[Problem]:
         "post_validation_needs_fp16": (
             "--enable-optimizer-post-validation needs --fp16: take it out",
             "--enable-optimizer-post-validation" in own
-            and "--fp16" not in shared
+            and keys.FP16.flag not in shared
             and schedule in (*V_SHAPED, *PENDING),
         ),
         "pre_communication_needs_runtime": (
@@ -177,7 +178,7 @@ def _wrong(split: Split, schedule: Schedule) -> Iterator[Problem]:
         "split_beside_overlap": (
             "--overlap-grad-reduce beside a split schedule: take it out",
             schedule in (*V_SHAPED, *PENDING)
-            and {"--overlap-grad-reduce", "--use-distributed-optimizer"} <= shared.keys(),
+            and {keys.GRADIENT_OVERLAP.flag, keys.DISTRIBUTED.flag} <= shared.keys(),
         ),
     }
     for cause, (says, applies) in reasons.items():
@@ -202,8 +203,8 @@ def _options(job: Job, split: Split) -> RuntimeOptions:
         update={
             "attention": "flash" if "--use-flash-attn" in split.own else None,
             "dropout": None if options.dropout else False,
-            "overlap_grad_reduce": True if "--overlap-grad-reduce" in split.shared else None,
-            "overlap_param_gather": True if "--overlap-param-gather" in split.shared else None,
+            "overlap_grad_reduce": True if keys.GRADIENT_OVERLAP.flag in split.shared else None,
+            "overlap_param_gather": True if keys.GATHER_OVERLAP.flag in split.shared else None,
         }
     )
 

@@ -26,6 +26,7 @@ from trainplan.planner.launch import (
     switch,
 )
 from trainplan.planner.runtimes.exporter import Exporter, recorded, with_traits
+from trainplan.planner.runtimes.megatron_lm import keys
 from trainplan.planner.runtimes.megatron_lm.write import MEGATRON_LM, REQUIRED, export_megatron_lm
 
 COMMIT = "39f2c186"
@@ -39,16 +40,9 @@ V_SHAPED = {"zb-v": "zb", "v-half": "half", "v-min": "min"}
 """Memory of a schedule in the form of a V (Z, --zero-bubble-v-schedule-mem-setup)."""
 PENDING = {"zb-1p": 1, "zb-2p": 2}
 """Backward passes a rank puts off, in pipeline ranks (--zero-bubble-max-pending-backward)."""
-BY_ITSELF = frozenset({"--ckpt-format", "--recompute-modules"})
+BY_ITSELF = frozenset({keys.CHECKPOINTS.flag, keys.RECOMPUTED_MODULES.flag})
 """What the fork has one kind of: checkpoints, and core attention as what it computes again."""
-OF_PIPELINE = frozenset(
-    {
-        "--pipeline-model-parallel-size",
-        "--pipeline-model-parallel-layout",
-        "--num-virtual-stages-per-pipeline-rank",
-        "--context-parallel-size",
-    }
-)
+OF_PIPELINE = frozenset({keys.PP.flag, keys.STAGES.flag, keys.VPP.flag, keys.CP.flag})
 """Options of Megatron-LM that are written another way."""
 
 
@@ -135,7 +129,7 @@ def _one_stage_a_rank(layout: Layout) -> Layout:
 
 def _pipeline(job: Job, layout: Layout) -> Iterator[Argument]:
     """Stages: evenly filled, or one layer less at the ends."""
-    yield option("layout", "--pipeline-model-parallel-size", layout.pp)
+    yield keys.PP(layout.pp)
     if layout.pp == 1:
         return
     layers = _layers(job.model, layout)
