@@ -52,12 +52,14 @@ def plan(*arguments: str | Path) -> Outcome:
     """Run in this process; a bug is an exception, not exit code 1.
 
     A search that states no limit has none, and no progress is told: a busy machine changes nothing.
+    Where `--workers` is left out there is one: the other cores have tests to run.
     """
     out, err, words = StringIO(), StringIO(), [str(argument) for argument in arguments]
     if words[:1] == ["search"] and not any(word.startswith("--time-limit") for word in words):
         words[1:1] = ["--time-limit", "none"]
     quiet = mock.patch("trainplan.cli.terminal.clock.EVERY_S_IN_FILES", math.inf)
-    with quiet, redirect_stdout(out), redirect_stderr(err):
+    alone = mock.patch("trainplan.cli.processes.processes.usable_cores", lambda: 1)
+    with quiet, alone, redirect_stdout(out), redirect_stderr(err):
         code = run(words)
     return Outcome(code, out.getvalue(), err.getvalue())
 

@@ -309,6 +309,12 @@ def test_search_never_imports_torch():
     assert done.returncode == 0
 
 
+def test_two_processes_find_what_one_finds():
+    found = [plan("search", *SMALLER, "--workers", number, "--json").json for number in "12"]
+    assert all(one["certificate"].pop("search_seconds") > 0 for one in found)
+    assert found[0] == found[1]
+
+
 def test_a_process_prints_what_the_function_prints():
     arguments = ("estimate", *TINY, "--layout", "tp=2,sp=true")
     assert plan_process(*arguments) == plan(*arguments)
