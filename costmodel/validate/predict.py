@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from trainplan.costmodel.base import GIB, PlanError
 from trainplan.costmodel.calibration import NOTHING, Measured, calibrated
@@ -88,6 +88,19 @@ class _Pricing:
     constants: Constants | None
     measured: Measured
     memory_margin: float
+    known: dict[tuple[str, Layout, bool], Estimate] = field(default_factory=dict)
+    """What was priced, by job but for the name of its cluster: published runs repeat layouts."""
+
+    def estimate(self, case: Case) -> Estimate:
+        """All a run is expected to cost."""
+        job = case.job.model_dump_json(exclude={"cluster": {"name"}})
+        key = job, case.layout, self.measured.corrects(case.run)
+        if key not in self.known:
+            (self.known[key],) = explicit(
+                context_of(case.job, self.machine(case)).with_table(LayoutTable.of([case.layout])),
+                memory_margin=self.memory_margin,
+            )
+        return self.known[key]
 
     def machine(self, case: Case) -> Machine:
         job = case.job
@@ -191,19 +204,15 @@ def _priced(case: Case, pricing: _Pricing) -> Prediction:
     broken = impossible(case)
     if broken:
         return _refused(case, "layout_impossible", broken)
-    job, layout = case.job, case.layout
     try:
-        (estimate,) = explicit(
-            context_of(job, pricing.machine(case)).with_table(LayoutTable.of([layout])),
-            memory_margin=pricing.memory_margin,
-        )
+        estimate = pricing.estimate(case)
     except PlanError as error:
         return _refused(case, "layout_impossible", str(error))
     except ODD as error:
         return _refused(case, "model_error", f"{type(error).__name__}: {error}")
     if not (math.isfinite(estimate.step_time_s) and estimate.step_time_s > 0):
         return _refused(case, "model_error", f"step time {estimate.step_time_s}")
-    return Prediction(case.run, None, estimate, case.timed, case.job, layout)
+    return Prediction(case.run, None, estimate, case.timed, case.job, case.layout)
 
 
 def _refused(case: Case, reason: SkipReason, detail: str) -> Prediction:

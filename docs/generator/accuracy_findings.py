@@ -61,7 +61,6 @@ class Findings:
 
     def __init__(self, runs: Sequence[MeasuredRun], leave_one_out: Json | None) -> None:
         self.predictions = predict(runs, memory_margin=MARGIN)
-        self.runs = runs
         self.leave_one_out = leave_one_out
 
     @cached_property
@@ -85,7 +84,7 @@ class Findings:
     @cached_property
     def closed_loops(self) -> tuple[Loop, ...]:
         """Profiles against the runs of the same machines."""
-        return closed_loops(self.runs)
+        return closed_loops(self.predictions)
 
     def without(self, term: str) -> Sequence[float]:
         """Signed errors of the strict rows when a term is left out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -14,9 +14,8 @@ from trainplan.cli.files.documents import read_document
 from trainplan.cli.files.profiles import profile_of
 from trainplan.cli.words import percent
 from trainplan.costmodel.calibration.machine import Measured
-from trainplan.costmodel.documents.measured_run import MeasuredRun
 from trainplan.costmodel.profiles.profile import Profile
-from trainplan.costmodel.validate.predict import predict
+from trainplan.costmodel.validate.predict import Prediction, predict
 from trainplan.costmodel.validate.steps import timed_rows
 from trainplan.profiler.fit.merge import spec_of
 from trainplan.profiler.fit.points import fitted
@@ -45,27 +44,35 @@ class Loop:
         return fmean(self.catalog), fmean(self.profile)
 
 
-def closed_loops(runs: Sequence[MeasuredRun]) -> tuple[Loop, ...]:
-    """Every profile of `examples/accuracy/profiles` that complete runs are known of."""
+def closed_loops(predictions: Sequence[Prediction]) -> tuple[Loop, ...]:
+    """Every profile of `examples/accuracy/profiles` that complete runs are known of.
+
+    `predictions` are those of the catalog alone.
+    """
     loops = (
-        _loop(path.stem, profile_of(read_document(path)), runs)
+        _loop(path.stem, profile_of(read_document(path)), predictions)
         for path in sorted(FOLDER.glob("*.json"))
     )
     return tuple(loop for loop in loops if loop.catalog)
 
 
-def _loop(name: str, profile: Profile, runs: Sequence[MeasuredRun]) -> Loop:
+def _loop(name: str, profile: Profile, predictions: Sequence[Prediction]) -> Loop:
     group = SOURCES.get(name, "mist")
-    strict = [run for run in runs if run.is_strict]
-    mine = [run for run in strict if run.source_group == group and run.cluster.gpu == profile.gpu]
+    strict = [one for one in predictions if one.run.is_strict]
+    mine = [
+        one
+        for one in strict
+        if one.run.source_group == group and one.run.cluster.gpu == profile.gpu
+    ]
+    runs = [one.run for one in mine]
     kinds = [point.kind for point in profile.points]
     counts = sorted(set(kinds), key=lambda kind: (-kinds.count(kind), kind))
     return Loop(
         name=name,
         what=", ".join(f"{kinds.count(kind)} {kind}" for kind in counts),
         catalog=_errors(mine),
-        profile=_errors(mine, Measured(profile=profile)),
-        half=_errors(mine, Measured(profile=_half(profile))),
+        profile=_errors(predict(runs, measured=Measured(profile=profile))),
+        half=_errors(predict(runs, measured=Measured(profile=_half(profile)))),
     )
 
 
@@ -76,8 +83,7 @@ def _half(profile: Profile) -> Profile:
     return fitted(bare, spec_of(bare))
 
 
-def _errors(runs: Sequence[MeasuredRun], measured: Measured | None = None) -> tuple[float, ...]:
-    predictions = predict(runs, measured=measured or Measured())
+def _errors(predictions: Iterable[Prediction]) -> tuple[float, ...]:
     return tuple(abs(row.error_fraction) for row in timed_rows(predictions, everything=False))
 
 
