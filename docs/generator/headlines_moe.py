@@ -90,7 +90,7 @@ The batch is assumed, and MFU is counted with causal attention, which the public
 whole."""
 
 
-@rule("unfolded", "tp dp ep etp", "experts are cut as attention is", "arXiv:2504.14960")
+@rule("tp dp ep etp", "experts are cut as attention is", "arXiv:2504.14960")
 def unfolded(job: Job, table: LayoutTable) -> BoolColumn:
     """One mapping for attention and experts."""
     return np.asarray((table.etp != table.tp) | (table.dp % np.maximum(1, table.ep) != 0))

@@ -71,8 +71,6 @@ HEAD = '''"""Names that help pages list, and nothing that must be imported for t
 Written by docs/generator/generate.py (`make docs`) from the registries: edit those, not this file.
 """
 
-from __future__ import annotations
-
 from trainplan.cli.options.plugged import with_plugins
 
 
