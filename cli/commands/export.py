@@ -49,7 +49,6 @@ PLAN_FILE = "plan.json"
     "--launcher",
     type=OneOf("launcher", names.LAUNCHERS),
     default="torchrun",
-    show_default=True,
     help="torchrun writes run.sh for every node (torchrun-c10d: nodes number themselves), slurm "
     "run.sbatch, mpi run_mpi.sh, kubernetes a TrainJob, pytorchjob a PyTorchJob, skypilot a task.",
 )

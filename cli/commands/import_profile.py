@@ -80,7 +80,12 @@ REQUEST = (
     ),
     seq_length(required=False),
     job_option("--precision", "Number format."),
-    click.option("--source", default="", help="Where the files come from; kept in the profile."),
+    click.option(
+        "--source",
+        default="",
+        show_default=False,
+        help="Where the files come from; kept in the profile.",
+    ),
 )
 
 

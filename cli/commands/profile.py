@@ -198,23 +198,19 @@ NODES = (
         type=click.IntRange(1, 1024),
         help="Processes of one node. [default: its GPUs, or two on a CPU]",
     ),
-    click.option(
-        "--nnodes", type=click.IntRange(1, 1 << 16), default=1, show_default=True, help="Nodes."
-    ),
+    click.option("--nnodes", type=click.IntRange(1, 1 << 16), default=1, help="Nodes."),
     click.option("--node-rank", type=click.IntRange(0), help="Number of this node, from 0."),
     click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where node 0 is found."),
     click.option(
         "--timeout",
         type=click.FloatRange(1, 3600),
         default=60.0,
-        show_default=True,
         help="Seconds after which a rank or node that does not go on ends the run.",
     ),
     click.option(
         "--start-timeout",
         type=click.FloatRange(1, 86400),
         default=300.0,
-        show_default=True,
         help="Seconds for all nodes to come, and for slow drives to load torch; a rank that does "
         "nothing meanwhile is given --timeout.",
     ),
@@ -233,7 +229,6 @@ NODES = (
     "--output",
     type=PATH,
     default=LOCAL,
-    show_default=True,
     help="The profile; every sample also goes into OUTPUT.journal.jsonl at once.",
 )
 @click.option("--restart", is_flag=True, help="Drop the journal of an earlier run.")

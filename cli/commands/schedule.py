@@ -98,7 +98,6 @@ size_options = gathered(
             "--sequence-chunks",
             type=_COUNT,
             default=1,
-            show_default=True,
             help="Parts of a sequence, where a kind cuts it.",
         ),
         click.option(
@@ -132,7 +131,6 @@ def _duration(name: str, text: str, default: float | None = None) -> Decorator:
         type=float,
         callback=_positive,
         default=default,
-        show_default=default is not None,
         metavar="TIME",
         help=text,
     )
@@ -156,7 +154,6 @@ duration_options = gathered(
             type=click.FloatRange(0, 1),
             callback=parameters.finite,
             default=0.0,
-            show_default=True,
             help="Part of a forward pass that is attention, for sequence chunks.",
         ),
         _duration(

@@ -99,7 +99,6 @@ OBJECTIVE = click.option(
     "--objective",
     type=OneOf("objective", names.OBJECTIVES),
     default="time",
-    show_default=True,
     help="What is best: the fastest step, the most free memory near it, the least money or energy, "
     "the fewest GPUs that meet the deadline (these three may leave nodes unused), or the longest "
     "sequence that trains.",
@@ -158,7 +157,6 @@ search_options = gathered(
             "--search-options",
             type=OneOf("choice", names.LEVELS),
             default="safe",
-            show_default=True,
             help="Settings of the runtime that are searched where no --option states them: safe "
             "ones, which change no numerics; all, with stored precision; or none.",
         ),
@@ -167,7 +165,6 @@ search_options = gathered(
             "--top",
             type=click.IntRange(1, 100),
             default=10,
-            show_default=True,
             help="Alternatives to list.",
         ),
     ),

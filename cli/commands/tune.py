@@ -131,7 +131,6 @@ LIMITS = (
         "--trials",
         type=click.IntRange(1, 1000),
         default=8,
-        show_default=True,
         help="At most so many; one that is repeated after a lost node counts once.",
     ),
     click.option(
@@ -144,14 +143,12 @@ LIMITS = (
         "--steps",
         type=click.IntRange(2, 10_000),
         default=10,
-        show_default=True,
         help="Steps that are timed after a warm-up of two; up to twice as many if they are uneven.",
     ),
     click.option(
         "--timeout",
         callback=parameters.second_count,
         default="15m",
-        show_default=True,
         metavar="DURATION",
         help="Longest time for one trial.",
     ),

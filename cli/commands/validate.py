@@ -36,7 +36,6 @@ SAME = 0.005
     "--strict/--all",
     "strict",
     default=True,
-    show_default=True,
     help="Score only runs whose record is complete, or every run that can be priced.",
 )
 @click.option(
@@ -48,7 +47,6 @@ SAME = 0.005
     "--worst",
     type=click.IntRange(0, 1000),
     default=0,
-    show_default=True,
     metavar="N",
     help="List the N runs that are most off, term by term.",
 )

@@ -27,14 +27,12 @@ UNEQUAL = 3
     "--nproc",
     type=OneOf("number of processes", ("2", "4", "8")),
     default="4",
-    show_default=True,
     help="Processes of this machine.",
 )
 @click.option(
     "--steps",
     type=click.IntRange(1, 20),
     default=3,
-    show_default=True,
     help="Steps that are trained and compared.",
 )
 @click.option(
@@ -42,7 +40,6 @@ UNEQUAL = 3
     type=click.FloatRange(1, 3600),
     callback=parameters.finite,
     default=300.0,
-    show_default=True,
     help="Seconds after which a combination that has not ended is ended.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print events, one JSON object a line.")

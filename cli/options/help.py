@@ -102,7 +102,7 @@ def _is_given(value: object) -> bool:
 def page(
     name: str, *example: str, group: click.Group | None = None
 ) -> Callable[[Stated], click.Command]:
-    """The command `name`, with an example to copy at the end of its help page.
+    """The command `name`, with an example to copy at the end of its help page, and all defaults.
 
     What its module imports in `imported_on_answer` is there when the decorated function answers.
     """
@@ -117,7 +117,10 @@ def page(
                 values[one] = named(build)(**{key: values.pop(key) for key in taken})
             stated(**values)
 
-        command = click.command(name, cls=Command, epilog=epilog(*example))(answer)
+        shown = {"show_default": True}
+        command = click.command(name, cls=Command, epilog=epilog(*example), context_settings=shown)(
+            answer
+        )
         command.needs = getattr(stated, NEEDS, None)
         if group:
             group.add_command(command)

@@ -89,7 +89,6 @@ OPTIMIZER = click.option(
     shell_complete=completions.names(OPTIMIZERS),
     metavar="NAME[:SETTING=VALUE,...]",
     default="adamw",
-    show_default=True,
     help=f"Optimizer (`plan catalog optimizers`): {', '.join(OPTIMIZERS)}; such as "
     "galore:rank=1024. galore and apollo change the training.",
 )
@@ -97,7 +96,6 @@ STATE_PRECISION = click.option(
     "--state-precision",
     type=OneOf("state precision", STATE_PRECISIONS),
     default=STATE_PRECISIONS[0],
-    show_default=True,
     help="FP8-LM's levels: o1 stores gradients in fp8, o2 also moments in fp8 and fp16, o3 also "
     "weights in fp8. Changes the training.",
 )
@@ -157,7 +155,6 @@ LOSS_TOKENS = click.option(
     type=click.FloatRange(0, 1, min_open=True),
     callback=finite,
     default=1.0,
-    show_default=True,
     metavar="SHARE",
     help="Share of the tokens that count in the loss, as where prompts do not.",
 )
@@ -216,7 +213,6 @@ def memory_margin(default: float) -> Decorator:
         type=click.FloatRange(0, 1, max_open=True),
         callback=finite,
         default=default,
-        show_default=True,
         help="Share of GPU memory that must stay free.",
     )
 
@@ -228,7 +224,6 @@ def time_limit(default: float, what: str) -> Decorator:
         callback=limit_seconds,
         metavar="SECONDS",
         default=f"{default:g}",
-        show_default=True,
         help=f"{what} `none`: no limit.",
     )
 

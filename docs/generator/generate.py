@@ -80,7 +80,7 @@ def _commands(context: click.Context, group: click.Group) -> Lines:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
-        inner = click.Context(command, info_name=name, parent=context)
+        inner = click.Context(command, info_name=name, parent=context, **command.context_settings)
         yield from _command(inner, command)
         if isinstance(command, click.Group):
             yield from _commands(inner, command)
