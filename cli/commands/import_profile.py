@@ -74,10 +74,7 @@ REQUEST = (
         type=click.IntRange(1, 1024),
         help="GPUs of one node, where the files do not say.",
     ),
-    job_option(
-        "--model",
-        "Whose layers were measured.",
-    ),
+    job_option("--model", "Whose layers were measured."),
     seq_length(required=False),
     job_option("--precision", "Number format."),
     click.option(

@@ -127,12 +127,7 @@ def _positive(
 def _duration(name: str, text: str, default: float | None = None) -> Decorator:
     """An option whose value is a duration in any unit."""
     return click.option(
-        name,
-        type=float,
-        callback=_positive,
-        default=default,
-        metavar="TIME",
-        help=text,
+        name, type=float, callback=_positive, default=default, metavar="TIME", help=text
     )
 
 

@@ -162,10 +162,7 @@ search_options = gathered(
         ),
         memory_margin(0.05),
         click.option(
-            "--top",
-            type=click.IntRange(1, 100),
-            default=10,
-            help="Alternatives to list.",
+            "--top", type=click.IntRange(1, 100), default=10, help="Alternatives to list."
         ),
     ),
 )

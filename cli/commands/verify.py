@@ -30,10 +30,7 @@ UNEQUAL = 3
     help="Processes of this machine.",
 )
 @click.option(
-    "--steps",
-    type=click.IntRange(1, 20),
-    default=3,
-    help="Steps that are trained and compared.",
+    "--steps", type=click.IntRange(1, 20), default=3, help="Steps that are trained and compared."
 )
 @click.option(
     "--timeout",

@@ -9,7 +9,7 @@ from trainplan.cli.blocks import Part, number, stacked, table
 from trainplan.cli.pages.parts.headline import job_line
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.cli.words import layout_line, plural
-from trainplan.costmodel.runtimes import runtime
+from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.planner.goals import Pareto, Point
 
 PointT = TypeVar("PointT")
@@ -27,7 +27,10 @@ def pareto_page(pareto: Pareto) -> Iterator[Part]:
     if len(shown) < len(pareto.points):
         head += f", {len(shown)} of them here (`--json` lists all)"
     yield Text(head, style="bold green")
-    yield stacked(job_line(pareto.job), _proof(pareto))
+    proof = "The time limit struck: points may be missing, `--time-limit none` finds them."
+    if pareto.complete:
+        proof = proved(pareto.job.runtime, pareto.sizes)
+    yield stacked(job_line(pareto.job), proof)
     heads = (
         *(() if "gpus" in pareto.objectives else ("GPUs",)),
         *(_head(name, pareto.per) for name in pareto.objectives),
@@ -44,12 +47,12 @@ def spread(points: Sequence[PointT]) -> Sequence[PointT]:
     return [points[i * (len(points) - 1) // last] for i in range(SHOWN_POINTS)]
 
 
-def _proof(pareto: Pareto) -> str:
-    if not pareto.complete:
-        return "The time limit struck: points may be missing, `--time-limit none` finds them."
-    sizes = plural(len(pareto.sizes), "size") + " of the cluster"
-    kind = " with even stages" if runtime(pareto.job.runtime).pipeline.splits_freely else ""
-    return f"Proved under the cost model: no point{kind} is missing, over {sizes}."
+def proved(name: str, sizes: Sequence[int]) -> str:
+    """What is proved for a runtime, over these sizes of the cluster."""
+    known = RUNTIMES.get(name)
+    kind = " with even stages" if known and known.pipeline.splits_freely else ""
+    over = plural(len(sizes), "size")
+    return f"Proved under the cost model: no point{kind} is missing, over {over} of the cluster."
 
 
 def _head(name: str, per: str) -> str:

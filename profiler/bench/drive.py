@@ -143,7 +143,7 @@ def scratch_file(folder: str, num_bytes: int, *, direct: bool) -> Iterator[int]:
                 descriptor = past_cache(path)
                 stack.callback(os.close, descriptor)
         finally:
-            _remove(path)
+            Path(path).unlink(missing_ok=True)
         yield descriptor
 
 
@@ -153,11 +153,6 @@ def _block() -> Iterator[mmap.mmap]:
     with mmap.mmap(-1, BLOCK_BYTES) as block:
         block.write(os.urandom(BLOCK_BYTES))
         yield block
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        Path(path).unlink()
 
 
 def _must_have_room(folder: str, num_bytes: int) -> None:

@@ -7,12 +7,7 @@ from itertools import product
 from trainplan.costmodel.profiles import MEASURED_RUNTIME, Point
 from trainplan.profiler.bench.attention import DEFAULT, MATH, kernels
 from trainplan.profiler.bench.inputs.shapes import caps
-from trainplan.profiler.bench.inputs.tensors import (
-    check_finite,
-    task,
-    tensors,
-    working_precision,
-)
+from trainplan.profiler.bench.inputs.tensors import check_finite, task, tensors, working_precision
 from trainplan.profiler.bench.layers.case import Case, expert_ranks, fits, measured_model
 from trainplan.profiler.bench.layers.decoder import Layer
 from trainplan.profiler.bench.layers.in_step import Stack, depth_of, layer_point, timed

@@ -10,6 +10,7 @@ from trainplan.profiler.logs import LogReading
 from trainplan.profiler.trials.failure_signatures import Symptoms
 from trainplan.profiler.trials.run import Limits, TrialRun, Verdict
 from trainplan.profiler.trials.steady import measured, timed
+from trainplan.profiler.watch import signal_name
 
 Stop = Literal["enough", "deadline", "silence", "queue", "no_number", "ended"]
 """Why the watch ended; `ended`: the run did so by itself."""
@@ -90,7 +91,7 @@ def _left(symptoms: Symptoms, verdict: Verdict) -> Iterator[Fault]:
     if code in STOPPED or symptoms.terminated:
         yield Fault("lost_node", f"{who}was ended from outside by SIGTERM")
     if code and code < 0:
-        yield Fault("crash", f"{who}died of {_name(-code)}")
+        yield Fault("crash", f"{who}died of {signal_name(-code)}")
     if symptoms.code not in ONE_OF_MANY:
         yield Fault("crash", f"{who}ended with exit code {symptoms.code}")
     yield Fault("lost_node", symptoms.broken_connection)
@@ -108,13 +109,6 @@ KILLED = _codes(signal.SIGKILL)
 STOPPED = _codes(signal.SIGTERM, signal.SIGHUP)
 ONE_OF_MANY = (None, 0, 1)
 """Codes of a rank that tell nothing: Python's is 1 whatever it raised."""
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _nothing_came(ended: Ended, limits: Limits, *, timed: bool) -> Fault | None:

@@ -18,13 +18,12 @@ from trainplan.cli.blocks import (
     table,
 )
 from trainplan.cli.pages.figures import chart, label, scatter, series
-from trainplan.cli.pages.pareto import spread
+from trainplan.cli.pages.pareto import proved, spread
 from trainplan.cli.pages.parts.objective import amount
 from trainplan.cli.pages.report.read import LayoutValue, ModelValue, Read
 from trainplan.cli.words import gib, layout_line, percent, plural, seconds
 from trainplan.costmodel.base import GIB
 from trainplan.costmodel.hardware import ClusterSpec
-from trainplan.costmodel.runtimes import RUNTIMES
 from trainplan.costmodel.step import Estimate
 from trainplan.planner.goals import Objective
 
@@ -70,12 +69,9 @@ def _sections(front: Front) -> Iterator[Section]:
 
 
 def _certainty(front: Front) -> Paragraph:
-    sizes = plural(len(front.sizes), "size") + " of the cluster"
-    known = RUNTIMES.get(front.runtime)
-    kind = " with even stages" if known and known.pipeline.splits_freely else ""
     if front.complete:
-        proved = f"Proved under the cost model: no point{kind} is missing, over {sizes}."
-        return Paragraph(proved, "good")
+        return Paragraph(proved(front.runtime, front.sizes), "good")
+    sizes = plural(len(front.sizes), "size") + " of the cluster"
     return Paragraph(f"The time limit struck: points may be missing, over {sizes}.", "doubtful")
 
 
