@@ -110,13 +110,12 @@ class Space:
         if pp not in self._stagings:
             known: list[dict[str, object]] = [{"pp": pp}]
             for axis in STAGED_AXES:
-                known = [
-                    {**one, axis.column: value} for one in known for value in self._under(axis, one)
-                ]
+                name = axis.column
+                known = [{**one, name: value} for one in known for value in self._under(axis, one)]
             columns = {"pp": np.full(len(known), pp)}
             for axis in STAGED_AXES:
-                codes = [axis.number(one[axis.column]) for one in known]
-                columns[axis.column] = np.array(codes, axis.codec.dtype)
+                name, codec = axis.column, axis.codec
+                columns[name] = np.array([codec.code(one[name]) for one in known], codec.dtype)
             self._stagings[pp] = LayoutTable.of_columns(len(known), columns)
         return self._stagings[pp]
 
