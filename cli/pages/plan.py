@@ -8,7 +8,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trainplan.cli.blocks import Part, Table, headed, number, section, stacked, table
-from trainplan.cli.pages.parts.alternatives import alternatives_table, legend, ties_lines
+from trainplan.cli.pages.parts.alternatives import (
+    alternatives_table,
+    legend,
+    rivals_lines,
+    ties_lines,
+)
 from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.pages.parts.evidence import plan_evidence_lines
 from trainplan.cli.pages.parts.headline import headline, job_line, refusals
@@ -65,7 +70,9 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     lines = (*([settings] if settings else ()), *plan_evidence_lines(plan, verbose=verbose))
     stages = best.layout.stages
     order = [stages_sentence(stages)] if stages else []
-    yield stacked(*map(Text, (*order, job_line(plan.job), certificate_text(plan), *lines)))
+    rivals = rivals_lines(plan)
+    proof = certificate_text(plan)
+    yield stacked(*map(Text, (*rivals, *order, job_line(plan.job), proof, *lines)))
     yield from ladder_part(plan)
     yield from groups_part(plan.job, best.layout)
     if plan.placement:
@@ -96,6 +103,8 @@ def certificate_text(plan: Plan) -> str:
         sure = f"Proved {best} of {space} under the cost model, {gap}."
     else:
         sure = f"Not proved {best} of {space}: {_none_below(proof)}, {gap}."
+    if plan.fastest is not plan.best:
+        sure = f"Row {plan.fastest.rank}: {sure[0].lower()}{sure[1:]}"
     return f"{sure}\n{'; '.join((work, *_ends(proof)))}."
 
 
@@ -119,7 +128,7 @@ def _space(proof: Certificate) -> str:
 
 def _uneven_text(plan: Plan, uneven: UnevenStages) -> str:
     """What is proven of even stages, and of uneven ones."""
-    proof, step = plan.certificate, plan.best.estimate.step_time_s
+    proof, step = plan.certificate, plan.fastest.estimate.step_time_s
     best, space = WORDS[proof.objective.name], _space(proof)
     gain = 1 - step / uneven.even_step_time_s
     saves = f"uneven stages save {percent(gain)} of the best with even ones"

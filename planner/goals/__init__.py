@@ -6,6 +6,7 @@ searches under changing limits (`context`), with uneven stages and node groups w
 answer: the layouts of a plan.
 check_disaggregated: what no split helps.
 check_uneven: can even stages be excluded from a job? Raises.
+disaggregated_tower: the decoder's answer on its part of the GPUs, and the split.
 looks_for_uneven: does a search for the fastest layout go on with uneven stages?.
 Objective: an objective of a front, with its unit.
 Pareto: a front, its best point by the first objective first.
@@ -14,14 +15,15 @@ pareto_json: the public document `trainplan/pareto/v1`.
 ParetoDocument: all layouts that no other beats in both of two objectives.
 Point: a layout that no other beats in both objectives.
 Reached: what a plan is made of.
+roomy: the fastest even layout that leaves a tenth of the memory free.
 SearchContext: a job, resolved once, with what all searches of its question share.
 splits_freely: does the runtime take any split of the layers, and the user too? Clusters of unlike
     groups have a search of their own.
 too_late: the fastest layout found, maybe of those with even stages, misses the deadline.
-disaggregated_tower: the decoder's answer on its part of the GPUs, and the split.
 UntilFeasible: a budget that is spent as soon as one answer is known, or with the budget around
     it.
 wants_uneven: is no even split an answer?.
+with_simpler: finalists, and even layouts within the slack that are as simple as any.
 """
 
 from trainplan.planner.goals.after_even import check_uneven
@@ -37,4 +39,5 @@ from trainplan.planner.goals.pareto import (
     pareto_json,
 )
 from trainplan.planner.goals.reach import Reached, too_late
+from trainplan.planner.goals.simplest import roomy, with_simpler
 from trainplan.planner.goals.uneven import looks_for_uneven, splits_freely, wants_uneven

@@ -104,7 +104,7 @@ class SearchContext(Context):
 
     def search(
         self,
-        figure: Figure = "time",
+        figure: Figure | Objective = "time",
         *,
         memory_bytes: float = np.inf,
         most_seconds: float = np.inf,
@@ -122,6 +122,8 @@ class SearchContext(Context):
         objective: Objective = StepTime()
         if figure == "energy":
             objective = StepEnergy(energy_of(*self.shared), most_seconds)
+        elif figure != "time":
+            objective = figure
         limits = SearchLimits(min(self.usable_bytes, memory_bytes), top)
         return Search(
             self, self.rules_of_grid, limits, objective, workers=self.workers, exhaustive=exhaustive

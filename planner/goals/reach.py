@@ -122,7 +122,7 @@ def _memory_minimal(context: SearchContext) -> Reached:
     incumbent_s, deadline = value_of(found, uneven_result), longest_step(context)
     if incumbent_s > deadline:
         raise too_late(context, incumbent_s, even=not looks_for_uneven(context))
-    limit = min(incumbent_s * (1 + context.options.slack), deadline)
+    limit = min(incumbent_s * (1 + context.options.slack_fraction), deadline)
     finalists, top = found.finalists, context.options.top
     known = [] if uneven_result is None or uneven_result.table is None else [uneven_result.table]
     if found.value <= limit:

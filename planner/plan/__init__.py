@@ -6,8 +6,10 @@ Apart: GPUs of a tower and of a decoder, and the step they make.
 Candidate: one layout of the table of alternatives.
 Certificate: what was searched and how far from the best the answer can be at most.
 changes_training: what of a job trains other weights from the same data.
+FREE: of the memory of a GPU, what a careful user keeps.
 finite: the number as JSON has it.
 Infeasible: the answer where nothing fits, with reasons and changes that help.
+leaves_room: is a tenth of the memory of the fullest GPU free?
 Name: objectives of a search.
 NO_EXPORT: the note of a plan with a tower on GPUs of its own.
 OtherSchedule: the chosen layout under a schedule that the runtime does not execute.
@@ -30,6 +32,7 @@ from trainplan.planner.plan.apart import NO_EXPORT, Apart, SplitTried
 from trainplan.planner.plan.changes_training import changes_training
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import (
+    FREE,
     Candidate,
     Certificate,
     Infeasible,
@@ -37,6 +40,7 @@ from trainplan.planner.plan.plan import (
     Plan,
     Source,
     UnevenStages,
+    leaves_room,
 )
 from trainplan.planner.plan.settings import Settings, TriedSettings
 from trainplan.planner.plan.spent import Spent

@@ -13,6 +13,9 @@ from trainplan.planner.plan.target import Name
 from trainplan.planner.settings import Level
 from trainplan.planner.space import Choice, rules_of_grid
 
+TIMED = ("time", "cost", "gpus", "context")
+"""Objectives that fall with the step time."""
+
 
 class SearchOptions(Spec):
     """What a search must respect besides the job."""
@@ -27,8 +30,10 @@ class SearchOptions(Spec):
     """Only layouts inside what was measured on runtimes of the job's family."""
     objective: Name = "time"
     """What is best: least time, memory, money or energy, or fewest GPUs."""
-    slack: float = Field(default=0.02, ge=0.0)
-    """For `memory`: how much longer than the fastest step a step may take, as a fraction."""
+    slack: float | None = Field(default=None, ge=0.0)
+    """How much longer than the fastest step a step may take, as a fraction: the answer is the
+    simplest layout within it, of `memory` the one that needs least. 0: the fastest. Null: 0.02 for
+    `memory`, else 0.01."""
     deadline_days: float | None = Field(default=None, gt=0.0)
     """The run of `training.tokens` must end by then."""
     only_answer: bool = False
@@ -43,6 +48,20 @@ class SearchOptions(Spec):
     """The tower runs on the first stage of the decoder, or on GPUs of its own."""
     near: Layout | None = None
     """The answer of a similar job: then layouts with its degrees are tried too."""
+
+    @property
+    def slack_fraction(self) -> float:
+        """The slack. Source: assumed; a quarter of what the model can tell between like layouts."""
+        usual = 0.02 if self.objective == "memory" else 0.01
+        return usual if self.slack is None else self.slack
+
+    @property
+    def takes_simplest(self) -> bool:
+        """Is the answer the simplest layout within the slack, not the best?
+
+        `memory` has its slack for another end, and joules are not seconds.
+        """
+        return not self.only_answer and self.slack_fraction > 0 and self.objective in TIMED
 
     @property
     def choices(self) -> tuple[Choice, ...]:

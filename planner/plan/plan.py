@@ -6,12 +6,20 @@ from trainplan.costmodel.hardware import Placement
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout, Schedule
 from trainplan.costmodel.spec import Spec
-from trainplan.costmodel.step import Estimate
+from trainplan.costmodel.step import Estimate, Memory
 from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.apart import Apart
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.spent import Spent
 from trainplan.planner.plan.target import Reserve, Target, Trusted
+
+FREE = 0.1
+"""Of the memory of a GPU, what a careful user keeps. Source: assumed."""
+
+
+def leaves_room(memory: Memory) -> bool:
+    """Is a tenth of the memory of the fullest GPU free?"""
+    return memory.headroom_bytes >= FREE * memory.capacity_bytes
 
 
 class Candidate(Spec):
@@ -28,6 +36,11 @@ class Candidate(Spec):
     inside_measured: bool | None = None
     """No degree or knob is beyond what was measured on runtimes of the job's family; null: not
     asked."""
+
+    @property
+    def is_roomy(self) -> bool:
+        """Does it leave a tenth of the memory of the fullest GPU free?"""
+        return leaves_room(self.estimate.memory)
 
 
 class UnevenStages(Spec):
@@ -125,6 +138,7 @@ class Plan(Spec):
     choices: tuple[str, ...] = ()
     """What the search was held to, as on the command line: `--fix tp=8`."""
     best: Candidate
+    """The answer: the simplest layout within the slack of the best by the objective."""
     candidates: tuple[Candidate, ...]
     certificate: Certificate
     refused: dict[str, int]
@@ -140,6 +154,18 @@ class Plan(Spec):
     spent: Spent | None = None
     """What a step and the run take: energy, carbon dioxide, money; null: not asked."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def fastest(self) -> Candidate:
+        """The best by the objective, which the proof is about: the answer, or a row below it."""
+        rank = self.certificate.objective.rank
+        return self.best if rank == 1 else self.candidates[rank - 1]
+
+    @property
+    def roomy(self) -> Candidate | None:
+        """The fastest row that leaves a tenth of the memory free; null: none was found."""
+        rows = (one for one in self.candidates if one.is_roomy)
+        return min(rows, key=lambda one: one.estimate.step_time_s, default=None)
 
 
 class Infeasible(Spec):

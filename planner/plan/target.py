@@ -59,7 +59,13 @@ class Target(Spec):
     per: Literal["step", "run"]
     """What the figure counts: one step, or the run of `training.tokens`."""
     value: float
-    """Of the answer. For `memory` the bytes used on the fullest rank."""
+    """The best that was found. For `memory` the bytes used on the fullest rank."""
+    rank: int = 1
+    """Row of the table of alternatives that has it: 1 is the answer."""
+    slack_fraction: float = 0.0
+    """The answer is the simplest layout whose step takes no more than this longer."""
+    of_answer: float | None = None
+    """Where the answer is a simpler layout within the slack: its figure; else null."""
     lower_bound: float
     """No layout of the sizes tried has a smaller one."""
     step_time_limit_s: float | None = None

@@ -24,8 +24,10 @@ from trainplan.planner.goals import (
     check_uneven,
     disaggregated_tower,
     looks_for_uneven,
+    roomy,
     too_late,
     wants_uneven,
+    with_simpler,
 )
 from trainplan.planner.plan import (
     NO_EXPORT,
@@ -99,7 +101,7 @@ def search(
     # The plan: the answer and its alternatives run on the clock, and what is known beside them.
     own = reached.context
     job, machine = own.job, own.machine
-    plan = _plan(context, reached, reached.found.finalists, reached.target)
+    plan = _plan(context, reached, with_simpler(reached), reached.target)
     if not options.only_answer:
         plan = placed(plan, machine, budget)
         late = budget.spent()
@@ -157,14 +159,25 @@ def _check_deadline(reached: Reached) -> None:
 
 def _plan(context: SearchContext, reached: Reached, finalists: LayoutTable, target: Target) -> Plan:
     own, found, options = reached.context, reached.found, context.options
-    listed = finalists.take(np.arange(min(len(finalists), options.top)))
-    candidates = candidates_of(own, options, listed)
+    candidates = candidates_of(own, options, finalists)
     best = candidates[0]
-    step = best.estimate.step_time_s
+    if options.takes_simplest and not best.is_roomy:
+        known = (one.estimate.step_time_s for one in candidates if one.is_roomy)
+        found_roomy = roomy(reached, min(known, default=np.inf))
+        if found_roomy is not None:
+            finalists = LayoutTable.concat([finalists, found_roomy])
+            candidates = candidates_of(own, options, finalists)
+    fastest = next(one for one in candidates if one.layout == finalists.row(0))
+    step = fastest.estimate.step_time_s
     value = step if target.name == "time" else target.value
-    bound = settled(value, target.lower_bound)
+    bound, proved = settled(value, target.lower_bound), target.lower_bound >= value
     target = target.model_copy(update={"value": value, "lower_bound": bound})
-    proved = target.lower_bound >= target.value
+    if options.takes_simplest:
+        target = target.model_copy(update={"slack_fraction": options.slack_fraction})
+    if fastest is not best:
+        share = best.estimate.step_time_s / step if target.name in ("time", "cost") else 1.0
+        simpler = {"rank": fastest.rank, "of_answer": value * share}
+        target = target.model_copy(update=simpler)
     return Plan(
         job=own.job,
         runtime_version=own.traits.version,

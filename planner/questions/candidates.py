@@ -1,39 +1,77 @@
-"""The table of alternatives: finalists on the clock, in the order they are told."""
+"""The table of alternatives: finalists on the clock, the answer first, then the fastest."""
 
+import numpy as np
+
+from trainplan.costmodel.axes import AXES
 from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import LayoutTable
-from trainplan.costmodel.step import explicit
-from trainplan.costmodel.uncertainty import is_near_tie, place_of_tie
-from trainplan.planner.evidence import stays_inside
-from trainplan.planner.plan import Candidate, SearchOptions
+from trainplan.costmodel.step import Estimate, explicit
+from trainplan.costmodel.uncertainty import is_near_tie
+from trainplan.planner.evidence import evidence_on, stays_inside
+from trainplan.planner.plan import Candidate, SearchOptions, leaves_room
+from trainplan.planner.tree import complexity
+
+MEMORY_STEP = 0.05
+"""Shares of the memory that differ by less are alike. Source: assumed."""
 
 
 def candidates_of(
     on: Context, options: SearchOptions, finalists: LayoutTable
 ) -> tuple[Candidate, ...]:
-    """The answer first, then near-ties, then the others by time.
+    """The answer first, then the others by time; each layout once.
 
-    Near-ties come as `place_of_tie` says; what was measured is left out where the answer alone is
-    asked for.
+    The answer is the simplest layout within the slack, else the first, which is the best by the
+    objective; that and the fastest with free memory are never cut off. What was measured is left
+    out where the answer alone is asked for.
     """
+    finalists = _each_once(finalists)
     estimates = explicit(on.with_table(finalists), memory_margin=options.memory_margin)
     layouts = [finalists.row(i) for i in range(len(estimates))]
-    best, seconds = layouts[0], [estimate.step_time_s for estimate in estimates]
-    ties = [is_near_tie(layouts[i], seconds[i], best, seconds[0]) for i in range(len(layouts))]
-    inside = [None if options.only_answer else stays_inside(on, layout) for layout in layouts]
-
-    def place(i: int) -> tuple[bool, bool, bool, float]:
-        rest = place_of_tie(inside[i], seconds[i]) if ties[i] else (False, seconds[i])
-        return i > 0, not ties[i], *rest
-
-    order = sorted(range(len(estimates)), key=place)
+    seconds = [estimate.step_time_s for estimate in estimates]
+    first, simple = 0, complexity(finalists).tolist()
+    if options.takes_simplest:
+        limit = seconds[0] * (1 + options.slack_fraction)
+        near = (i for i, one in enumerate(seconds) if one <= limit)
+        first = min(near, key=lambda i: _order(on, layouts[i], estimates[i], simple[i]))
+    ties = [
+        is_near_tie(layout, one, layouts[first], seconds[first])
+        for layout, one in zip(layouts, seconds, strict=True)
+    ]
+    order = sorted(range(len(layouts)), key=lambda i: (i != first, seconds[i]))
+    kept = order[: options.top]
+    if options.takes_simplest:
+        roomy = (i for i in order if leaves_room(estimates[i].memory))
+        also = {0, next(roomy, first)}
+        kept = [*kept, *(i for i in order[options.top :] if i in also)]
     return tuple(
         Candidate(
             rank=rank,
             layout=layouts[i],
             estimate=estimates[i],
-            near_tie=ties[i] and i > 0,
-            inside_measured=inside[i],
+            near_tie=ties[i] and i != first,
+            inside_measured=None if options.only_answer else stays_inside(on, layouts[i]),
         )
-        for rank, i in enumerate(order, start=1)
+        for rank, i in enumerate(kept, start=1)
+    )
+
+
+def _each_once(table: LayoutTable) -> LayoutTable:
+    rows = [table.row(i) for i in range(len(table))]
+    return table.take(np.array([i for i, row in enumerate(rows) if row not in rows[:i]]))
+
+
+def _order(
+    on: Context, layout: Layout, priced: Estimate, complexity: float
+) -> tuple[bool, float, int, int, float, float]:
+    """Simplest first: even stages, degrees, knobs, free memory, the nearest run; then seconds."""
+    memory = priced.memory
+    free = 1 - memory.peak_reserved_bytes / memory.capacity_bytes
+    return (
+        bool(layout.stages),
+        complexity,
+        sum(not axis.is_off(layout) for axis in AXES),
+        -int(free / MEMORY_STEP),
+        evidence_on(on, layout).nearest[0].distance,
+        priced.step_time_s,
     )

@@ -6,6 +6,7 @@ what cannot fit before it is priced.
 class_extremes: for each class the policies that take least time, and those that keep least.
 classes_with_policies: which classes, given by what keeps least, have a policy that is allowed and
     breaks no rule.
+complexity: degrees above one of each layout, plus `1 - 1 / vpp`: smaller is simpler.
 first_of_each: the first row of each that are alike in some columns, in order.
 Group: combinations with one bound.
 groups_of: all members in groups.
@@ -20,6 +21,8 @@ PricingContext: what all layouts are asked for.
 Search: one run of the branch and bound.
 SearchLimits: what a layout must respect besides the rules, and how many answers are wanted.
 SearchResult: what the search knows when it ends.
+SIMPLICITY_COLUMNS: what `complexity` reads.
+Simplicity: how many degrees of a layout split something, then how many virtual stages a rank has.
 StepEnergy: joules of one step of all GPUs.
 StepTime: seconds of one step.
 time_minimal: of classes that are given by what keeps least, what takes least time.
@@ -37,11 +40,14 @@ from trainplan.planner.tree.memory_bounds import (
 )
 from trainplan.planner.tree.pool import Pool, first_of_each
 from trainplan.planner.tree.result import (
+    SIMPLICITY_COLUMNS,
     Objective,
     SearchLimits,
     SearchResult,
+    Simplicity,
     StepEnergy,
     StepTime,
     UnevenResult,
+    complexity,
 )
 from trainplan.planner.tree.tasks import PricePolicies, PricingContext

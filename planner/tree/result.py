@@ -15,7 +15,7 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.run_costs import Energy
 from trainplan.costmodel.step import Priced
-from trainplan.planner.space import Space
+from trainplan.planner.space import VARIANT_DEGREES, Space
 from trainplan.planner.tree.pool import Pool
 
 
@@ -148,3 +148,36 @@ class StepEnergy:
 
     def _within(self, seconds: FloatColumn, joules: FloatColumn) -> FloatColumn:
         return np.where(seconds <= self.most_seconds, joules, np.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Simplicity:
+    """How many degrees of a layout split something, then how many virtual stages a rank has."""
+
+    most_seconds: float
+    """A step that takes longer is no answer."""
+
+    def node_bound(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
+        """A node has one virtual stage as yet: no choice below it is simpler."""
+        return self.value(table, seconds)
+
+    def bound(self, priced: Priced) -> FloatColumn:
+        """No recomputation and no offload changes it."""
+        return self.value(priced.table, priced.step_seconds)
+
+    def value(self, table: LayoutTable, seconds: FloatColumn) -> FloatColumn:
+        """Degrees above one, and a fraction that rises with the virtual stages."""
+        return np.where(seconds <= self.most_seconds, complexity(table), np.inf)
+
+
+SIMPLICITY_COLUMNS = (*VARIANT_DEGREES, "vpp")
+"""What `complexity` reads."""
+
+
+def complexity(table: LayoutTable) -> FloatColumn:
+    """Degrees above one of each layout, plus `1 - 1 / vpp`: smaller is simpler.
+
+    Source: a convention; data parallelism is not counted, as every job has it.
+    """
+    degrees = sum((getattr(table, name) > 1).astype(float) for name in VARIANT_DEGREES)
+    return np.asarray(degrees + 1.0 - 1.0 / table.vpp)

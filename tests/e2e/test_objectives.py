@@ -101,7 +101,7 @@ def test_money_without_a_price_is_refused(option):
             ("--objective", "gpus", "--deadline", "1h", "--tokens", "900T"),
             ("raise --deadline", "on all 8 GPUs"),
         ),
-        (("--slack", "3%"), ("--slack", "only memory")),
+        (("--objective", "energy", "--slack", "3%"), ("--slack", "energy")),
         (("--objective", "memory", "--slack", "3"), ("--slack", "write 2%")),
         (("--objective", "memory", "--slack", "-3%"), ("--slack", "write 2%")),
         (("--deadline", "soon", *TOKENS), ("--deadline", "write 30d")),

@@ -7,6 +7,7 @@ from tests.grids import number
 from tests.properties.test_search_is_exact import every_legal_layout
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.candidates.context import Candidates
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.machine import machine_of
 from trainplan.costmodel.run_costs.energy import energy_of
 from trainplan.costmodel.runtimes.registry import traits_of
@@ -15,14 +16,17 @@ from trainplan.costmodel.step.node_bound import node_bound_seconds
 from trainplan.costmodel.step.simulate import step_seconds
 from trainplan.planner.goals.cluster_sizes import part_jobs
 from trainplan.planner.goals.pareto import PAIRS, pareto
+from trainplan.planner.plan.plan import FREE
 from trainplan.planner.questions.best_plan import SearchOptions, search
-from trainplan.planner.tree.result import StepEnergy
+from trainplan.planner.space.choices import parse_choice
+from trainplan.planner.tree.result import StepEnergy, complexity
 
 pytestmark = pytest.mark.usefixtures("quarters")
 
 ALONE = {"only_answer": True, "search_options": "none"}
 """What brute force knows of: even stages, and the settings of the job."""
 
+EVEN = (parse_choice("stages=even", excluded=False),)
 CASES = [("small-dense", "2x2:h100-sxm", 8, 80), ("small-dense", "3x2:a100-sxm-40gb", 12, 3)]
 MOE = ("small-moe", "2x1:h100-sxm", 2, 4)
 TINY = ("small-dense", "2x1:h100-sxm", 1, 80)
@@ -65,6 +69,7 @@ class Everything:
             "memory": used,
             "gpus": gpus,
             "cost": time * gpus * hourly / 3600,
+            "complexity": complexity(table),
             "energy": StepEnergy(energy_of(job, machine, traits)).value(table, time),
         }
 
@@ -107,6 +112,39 @@ def test_no_layout_within_the_slack_has_more_headroom(priced_job, everything, ca
     assert plan.best.estimate.step_time_s <= fastest * (1 + slack) * (1 + 1e-9)
     assert plan.best.estimate.memory.peak_reserved_bytes == pytest.approx(target.value, rel=1e-9)
     assert plan.certificate.optimal
+
+
+@pytest.mark.parametrize("case", [*CASES, MOE])
+@pytest.mark.parametrize("slack", [0.02, 0.3])
+def test_the_answer_is_the_simplest_within_the_slack_and_the_proof_of_the_fastest(
+    priced_job, everything, case, slack
+):
+    job, known = priced_job(case), everything[case]
+    plan = search(job, SearchOptions(slack=slack, search_options="none", fix=EVEN))
+    whole = known.of("gpus") == job.cluster.num_gpus
+    fastest = known.of("time", whole).min()
+    near = whole & (known.of("time") <= fastest * (1 + slack))
+    answer = complexity(LayoutTable.of([plan.best.layout]))[0]
+    assert answer == known.of("complexity", near).min()
+    assert plan.fastest.estimate.step_time_s == pytest.approx(fastest, rel=1e-9)
+    assert plan.best.estimate.step_time_s <= fastest * (1 + slack)
+    assert plan.certificate.optimal
+    rest = [one.estimate.step_time_s for one in plan.candidates[1:]]
+    assert rest == sorted(rest)
+
+
+@pytest.mark.parametrize("case", [*CASES, MOE])
+def test_no_layout_that_leaves_a_tenth_of_the_memory_is_faster_than_the_one_named(
+    priced_job, everything, case
+):
+    job, known = priced_job(case), everything[case]
+    plan = search(job, SearchOptions(search_options="none", fix=EVEN))
+    capacity = plan.best.estimate.memory.capacity_bytes
+    whole = known.of("gpus") == job.cluster.num_gpus
+    free = whole & (known.of("memory") <= capacity * (1 - FREE))
+    if plan.best.is_roomy:
+        return
+    assert plan.roomy.estimate.step_time_s == pytest.approx(known.of("time", free).min(), rel=1e-9)
 
 
 def test_more_slack_never_means_less_headroom(make_job):

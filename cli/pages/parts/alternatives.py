@@ -8,6 +8,7 @@ from trainplan.cli.words import (
     SHORT_MODULES,
     SHORT_OFFLOADED,
     gib,
+    layout_line,
     like,
     offloaded_text,
     percent,
@@ -18,7 +19,7 @@ from trainplan.cli.words import (
 from trainplan.costmodel.axes import AXES, AXIS_OF_COLUMN, Axis
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.uncertainty import near_tie_range
-from trainplan.planner.plan import Candidate, Plan
+from trainplan.planner.plan import FREE, Candidate, Plan
 
 
 def _any(claim: Callable[[Layout], bool]) -> Callable[[Plan], bool]:
@@ -140,16 +141,34 @@ def _folded(text: str) -> str:
     return "+\n".join(lines)
 
 
+def rivals_lines(plan: Plan) -> Iterator[str]:
+    """The fastest layout where the answer is a simpler one, and the fastest with free memory."""
+    best, fastest, roomy = plan.best, plan.fastest, plan.roomy
+    step = best.estimate.step_time_s
+    slack = percent(plan.certificate.objective.slack_fraction)
+    if fastest is not best:
+        faster = percent(1 - fastest.estimate.step_time_s / step)
+        room = f", with {percent(FREE, 0)} of the memory free" if roomy is fastest else ""
+        yield (
+            f"Fastest by the model, {faster} less{room}: {_named(plan, fastest)}. The answer is "
+            f"the simplest layout within {slack} of it; `--slack 0` takes the fastest."
+        )
+    if roomy and roomy is not fastest and not best.is_roomy:
+        slower = percent(roomy.estimate.step_time_s / step - 1)
+        yield f"With {percent(FREE, 0)} of the memory free, {slower} slower: {_named(plan, roomy)}."
+
+
+def _named(plan: Plan, one: Candidate) -> str:
+    return f"row {one.rank}, {layout_line(one.layout, plan.job.model)}"
+
+
 def ties_lines(plan: Plan) -> Iterator[str]:
-    """What `~` means, and in which order the rows come that have it."""
-    ties = [candidate for candidate in plan.candidates if candidate.near_tie]
-    close = f"may be as fast as row 1 ({near_tie_text()})"
-    if len(ties) == 1:
-        yield f"Row {ties[0].rank} (~) {close}."
-    elif ties:
-        behind = {candidate.inside_measured for candidate in ties}
-        order = "; those inside what was measured come first" if len(behind) > 1 else ""
-        yield f"Rows {ties[0].rank} to {ties[-1].rank} (~) {close}{order}."
+    """What `~` means."""
+    if any(candidate.near_tie for candidate in plan.candidates):
+        yield (
+            "The answer first, then by time. ~ is a tie with it: the model cannot say which of the "
+            f"two is faster ({near_tie_text()})."
+        )
 
 
 def near_tie_text() -> str:

@@ -15,9 +15,9 @@ FEW_JOULES = 1e5
 """Less is written in kJ."""
 WORDS: Mapping[str, str] = {
     "time": "fastest",
-    "memory": "leanest",
+    "memory": "least in memory",
     "cost": "cheapest",
-    "energy": "thriftiest",
+    "energy": "least in energy",
     "gpus": "fastest on the fewest GPUs",
     "context": "fastest at this length",
 }
@@ -69,7 +69,8 @@ def objective_lines(plan: Plan) -> Iterator[str]:
         fewest = "1 GPU is the fewest that ends" if one else f"{size} are the fewest that end"
         yield f"{fewest} the run in time: in {run / unit:.1f} {name}{proof}"
     else:
-        yield f"{amount(target.value, target.unit)} for {over} on {size}{proof}"
+        value = target.value if target.of_answer is None else target.of_answer
+        yield f"{amount(value, target.unit)} for {over} on {size}{proof}"
 
 
 def only_even(plan: Plan) -> bool:

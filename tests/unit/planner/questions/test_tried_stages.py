@@ -27,7 +27,7 @@ def llama(make_job):
 
 @pytest.fixture(scope="module", name="best")
 def searched(case):
-    return search(case.job, HELD.model_copy(update={"top": 1})).best
+    return search(case.job, HELD.model_copy(update={"top": 1, "slack": 0.0})).best
 
 
 def test_a_point_of_a_sweep_has_stages_about_as_good_as_those_of_a_search(case, best):

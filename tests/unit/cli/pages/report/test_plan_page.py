@@ -286,7 +286,7 @@ def test_energy_and_carbon_dioxide_stand_beside_the_money(make_job):
     assert "at 0.4 kg a kWh" in stated[0]
 
 
-def test_the_order_of_near_ties_is_told_beside_the_table(plan):
+def test_what_a_tie_is_stands_above_the_table(plan):
     first, *others = plan.candidates
     near = (one.model_copy(update={"near_tie": True}) for one in others)
     tied = plan.model_copy(update={"candidates": (first, *near)})
@@ -294,6 +294,6 @@ def test_the_order_of_near_ties_is_told_beside_the_table(plan):
     part = next(one for one in page.sections if one.name == "alternatives")
     stated = [block.text for block in part.blocks if isinstance(block, Paragraph)]
     assert others and set(ties_lines(tied)) <= set(stated)
-    assert any("may be as fast as row 1" in line for line in stated)
+    assert any("~ is a tie with it" in line for line in stated)
     names = [one.name for one in table(page, "The best layout of each family").columns]
     assert names.index("what makes it slower") < names.index("tp")
