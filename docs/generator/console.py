@@ -51,7 +51,8 @@ def replayed(page: str) -> str:
 def _searched_once() -> Iterator[None]:
     """Commands of all pages that ask the same without a time limit share one search.
 
-    Those that state none have none, and tell no progress: pages depend on no machine.
+    Those that state none have none, and tell no progress: pages depend on no machine. They take one
+    core: to share a search costs a third more of the two that `.ci/run` has.
     """
     plain = questions.search
 
@@ -71,7 +72,8 @@ def _searched_once() -> Iterator[None]:
         return _ANSWERS[job, options]
 
     quiet = mock.patch.object(Clock, "report", lambda *known: None)
-    with quiet, mock.patch.object(questions, "search", shared):
+    alone = mock.patch("trainplan.cli.processes.processes.usable_cores", lambda: 1)
+    with quiet, alone, mock.patch.object(questions, "search", shared):
         yield
 
 
