@@ -22,7 +22,7 @@ with imported_on_answer():
     from trainplan.costmodel.plugins import declaring
 
 DISTRIBUTION = "trainplan"
-LIBRARIES = ("click", "highspy", "numpy", "plotly", "pulp", "pydantic", "pyyaml", "rich")
+LIBRARIES = ("click", "highspy", "numpy", "pulp", "pydantic", "pyyaml", "rich")
 WANTED = {
     "torch": ("measurements are possible", "only measuring needs it"),
     "ortools": (

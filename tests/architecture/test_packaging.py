@@ -39,7 +39,8 @@ def test_the_one_top_level_name_is_ours_and_holds_the_folders_of_the_repository(
 
 
 def test_the_wheel_is_small(wheel):
-    assert Path(wheel.filename).stat().st_size < 2.2e6
+    """A fifth of it is the script that a report embeds."""
+    assert Path(wheel.filename).stat().st_size < 2.7e6
 
 
 def test_an_editable_installation_imports_the_folders_of_the_repository():

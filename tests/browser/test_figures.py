@@ -50,6 +50,12 @@ def test_plotly_knows_every_key_of_a_figure(charts):
         Figure(coloured(dict(chart.figure)))
 
 
+def test_every_trace_is_of_the_script_that_a_report_embeds(charts):
+    """The cartesian bundle draws these and a few others, not all of plotly."""
+    kinds = {trace["type"] for chart in charts.values() for trace in chart.figure["data"]}
+    assert kinds <= {"scatter", "bar", "heatmap"}
+
+
 def luminance(colour: str) -> float:
     """Source: WCAG 2.1, `relative luminance`."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]

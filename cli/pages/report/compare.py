@@ -191,19 +191,18 @@ def _waterfall(
 ) -> Mapping[str, object]:
     changes = [value for _, value in parts]
     texts = [signed(value, max(first, second)) for value in changes]
+    *starts, _ = accumulate(changes, initial=first)
+    colours = ["@limit" if value > 0 else "@green" for value in changes]
     return {
-        "type": "waterfall",
+        "type": "bar",
         "orientation": "h",
         "y": ["first", *(name for name, _ in parts), "second"],
         "x": [first, *changes, second],
-        "measure": ["absolute", *("relative" for _ in parts), "total"],
+        "base": [0, *starts, 0],
         "text": [seconds(first), *texts, seconds(second)],
         "hovertemplate": "%{y}: %{text}<extra></extra>",
         "textposition": "none",
-        "increasing": {"marker": {"color": "@limit"}},
-        "decreasing": {"marker": {"color": "@green"}},
-        "totals": {"marker": {"color": "@blue"}},
-        "connector": {"line": {"color": "@quiet", "width": 1}},
+        "marker": {"color": ["@blue", *colours, "@blue"]},
     }
 
 
