@@ -100,8 +100,8 @@ OBJECTIVE = click.option(
     type=OneOf("objective", names.OBJECTIVES),
     default="time",
     help="What is best: the fastest step, the most free memory near it, the least money or energy, "
-    "the fewest GPUs that meet the deadline (these three may leave nodes unused), or the longest "
-    "sequence that trains.",
+    "the fewest GPUs on which the job fits and meets a deadline (these three may leave nodes "
+    "unused), or the longest sequence that trains.",
 )
 SLACK = click.option(
     "--slack",

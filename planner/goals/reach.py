@@ -99,7 +99,8 @@ def reach(context: SearchContext) -> Reached:
         PlanError: The objective lacks a number, or no layout meets the deadline.
     """
     options, name = context.options, context.options.objective
-    if wants_uneven(options) or name == "context":
+    own_settings = name == "context" or (name == "gpus" and options.deadline_days is None)
+    if wants_uneven(options) or own_settings:
         return _GOALS[name](context)
     if name == "time":
         return Reached.of(fastest(context, combinations(context, options.search_options)))
@@ -153,12 +154,19 @@ def _cheapest(context: SearchContext) -> Reached:
 
 
 def _fewest(context: SearchContext) -> Reached:
-    if context.options.deadline_days is None or context.job.training.tokens is None:
-        raise SpecError(
-            "the fewest GPUs for what? give --tokens, such as 15T, and --deadline, such as 30d"
-        )
+    """The fastest layout on the fewest GPUs that meet the deadline, or without one hold the job."""
     size = fewest_gpus(context)
-    return _none(context) if size.found is None else _of_size(size, size.found)
+    if size.found is None:
+        return _none(context)
+    if context.options.deadline_days is not None:
+        return _of_size(size, size.found)
+    answer = fastest(size.context, combinations(size.context, context.options.search_options))
+    if answer.target is None:
+        return _of_size(size, size.found)
+    top = num_finalists(size.context)
+    found, uneven = _with_splits(answer.found, answer.uneven_result, np.inf, top)
+    target = _target(size, size.value)
+    return Reached(answer.context, found, target, settings=answer.settings, uneven=uneven)
 
 
 def _longest(context: SearchContext) -> Reached:
@@ -203,7 +211,13 @@ def _of_size(size: BestSize, known: SearchResult) -> Reached:
         )
     found, uneven = _with_splits(found, uneven_result, limit, top)
     value = size.value if name == "gpus" else found.value * scale_of(job, name)
-    target = Target(
+    return Reached(context, found, _target(size, value), uneven=uneven)
+
+
+def _target(size: BestSize, value: float) -> Target:
+    """What is reached on the size chosen, and on the others."""
+    job, name, limit = size.context.job, size.context.options.objective, longest_step(size.context)
+    return Target(
         name=name,
         unit=UNITS.get(name, job.cluster.currency),
         per="run" if job.training.tokens else "step",
@@ -212,7 +226,6 @@ def _of_size(size: BestSize, known: SearchResult) -> Reached:
         step_time_limit_s=limit if np.isfinite(limit) else None,
         tried=size.tried,
     )
-    return Reached(context, found, target, uneven=uneven)
 
 
 def _faster(one: UnevenResult | None, other: UnevenResult) -> UnevenResult:

@@ -92,8 +92,6 @@ def test_money_without_a_price_is_refused(option):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--objective", "gpus"), ("--tokens", "--deadline")),
-        (("--objective", "gpus", *TOKENS), ("--deadline",)),
         (("--objective", "gpus", "--deadline", "3d"), ("--tokens",)),
         (("--deadline", "3d"), ("--tokens",)),
         (("--deadline", "1h", "--tokens", "900T"), ("raise --deadline", "on all 8 GPUs")),
@@ -119,6 +117,15 @@ def test_money_without_a_price_is_refused(option):
 )
 def test_what_cannot_be_asked_is_refused_with_what_to_do(arguments, words):
     refused(plan("search", *TINY, *arguments), *words)
+
+
+@pytest.mark.parametrize("run", [(), TOKENS], ids=["no run", "a run"])
+def test_without_a_deadline_the_fewest_gpus_are_those_that_hold_the_job(rented, run):
+    outcome = plan("search", *rented, "--objective", "gpus", *run)
+    lines = outcome.out.splitlines()
+    assert lines[0] == "8 GPUs are the fewest on which the job fits, in whole nodes; proved"
+    assert lines[1].startswith("tp ")
+    assert "certificate" in plan("search", *rented, "--objective", "gpus", *run, "--json").json
 
 
 def test_a_job_that_fits_nowhere_is_infeasible_whatever_the_objective():

@@ -185,6 +185,12 @@ def test_the_fewest_gpus_are_those_brute_force_finds(priced_job, everything, cas
             assert plan.job.cluster.num_gpus == enough == plan.certificate.objective.value
             assert plan.best.estimate.step_time_s * steps <= days * 86_400
             found.append(plan.job.cluster.num_gpus)
+    options = SearchOptions(objective="gpus", only_answer=True, search_options="none")
+    plan, fewest = search(job, options), known.of("gpus").min()
+    assert plan.job.cluster.num_gpus == fewest == plan.certificate.objective.value
+    times = known.of("time", known.of("gpus") == fewest)
+    assert plan.best.estimate.step_time_s <= times.min() * (1 + 1e-9)
+    assert plan.certificate.objective.lower_bound == fewest
     assert found == sorted(found, reverse=True), "a later deadline never needs more GPUs"
     assert len(set(found)) > 1
 

@@ -63,11 +63,15 @@ def objective_lines(plan: Plan) -> Iterator[str]:
             f"stopped by: {target.limit}"
         )
     elif target.name == "gpus":
+        one = plan.job.cluster.num_gpus == 1
+        fewest = "1 GPU is the fewest" if one else f"{size} are the fewest"
+        if target.step_time_limit_s is None:
+            yield f"{fewest} on which the job fits, in whole nodes{proof}"
+            return
         run = (run_steps(plan.job) or 0) * plan.best.estimate.step_time_s
         unit, name = long_unit(run)
-        one = plan.job.cluster.num_gpus == 1
-        fewest = "1 GPU is the fewest that ends" if one else f"{size} are the fewest that end"
-        yield f"{fewest} the run in time: in {run / unit:.1f} {name}{proof}"
+        ends = "that ends" if one else "that end"
+        yield f"{fewest} {ends} the run in time: in {run / unit:.1f} {name}{proof}"
     else:
         value = target.value if target.of_answer is None else target.of_answer
         yield f"{amount(value, target.unit)} for {over} on {size}{proof}"
