@@ -42,7 +42,8 @@ class SearchRequest(OfJob):
     )
     slack: str | None = Field(
         None,
-        description="With objective memory: how much longer than the fastest a step may take.",
+        description="How much longer than the fastest a step may take: the answer is the simplest "
+        "layout within it (1 %), with objective memory the one that needs least (2 %).",
         examples=["2%"],
     )
     deadline: str | None = Field(

@@ -170,7 +170,8 @@ def _plan(context: SearchContext, reached: Reached, finalists: LayoutTable, targ
     fastest = next(one for one in candidates if one.layout == finalists.row(0))
     step = fastest.estimate.step_time_s
     value = step if target.name == "time" else target.value
-    bound, proved = settled(value, target.lower_bound), target.lower_bound >= value
+    bound = settled(value, target.lower_bound)
+    proved = bound >= value
     target = target.model_copy(update={"value": value, "lower_bound": bound})
     if options.takes_simplest:
         target = target.model_copy(update={"slack_fraction": options.slack_fraction})
