@@ -151,8 +151,8 @@ search_options = gathered(
         click.option(
             "--trusted",
             is_flag=True,
-            help="Only layouts within what published runs on such a runtime measured, axis by "
-            "axis; says what that costs.",
+            help="Only layouts within what published runs measured, axis by axis, on such a "
+            "runtime and GPU and of such a model; says what that costs, or what is missing.",
         ),
         click.option(
             "--search-options",

@@ -15,7 +15,7 @@ from trainplan.cli.pages.parts.alternatives import (
     ties_lines,
 )
 from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
-from trainplan.cli.pages.parts.evidence import plan_evidence_lines
+from trainplan.cli.pages.parts.evidence import inside_lines, plan_evidence_lines
 from trainplan.cli.pages.parts.headline import headline, job_line, refusals
 from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.objective import (
@@ -70,7 +70,7 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     lines = (*([settings] if settings else ()), *plan_evidence_lines(plan, verbose=verbose))
     stages = best.layout.stages
     order = [stages_sentence(stages)] if stages else []
-    rivals = rivals_lines(plan)
+    rivals = (*rivals_lines(plan), *inside_lines(plan))
     proof = certificate_text(plan)
     yield stacked(*map(Text, (*rivals, *order, job_line(plan.job), proof, *lines)))
     yield from ladder_part(plan)

@@ -13,6 +13,7 @@ from trainplan.costmodel.documents.constants import PublishedRun
 from trainplan.costmodel.validate.steps import TimedRow
 from trainplan.planner.evidence.distance import distance
 from trainplan.planner.evidence.envelope import Measurements
+from trainplan.planner.evidence.evidence import is_inside
 
 THIRDS = ("nearest third", "middle third", "farthest third")
 
@@ -31,8 +32,7 @@ def section(rows: Sequence[TimedRow]) -> str:
     size = -(-len(runs) // len(THIRDS))
     thirds = [order[start : start + size] for start in range(0, len(runs), size)]
     inside = [
-        all(one.scope == "gpu" for one in known[name].beyond(run.shape))
-        for run, name in zip(runs, groups, strict=True)
+        is_inside(row.job, row.layout, known[name]) for row, name in zip(rows, groups, strict=True)
     ]
     parts = [
         *(

@@ -146,6 +146,7 @@ SECTIONS: Sequence[tuple[str, str, type]] = (
         plans.UnevenStages,
     ),
     ("certificate.trusted", "What `--trusted` costs.", target.Trusted),
+    ("certificate.inside", "The best inside what was measured.", target.InsideMeasured),
     ("certificate.reserve", "What `--reserve` costs.", target.Reserve),
     ("certificate.settings", "What was searched of settings.", settings.Settings),
     (

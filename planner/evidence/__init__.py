@@ -2,19 +2,23 @@
 
 The proof of a search is about the cost model; this room says what stands behind the model there.
 `shape` describes a job and its layout as the table of published runs does, `distance` finds the
-nearest of them, `envelope` the largest values that were measured, `trusted` makes rules of these,
-and `evidence` puts together what a plan tells.
+nearest of them, `axes` is what is asked of both, `envelope` the limits that the runs set, `trusted`
+makes rules of these, and `evidence` puts together what a plan tells.
 
+Beyond: a limit of what was measured that an answer breaks.
 Evidence: how far an answer is from what was ever measured.
 evidence_of: the evidence for the estimate of a layout.
 evidence_on: as `evidence_of`, of a job that is resolved.
-is_inside: does a layout stay inside what was measured on runtimes of its family?.
+is_inside: does a layout break no limit of what was measured?.
 NearRun: a published run near an answer.
 OPTION: the option, with which the names of its rules begin.
+settings_rules: those of `trusted_rules` on settings of the runtime.
 stays_inside: as `is_inside`, of a job that is resolved.
-trusted_rules: what keeps a search inside the envelope of the job's runtime.
+trusted_rules: what keeps a search inside what was measured.
+unmeasured: what every layout of a job leaves of what was measured.
 """
 
+from trainplan.planner.evidence.envelope import Beyond
 from trainplan.planner.evidence.evidence import (
     Evidence,
     NearRun,
@@ -23,4 +27,4 @@ from trainplan.planner.evidence.evidence import (
     is_inside,
     stays_inside,
 )
-from trainplan.planner.evidence.trusted import OPTION, trusted_rules
+from trainplan.planner.evidence.trusted import OPTION, settings_rules, trusted_rules, unmeasured

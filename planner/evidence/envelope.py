@@ -1,70 +1,56 @@
-"""The envelope of the published runs: of every axis the largest value that was ever measured.
+"""What was measured, as one table of limits: each axis in each scope has one.
 
-Every axis is asked alone, so an answer inside the envelope may still be unlike any run.
+`--trusted` is that no limit is broken, and what a plan tells of its evidence are the broken ones:
+both ask this table. Every axis is asked alone, so an answer inside may still be unlike any run; the
+scopes ask for pairs: a mixture of experts is compared with runs of experts.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
 from typing import Literal
 
+import numpy as np
+
 from trainplan.costmodel.catalog import published_runs
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.documents import PublishedRun, Shape
 from trainplan.costmodel.spec import Spec
+from trainplan.planner.evidence.axes import (
+    AXES,
+    EXPERT_DOMAINS,
+    SETTINGS,
+    TOGETHER,
+    Axis,
+    Rows,
+    Size,
+)
 from trainplan.planner.evidence.distance import architecture
 from trainplan.planner.evidence.shape import family_of
 
-Scope = Literal["any", "runtime", "gpu"]
-"""All scored runs, those on runtimes of one family, those on GPUs of one architecture."""
-
-OF_JOB: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {name: (name,) for name in ("num_gpus", "parameters", "seq_length")}
-)
-"""Sizes that a job states, by the fields of `Shape` whose product they are."""
-OF_LAYOUT: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "tp": ("tp",),
-        "pp": ("pp",),
-        "vpp": ("vpp",),
-        "pp * vpp": ("pp", "vpp"),
-        "cp": ("cp",),
-        "dp": ("dp",),
-        "ep": ("ep",),
-        "etp": ("etp",),
-        "dp_replicate": ("dp_replicate",),
-        "micro_batch_size": ("micro_batch_size",),
-        "offload": ("offload_optimizer",),
-    }
-)
-"""Numbers that a search chooses, by fields of `Shape` and columns of `LayoutTable` alike."""
-WORDS: Mapping[str, Callable[[Shape], tuple[str, ...]]] = MappingProxyType(
-    {
-        "model": lambda shape: tuple(f"{kind} layers" for kind in shape.kind),
-        "precision": lambda shape: (shape.precision,),
-        "settings": lambda shape: shape.settings,
-        "schedule": lambda shape: (f"schedule {shape.schedule}",),
-        "zero_stage": lambda shape: (f"ZeRO-{shape.zero_stage}",),
-        "recompute": lambda shape: tuple(f"recomputed {module}" for module in shape.recompute),
-        "offload_modules": lambda shape: tuple(f"offloaded {m}" for m in shape.offload_modules),
-    }
-)
-"""What is measured or not, and has no size."""
-ALIKE = 1.01
-"""Up to this factor sizes of jobs are alike. Source: assumed; records of one model differ by less,
-in padded vocabularies and extra prediction layers."""
-CHOSEN = frozenset({*OF_LAYOUT, "schedule", "zero_stage", "recompute", "offload_modules"})
-"""Axes that a search chooses."""
+Scope = Literal["any", "runtime", "gpu", "kind", "kind on gpu"]
+"""All scored runs, those on runtimes of one family, on GPUs of one architecture, of models of one
+kind, and of that kind on that architecture."""
+WORD_OF_KIND = {"dense": " of a dense model", "moe": " with experts", "mla": " with MLA"}
+"""Of scopes; a mixer has its own name."""
+AXES_OF_SCOPE: Mapping[Scope, Sequence[Axis]] = {
+    "any": (*AXES, TOGETHER),
+    "runtime": AXES,
+    "gpu": AXES,
+    "kind": AXES,
+    "kind on gpu": (SETTINGS, EXPERT_DOMAINS),
+}
+"""Axes that have a limit in a scope."""
 
 
 class Beyond(Spec):
-    """One axis in which an answer leaves what was measured."""
+    """One limit of what was measured that an answer breaks."""
 
     axis: str
-    """A field of the layout or the job, or a product of two."""
+    """A field of the layout or the job, a product of two, or a scope without a run."""
     scope: Scope
-    """`any`: no scored run goes so far; `runtime`, `gpu`: none on runtimes of its family or on GPUs
-    of its architecture."""
+    """`any`: no scored run goes so far; `runtime`, `gpu`, `kind`: none on runtimes of its family,
+    on GPUs of its architecture, or of models with its kind of layers; `kind on gpu`: of both."""
     value: float | str
     """Of the answer."""
     largest_measured: float | None
@@ -72,112 +58,115 @@ class Beyond(Spec):
     text: str
     """The same as a sentence."""
 
-    @property
-    def chosen(self) -> bool:
-        """May another layout of the job stay inside?"""
-        return self.axis in CHOSEN and self.scope != "gpu"
-
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
-    """The largest values of some runs, and all that has no size."""
+class Limit:
+    """What the runs of a scope have of an axis; null axis: there is no run."""
 
-    num_runs: int
-    largest: Mapping[str, float]
-    words: Mapping[str, frozenset[str]]
+    scope: Scope
+    where: str
+    axis: Axis | None = None
 
+    @property
+    def name(self) -> str:
+        """Of the axis, or of a scope without a run."""
+        return self.axis.name if self.axis else self.scope
 
-def envelope(shapes: Sequence[Shape]) -> Envelope:
-    """That of at least one run."""
-    axes = {**OF_JOB, **OF_LAYOUT}
-    return Envelope(
-        num_runs=len(shapes),
-        largest={name: max(number(s, names) for s in shapes) for name, names in axes.items()},
-        words={name: frozenset(w for s in shapes for w in of(s)) for name, of in WORDS.items()},
-    )
+    @property
+    def stated(self) -> bool:
+        """Is it the job that keeps or breaks it, whatever the layout?"""
+        return self.axis is None or self.axis.stated
 
+    def broken(self, rows: Rows) -> BoolColumn:
+        """Layouts that no run of the scope is like in this axis."""
+        if self.axis is None:
+            return np.ones(len(rows.table), bool)
+        return self.axis.broken(rows)
 
-def number(shape: Shape, names: Sequence[str]) -> float:
-    """The product of some fields."""
-    value: float = getattr(shape, names[0])
-    for name in names[1:]:
-        value *= getattr(shape, name)
-    return value
+    def beyond(self, rows: Rows) -> Beyond:
+        """What to say of the first row, which breaks it."""
+        value: float | str = self.where[4:]
+        text = f"no scored run is{self.where}"
+        if self.axis is not None:
+            value, here = self.axis.here(rows)
+            text = f"no scored run{self.where} has {here}"
+        return Beyond(
+            axis=self.name,
+            scope=self.scope,
+            value=value,
+            largest_measured=self.axis.largest if isinstance(self.axis, Size) else None,
+            text=text,
+        )
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """The scored runs, and the envelopes of all, of each family of runtimes and of GPUs."""
+    """The scored runs, and the limits that they set."""
 
     runs: tuple[PublishedRun, ...]
+    _known: dict[tuple[Scope, object], tuple[Limit, ...]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @cached_property
-    def all(self) -> Envelope:
-        """That of all runs."""
-        return envelope([run.shape for run in self.runs])
+    def _shapes(self) -> Sequence[Shape]:
+        return [run.shape for run in self.runs]
 
-    @cached_property
-    def by_family(self) -> Mapping[str, Envelope]:
-        """By the family of their runtime."""
-        return self._by(lambda shape: family_of(shape.runtime))
+    def limits(self, job: Shape) -> tuple[Limit, ...]:
+        """All that hold for a job, those of the widest scope first."""
+        family, gpus = family_of(job.runtime), architecture(job.gpu)
+        on = f" on {gpus.replace(' ', ' and ')} GPUs"
+        found = [
+            *self._limits("any", "", "", lambda shape: ""),
+            *self._limits("runtime", f" on {family}", family, lambda one: family_of(one.runtime)),
+            *self._limits("gpu", on, gpus, lambda one: architecture(one.gpu)),
+        ]
+        for kind in job.kind:
+            where = WORD_OF_KIND.get(kind, f" with {kind} layers")
+            found += self._limits("kind", where, kind, partial(_has, kind))
+            both = (kind, gpus)
+            found += self._limits("kind on gpu", f"{where}{on}", both, partial(_has_on, kind))
+        return tuple(found)
 
-    @cached_property
-    def by_architecture(self) -> Mapping[str, Envelope]:
-        """By the architecture of their GPU."""
-        return self._by(lambda shape: architecture(shape.gpu))
+    def _limits(
+        self, scope: Scope, where: str, key: object, of: Callable[[Shape], object]
+    ) -> tuple[Limit, ...]:
+        """Those of the runs of a scope; of a kind without any the axis `model` tells already."""
+        if (scope, key) not in self._known:
+            shapes = [shape for shape in self._shapes if of(shape) == key]
+            none = () if scope.startswith("kind") else (Limit(scope, where),)
+            limits = (
+                Limit(scope, where, axis.of_runs(shapes)) for axis in AXES_OF_SCOPE[scope] if shapes
+            )
+            self._known[scope, key] = tuple(limits) or none
+        return self._known[scope, key]
 
-    def _by(self, key: Callable[[Shape], str]) -> Mapping[str, Envelope]:
-        groups: dict[str, list[Shape]] = {}
-        for run in self.runs:
-            groups.setdefault(key(run.shape), []).append(run.shape)
-        return {name: envelope(shapes) for name, shapes in groups.items()}
-
-    def beyond(self, shape: Shape) -> tuple[Beyond, ...]:
-        """Where an answer leaves what was measured, each axis in the widest scope that it leaves.
+    def beyond(self, rows: Rows) -> tuple[Beyond, ...]:
+        """Where the first row leaves what was measured: each axis in the widest scope it leaves.
 
         Axes come in the order of their scopes.
         """
-        family, gpus = family_of(shape.runtime), architecture(shape.gpu)
-        scopes: tuple[tuple[Scope, str, Envelope | None], ...] = (
-            ("any", "", self.all),
-            ("runtime", f" on {family}", self.by_family.get(family)),
-            ("gpu", f" on {gpus.replace(' ', ' and ')} GPUs", self.by_architecture.get(gpus)),
-        )
         found: dict[str, Beyond] = {}
-        for scope, where, inside in scopes:
-            if inside is None:
-                text = f"no scored run is{where}"
-                found[scope] = Beyond(
-                    axis=scope, scope=scope, value=where[4:], largest_measured=None, text=text
-                )
-                continue
-            for one in (*_larger(shape, inside, scope, where), *_new(shape, inside, scope, where)):
-                found.setdefault(one.axis, one)
+        for limit in self.limits(rows.job):
+            together = limit.name == TOGETHER.name and SETTINGS.name in found
+            if limit.name not in found and not together and limit.broken(rows)[0]:
+                found[limit.name] = limit.beyond(rows)
         return tuple(found.values())
 
-
-def _larger(shape: Shape, inside: Envelope, scope: Scope, where: str) -> Iterator[Beyond]:
-    """Numbers above the largest of an envelope."""
-    for name, names in {**OF_JOB, **OF_LAYOUT}.items():
-        value, largest = number(shape, names), inside.largest[name]
-        if value > largest * (ALIKE if name in OF_JOB else 1.0):
-            text = f"no scored run{where} has {name} > {_short(largest)} (here {_short(value)})"
-            yield Beyond(axis=name, scope=scope, value=value, largest_measured=largest, text=text)
+    def inside(self, rows: Rows) -> BoolColumn:
+        """Layouts that break no limit."""
+        broken = [limit.broken(rows) for limit in self.limits(rows.job)]
+        return np.asarray(~np.any(broken, axis=0))
 
 
-def _new(shape: Shape, inside: Envelope, scope: Scope, where: str) -> Iterator[Beyond]:
-    """Words that no run of an envelope has."""
-    for name, of in WORDS.items():
-        words = [word for word in of(shape) if word not in inside.words[name]]
-        if words:
-            value = ", ".join(words)
-            text = f"no scored run{where} has {value}"
-            yield Beyond(axis=name, scope=scope, value=value, largest_measured=None, text=text)
+def _has(kind: str, shape: Shape) -> str:
+    """The kind, where a run has it."""
+    return kind if kind in shape.kind else ""
 
 
-def _short(value: float) -> str:
-    """A count, or a large one in billions."""
-    return f"{value / 1e9:.4g}e9" if value >= 1e9 else f"{value:,.6g}"
+def _has_on(kind: str, shape: Shape) -> tuple[str, str]:
+    """The same with the architecture of its GPU."""
+    return _has(kind, shape), architecture(shape.gpu)
 
 
 @cache

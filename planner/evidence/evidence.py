@@ -6,7 +6,9 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.documents import PublishedRun
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.spec import Spec
+from trainplan.planner.evidence.axes import Rows
 from trainplan.planner.evidence.distance import nearest
 from trainplan.planner.evidence.envelope import Beyond, Measurements, measurements
 from trainplan.planner.evidence.shape import Setup, shape_of
@@ -50,12 +52,12 @@ class Evidence(Spec):
     nearest: tuple[NearRun, ...]
     """The nearest of them first."""
     beyond: tuple[Beyond, ...]
-    """Where the answer leaves the largest values measured; empty: nowhere, axis by axis."""
+    """Limits of what was measured that the answer breaks; empty: none, axis by axis."""
 
     @property
     def inside(self) -> bool:
-        """Does the layout stay inside what was measured on runtimes of its family?"""
-        return not any(one.chosen for one in self.beyond)
+        """Does it break no limit of what was measured, as `--trusted` asks?"""
+        return not self.beyond
 
 
 def evidence_of(job: Job, layout: Layout, known: Measurements | None = None) -> Evidence:
@@ -73,19 +75,19 @@ def evidence_on(on: Setup | Context, layout: Layout, known: Measurements | None 
     return Evidence(
         num_runs=len(known.runs),
         nearest=tuple(_near(far, run) for far, run in nearest(shape, known.runs, NEAREST)),
-        beyond=known.beyond(shape),
+        beyond=known.beyond(Rows(on, LayoutTable.of([layout]))),
     )
 
 
 def is_inside(job: Job, layout: Layout, known: Measurements | None = None) -> bool:
-    """Does a layout stay inside what was measured on runtimes of its family?"""
+    """Does a layout break no limit of what was measured, as `--trusted` asks?"""
     return stays_inside(Setup.of(job), layout, known)
 
 
 def stays_inside(on: Setup | Context, layout: Layout, known: Measurements | None = None) -> bool:
     """As `is_inside`, of a job that is resolved."""
-    found = (known or measurements()).beyond(shape_of(on, layout))
-    return not any(one.chosen for one in found)
+    rows = Rows(on, LayoutTable.of([layout]))
+    return bool((known or measurements()).inside(rows)[0])
 
 
 def _near(far: float, run: PublishedRun) -> NearRun:

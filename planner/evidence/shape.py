@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.candidates import Context
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.documents import Shape
 from trainplan.costmodel.job import Job, TrainingSpec
 from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import LayoutTable
 from trainplan.costmodel.model import num_parameters
 from trainplan.costmodel.runtimes import RUNTIMES, RuntimeTraits, traits_of
 
@@ -57,7 +59,10 @@ def shape_of(on: Setup | Context, layout: Layout) -> Shape:
         recompute=("full",) if full else layout.recompute_modules,
         offload_optimizer=layout.offload.optimizer,
         offload_modules=layout.offload_modules,
-        settings=(*_settings(on.traits, layout), *_states(job.training)),
+        settings=(
+            *(word for word, noticed in settings_of(on.traits, layout) if noticed),
+            *states_of(job.training),
+        ),
     )
 
 
@@ -65,7 +70,8 @@ def kind_of(model: ModelSpec) -> tuple[str, ...]:
     """What its layers have; mixers of tokens that not every runtime has by their names."""
     mixers = {kind.mixer for kind in model.kinds} - {"full_attention", "sliding_attention", "none"}
     others = (mixer.replace("_", " ") for mixer in sorted(mixers))
-    kinds = (*(["moe"] if model.moe else ()), *(["mla"] if model.mla else ()), *others)
+    named = {"moe": model.moe, "mla": model.mla, "tower": model.tower, "adapted": model.trained}
+    kinds = (*(name for name, part in named.items() if part), *others)
     return kinds or ("dense",)
 
 
@@ -74,19 +80,22 @@ def family_of(runtime: str) -> str:
     return RUNTIMES[runtime].family or runtime
 
 
-def _settings(traits: RuntimeTraits, layout: Layout) -> Iterator[str]:
-    """Settings of a run that its layout can notice, as `--option` takes them."""
+def settings_of(
+    traits: RuntimeTraits, one: Layout | LayoutTable
+) -> Sequence[tuple[str, BoolColumn | bool]]:
+    """Settings of a run as `--option` takes them, and whether a layout can notice each."""
     attention = "unfused" if traits.kernels.attention == "unfused" else "flash"
-    yield f"attention={attention}"
-    yield f"cuda_graph={traits.host.cuda_graph}"
-    if layout.tp > 1:
-        yield f"overlap_tp_comm={_word(traits.communication.overlaps_tensor_parallel)}"
-    if layout.ep > 1:
-        yield f"moe_dispatcher={traits.experts.dispatcher}"
-        yield f"overlap_moe_a2a={_word(traits.experts.overlaps)}"
+    sharded, routed = one.tp > 1, one.ep > 1
+    return (
+        (f"attention={attention}", True),
+        (f"cuda_graph={traits.host.cuda_graph}", True),
+        (f"overlap_tp_comm={_word(traits.communication.overlaps_tensor_parallel)}", sharded),
+        (f"moe_dispatcher={traits.experts.dispatcher}", routed),
+        (f"overlap_moe_a2a={_word(traits.experts.overlaps)}", routed),
+    )
 
 
-def _states(training: TrainingSpec) -> Iterator[str]:
+def states_of(training: TrainingSpec) -> Iterator[str]:
     """How weights are updated and states stored, where not as in all published runs."""
     usual = type(training).model_fields
     if training.optimizer != usual["optimizer"].default:

@@ -30,7 +30,6 @@ from trainplan.planner.goals.best_first import best_first
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.reach import Reached
 from trainplan.planner.plan import Apart, SplitTried
-from trainplan.planner.settings import combinations
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +68,6 @@ def check_disaggregated(context: SearchContext) -> None:
         raise SpecError(f"{option}: {job.model.name} has no tower: leave the option out")
     if options.objective != "time":
         raise SpecError(f"{option} is planned for the step time: leave --objective out")
-    if options.trusted:
-        raise SpecError(f"{option}: no measured run has a tower: leave --trusted out")
     if len(job.cluster.groups) > 1:
         raise SpecError(f"{option} splits equal nodes: give a cluster of one kind of node")
     if job.cluster.num_gpus == 1:
@@ -208,7 +205,7 @@ def _splits(context: SearchContext) -> Iterator[_Split]:
 def _least_bound(context: SearchContext) -> float:
     """Seconds that no layout beats under any of the settings, before anything is searched."""
     found = np.inf
-    for one in combinations(context, context.options.search_options):
+    for one in context.options.combinations(context):
         if not one.covered:
             inside = replace(context, only=(*context.only, *one.only))
             found = min(found, inside.with_job(one.job).search().nodes.smallest)

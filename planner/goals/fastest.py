@@ -17,7 +17,7 @@ from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.even import EvenAnswer, EvenTree
 from trainplan.planner.goals.uneven import faster_splits, looks_for_uneven, wants_uneven
 from trainplan.planner.plan import Settings, Target, TriedSettings, finite
-from trainplan.planner.settings import Combination, combinations, with_settings, without_one
+from trainplan.planner.settings import Combination, with_settings, without_one
 from trainplan.planner.space import legality_rules
 from trainplan.planner.stages import TRIED_FIRST
 from trainplan.planner.tree import SearchResult, UnevenResult
@@ -60,7 +60,7 @@ def fastest(context: SearchContext, every: Sequence[Combination] = ()) -> Fastes
 
 def settings_of_fastest(context: SearchContext) -> tuple[SearchContext, Settings | None]:
     """A job with the settings that its fastest layout with even stages needs."""
-    every = combinations(context, context.options.search_options)
+    every = context.options.combinations(context)
     if len(every) < 2:
         return context, None
     tree = EvenTree.begin(context, every, top=1)
@@ -177,7 +177,8 @@ def _step_seconds(
 ) -> float:
     """Of the answer under other settings; infinite where it is not allowed or does not fit."""
     own, margin = context.with_settings(best, settings), context.options.memory_margin
-    if not legal_rows(own.job, legality_rules(own.traits), row)[0]:
+    rules = (*own.options.rules_of_evidence(own), *legality_rules(own.traits))
+    if not legal_rows(own.job, rules, row)[0]:
         return np.inf
     one = explicit(own.with_table(row), memory_margin=margin)[0]
     return one.step_time_s if one.memory.fits else np.inf

@@ -36,7 +36,6 @@ from trainplan.planner.goals.uneven import (
     wants_uneven,
 )
 from trainplan.planner.plan import Name, Settings, Target, UnevenStages
-from trainplan.planner.settings import combinations
 from trainplan.planner.tree import SearchResult, UnevenResult
 
 UNITS: Mapping[Name, str] = {
@@ -103,7 +102,7 @@ def reach(context: SearchContext) -> Reached:
     if wants_uneven(options) or own_settings:
         return _GOALS[name](context)
     if name == "time":
-        return Reached.of(fastest(context, combinations(context, options.search_options)))
+        return Reached.of(fastest(context, options.combinations(context)))
     if is_heterogeneous(context.job.cluster):
         return _GOALS[name](context)
     context, settings = settings_of_fastest(context)
@@ -160,7 +159,7 @@ def _fewest(context: SearchContext) -> Reached:
         return _none(context)
     if context.options.deadline_days is not None:
         return _of_size(size, size.found)
-    answer = fastest(size.context, combinations(size.context, context.options.search_options))
+    answer = fastest(size.context, context.options.combinations(size.context))
     if answer.target is None:
         return _of_size(size, size.found)
     top = num_finalists(size.context)

@@ -9,7 +9,7 @@ from trainplan.costmodel.pipeline import is_heterogeneous
 from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.goals.fastest import needed, step_target, texts_of
 from trainplan.planner.goals.reach import Reached
-from trainplan.planner.settings import Combination, combinations, with_settings
+from trainplan.planner.settings import Combination, with_settings
 from trainplan.planner.space import legality_rules
 from trainplan.planner.stages import HeterogeneousResult, HeterogeneousSearch
 
@@ -23,7 +23,7 @@ def with_groups(context: SearchContext, reached: Reached) -> Reached:
     if options.objective != "time" or not is_heterogeneous(context.job.cluster):
         return reached
     chosen = set(reached.settings.chosen if reached.settings else ())
-    every = [one for one in combinations(context, options.search_options) if not one.covered]
+    every = [one for one in options.combinations(context) if not one.covered]
     every.sort(key=lambda one: len(chosen.symmetric_difference(texts_of(one.settings))))
     search = HeterogeneousSearch(
         [

@@ -9,6 +9,7 @@ changes_training: what of a job trains other weights from the same data.
 FREE: of the memory of a GPU, what a careful user keeps.
 finite: the number as JSON has it.
 Infeasible: the answer where nothing fits, with reasons and changes that help.
+InsideMeasured: the best layout inside what was measured, where the answer is not.
 leaves_room: is a tenth of the memory of the fullest GPU free?
 Name: objectives of a search.
 NO_EXPORT: the note of a plan with a tower on GPUs of its own.
@@ -44,4 +45,13 @@ from trainplan.planner.plan.plan import (
 )
 from trainplan.planner.plan.settings import Settings, TriedSettings
 from trainplan.planner.plan.spent import Spent
-from trainplan.planner.plan.target import Name, Reserve, Rung, Target, Tried, Trusted, finite
+from trainplan.planner.plan.target import (
+    InsideMeasured,
+    Name,
+    Reserve,
+    Rung,
+    Target,
+    Tried,
+    Trusted,
+    finite,
+)

@@ -8,9 +8,9 @@ from trainplan.costmodel.candidates import Context
 from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.spec import Spec
-from trainplan.planner.evidence import OPTION, trusted_rules
+from trainplan.planner.evidence import OPTION, settings_rules, trusted_rules
 from trainplan.planner.plan.target import Name
-from trainplan.planner.settings import Level
+from trainplan.planner.settings import Combination, Level, combinations
 from trainplan.planner.space import Choice, rules_of_grid
 
 TIMED = ("time", "cost", "gpus", "context")
@@ -27,7 +27,7 @@ class SearchOptions(Spec):
     fix: tuple[Choice, ...] = ()
     exclude: tuple[Choice, ...] = ()
     trusted: bool = False
-    """Only layouts inside what was measured on runtimes of the job's family."""
+    """Only layouts that break no limit of what was measured."""
     objective: Name = "time"
     """What is best: least time, memory, money or energy, or fewest GPUs."""
     slack: float | None = Field(default=None, ge=0.0)
@@ -73,26 +73,19 @@ class SearchOptions(Spec):
         """What the search is held to, as on the command line."""
         return (*(choice.rule().name for choice in self.choices), *([OPTION] * self.trusted))
 
-    def rules_of_evidence(self, on: Context) -> tuple[Rule, ...]:
-        """Rules of `trusted`; none without it.
+    def combinations(self, on: Context) -> tuple[Combination, ...]:
+        """Settings of the runtime that are searched; with `trusted` those that some run had."""
+        required = settings_rules if self.trusted else (lambda job: ())
+        return combinations(on, self.search_options, required)
 
-        Raises:
-            SpecError: No run on a runtime of the job's family was scored.
-        """
+    def rules_of_evidence(self, on: Context) -> tuple[Rule, ...]:
+        """Rules of `trusted`; none without it."""
         return trusted_rules(on.job) if self.trusted else ()
 
     def rules_of_layouts(self, on: Context) -> tuple[Rule, ...]:
-        """What whole layouts must respect besides the job.
-
-        Raises:
-            SpecError: As `rules_of_evidence`.
-        """
+        """What whole layouts must respect besides the job."""
         return (*(choice.rule() for choice in self.choices), *self.rules_of_evidence(on))
 
     def rules_of_grid(self, on: Context) -> tuple[Rule, ...]:
-        """What layouts must respect besides the job, before their layers are split.
-
-        Raises:
-            SpecError: As `rules_of_evidence`.
-        """
+        """What layouts must respect besides the job, before their layers are split."""
         return (*rules_of_grid(self.choices), *self.rules_of_evidence(on))

@@ -11,7 +11,7 @@ from trainplan.planner.evidence import Evidence
 from trainplan.planner.plan.apart import Apart
 from trainplan.planner.plan.settings import Settings
 from trainplan.planner.plan.spent import Spent
-from trainplan.planner.plan.target import Reserve, Target, Trusted
+from trainplan.planner.plan.target import InsideMeasured, Reserve, Target, Trusted
 
 FREE = 0.1
 """Of the memory of a GPU, what a careful user keeps. Source: assumed."""
@@ -34,8 +34,7 @@ class Candidate(Spec):
     near_tie: bool = False
     """So close to the best that it is the faster one in a third of cases or more."""
     inside_measured: bool | None = None
-    """No degree or knob is beyond what was measured on runtimes of the job's family; null: not
-    asked."""
+    """It breaks no limit of what was measured, as `--trusted` asks; null: not asked."""
 
     @property
     def is_roomy(self) -> bool:
@@ -96,6 +95,8 @@ class Certificate(Spec):
     memory or energy), where no even ones fit, and on unlike node groups."""
     trusted: Trusted | None = None
     """Null without `--trusted`: layouts nobody measured were searched, too."""
+    inside: InsideMeasured | None = None
+    """Null where the answer is inside what was measured, or no other layout was found to be."""
     reserve: Reserve | None = None
     """Null without `--reserve`."""
 

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field
 
+from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.spec import Spec
 
 Name = Literal["time", "memory", "cost", "energy", "gpus", "context"]
@@ -83,11 +84,26 @@ class Target(Spec):
         return max(0.0, self.value - self.lower_bound) / self.value if self.value else 0.0
 
 
+class InsideMeasured(Spec):
+    """The best layout that breaks no limit of what was measured, of a plan that breaks some."""
+
+    layout: Layout
+    """As `--trusted` would answer with even stages."""
+    settings: tuple[str, ...]
+    """Of the runtime, as `--option` takes them, where the search chose some."""
+    rank: int | None
+    """Its row of the table; null: it is none."""
+    value: float
+    """Its objective."""
+    cost_fraction: float
+    """Its objective over that of the answer, minus one."""
+
+
 class Trusted(Spec):
     """The rules of `--trusted`, and what they cost."""
 
     rules: tuple[str, ...]
-    """Their names, each the largest value that was measured on runtimes of the job's family."""
+    """Their names: of each axis the tightest limit that scored runs set, by `evidence.beyond`."""
     value_without: float
     """The objective that a second search without them reached."""
     lower_bound_without: float | None

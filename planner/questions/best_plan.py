@@ -49,11 +49,17 @@ from trainplan.planner.questions.offload_notes import check_drives, host_change,
 from trainplan.planner.questions.placement import not_placed, placed, unproved
 from trainplan.planner.questions.setting_notes import model_notes, setting_notes
 from trainplan.planner.questions.spent import spent_on
-from trainplan.planner.questions.trust import price_of_reserve, price_of_trust, time_for_answer
+from trainplan.planner.questions.trust import (
+    best_inside,
+    check_trusted,
+    price_of_reserve,
+    price_of_trust,
+    time_for_answer,
+)
 from trainplan.planner.questions.unequal_experts import imbalance_notes
 from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.schedules import other_schedules
-from trainplan.planner.settings import combinations, values_of
+from trainplan.planner.settings import values_of
 from trainplan.planner.space import allowed, values_outside_grid
 from trainplan.planner.work import ALONE, Budget, Unlimited, Workers, part_of
 
@@ -88,6 +94,7 @@ def search(
     context = SearchContext(*on.shared, options, measured, limit, workers)
     check_drives(context)
     check_uneven(context)
+    check_trusted(context)
     apart: Apart | None = None
     if options.tower == "apart":
         check_disaggregated(context)
@@ -107,7 +114,7 @@ def search(
         late = budget.spent()
         margin = options.memory_margin
         slower = () if late else other_schedules(own, plan.best.layout, margin)
-        certificate = _priced(replace(context, budget=budget), plan.certificate)
+        certificate = _priced(replace(context, budget=budget), plan)
         found = {"evidence": evidence_on(own, plan.best.layout), "certificate": certificate}
         best = plan.best
         spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
@@ -135,13 +142,15 @@ def spent_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NO
     return spent_on(context_for(job, measured), layout, priced.step_time_s)
 
 
-def _priced(context: SearchContext, certificate: Certificate) -> Certificate:
-    """The certificate with what `--trusted` and `--reserve` cost."""
+def _priced(context: SearchContext, plan: Plan) -> Certificate:
+    """The certificate with what `--trusted` and `--reserve` cost, and what to leave them gains."""
+    certificate = plan.certificate
     target, both = certificate.objective, context.options.trusted and context.job.reserves
     first = replace(context, budget=part_of(context.budget, 1 / 2)) if both else context
     prices = {
         "trusted": price_of_trust(first, target),
         "reserve": price_of_reserve(context, target),
+        "inside": best_inside(context, plan),
     }
     return certificate.model_copy(update=prices)
 
@@ -218,7 +227,7 @@ def _space(
     groups = options.objective == "time" and is_heterogeneous(reached.job.cluster)
     uneven = best.stages or reached.uneven or groups
     stages = ("even", "uneven") if uneven else ("even",)
-    varied = combinations(context, options.search_options) if reached.settings else ()
+    varied = options.combinations(context) if reached.settings else ()
     return {
         **reached.found.space.axis_values(),
         "stages": [*(stages[1:] if wants_uneven(options) else stages)],

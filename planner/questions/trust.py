@@ -1,15 +1,94 @@
-"""What `--trusted` and `--reserve` cost: the same search without the one or the other."""
+"""What `--trusted` and `--reserve` cost, and what an answer outside gains on the best inside.
 
+Each is the same search with or without the one or the other.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
 
-from trainplan.planner.evidence import trusted_rules
+from trainplan.costmodel.base import PlanError, SpecError
+from trainplan.costmodel.job import Job
+from trainplan.planner.evidence import OPTION, Beyond, trusted_rules, unmeasured
 from trainplan.planner.goals import SearchContext, answer
-from trainplan.planner.plan import Reserve, SearchOptions, Target, Trusted
+from trainplan.planner.plan import (
+    InsideMeasured,
+    Name,
+    Plan,
+    Reserve,
+    SearchOptions,
+    Target,
+    Trusted,
+)
 from trainplan.planner.work import Budget, part_of
 
 SHARE_OF_PRICE = 1 / 3
 """Of a time limit, kept for the searches without `trusted` and without a reserve. Source: assumed;
 a price needs less proof than an answer."""
+
+
+CHOSEN: Mapping[Name, str] = {
+    "context": "seq_length",
+    **dict.fromkeys(("cost", "energy", "gpus"), "num_gpus"),
+}
+"""What a job states and an objective chooses, by the objective."""
+
+
+def missing(context: SearchContext) -> tuple[Beyond, ...]:
+    """What keeps every layout of a job outside, under the settings that are nearest to any run."""
+    options = context.options
+    jobs: list[Job] = [one.job for one in options.combinations(context)]
+    every = (
+        tuple(one for one in unmeasured(job) if one.axis != CHOSEN.get(options.objective))
+        for job in jobs
+    )
+    return min(every, key=len)
+
+
+def check_trusted(context: SearchContext) -> None:
+    """Is any layout of the job inside what was measured?
+
+    Raises:
+        SpecError: None is, under `trusted`; the message has all that is missing.
+    """
+    found = missing(context) if context.options.trusted else ()
+    if found:
+        texts = "; ".join(one.text for one in found)
+        raise SpecError(
+            f"{OPTION}: no layout of this job is inside what was measured: {texts}: drop {OPTION}, "
+            "or change what these name"
+        )
+
+
+def best_inside(context: SearchContext, plan: Plan) -> InsideMeasured | None:
+    """Where a plan is beyond what was measured: a row that is not, else a search for one."""
+    target, options = plan.certificate.objective, context.options
+    searched = not options.trusted and options.tower != "apart" and options.objective != "context"
+    if not searched or plan.best.inside_measured is not False or missing(context):
+        return None
+    of_answer = target.value if target.of_answer is None else target.of_answer
+    row = next((one for one in plan.candidates if one.inside_measured), None)
+    if row and target.name == "time":
+        chosen = plan.certificate.settings
+        layout, value, rank = row.layout, row.estimate.step_time_s, row.rank
+        settings = chosen.chosen if chosen else ()
+    else:
+        changes = {"trusted": True, "only_answer": True, "top": 1}
+        own = replace(context, options=options.model_copy(update=changes))
+        try:
+            reached = None if own.budget.spent() else answer(own)
+        except PlanError:  # none within the deadline
+            return None
+        if reached is None or reached.target is None or reached.found.finalists is None:
+            return None
+        layout, value, rank = reached.found.finalists.row(0), reached.target.value, None
+        settings = reached.settings.chosen if reached.settings else ()
+    return InsideMeasured(
+        layout=layout,
+        settings=settings,
+        rank=rank,
+        value=value,
+        cost_fraction=value / of_answer - 1 if of_answer else 0.0,
+    )
 
 
 def time_for_answer(options: SearchOptions, budget: Budget, *, reserve: bool = False) -> Budget:

@@ -5,7 +5,7 @@ memory (`Setting.rank`): of the other only layouts are searched that the first d
 that covers all of another leaves nothing of it, and is simply on.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby, product
 from typing import Literal
@@ -33,6 +33,8 @@ class Combination:
     """Which layouts are searched: those that no combination allows that covers this one."""
     covered: bool = False
     """Another one allows all its layouts and is no slower on any: nothing is left to search."""
+    required: tuple[Rule, ...] = ()
+    """Which layouts the user allows under these settings."""
 
     @property
     def plain(self) -> Job:
@@ -41,8 +43,14 @@ class Combination:
         return self.job.model_copy(update={"options": self.job.options.model_copy(update=options)})
 
 
-def combinations(on: Context, level: Level) -> tuple[Combination, ...]:
-    """All combinations of settings that the job does not state, its own options first."""
+def combinations(
+    on: Context, level: Level, required: Callable[[Job], tuple[Rule, ...]] = lambda job: ()
+) -> tuple[Combination, ...]:
+    """All combinations of settings that the job does not state, its own options first.
+
+    `required` is what the user wants of layouts under the settings of a job: what it refuses,
+    another combination may still do.
+    """
     job = on.job
     stated = {name for name, value in job.options if value is not None}
     free = [one for one in on.traits.settings if one.name not in stated]
@@ -51,7 +59,11 @@ def combinations(on: Context, level: Level) -> tuple[Combination, ...]:
     choices = [(None, *values) for _, values in names]
     chosen = [tuple(one for one in some if one) for some in product(*choices)]
     every = [Combination(with_settings(job, some), some) for some in chosen]
-    legal = [one for one in every if all(value.lacks(one.job) is None for value in one.settings)]
+    legal = [
+        replace(one, required=required(one.job))
+        for one in every
+        if all(value.lacks(one.job) is None for value in one.settings)
+    ]
     return tuple(_limited(one, legal) for one in legal)
 
 
@@ -77,7 +89,7 @@ def _limited(one: Combination, every: list[Combination]) -> Combination:
     idle = tuple(value.idle for value in one.settings if value.idle)
     only = (*idle, *(_beyond(other, rules) for other, rules in needed if rules))
     covered = any(not rules for _, rules in needed)
-    return Combination(one.job, one.settings, only, covered)
+    return replace(one, only=only, covered=covered)
 
 
 def covers(one: Combination, other: Combination) -> bool:
@@ -111,7 +123,7 @@ def _no_slower(one: Setting | None, other: Setting | None, under: Combination) -
 def _needed(one: Combination, other: Combination) -> tuple[Combination, tuple[Rule, ...]]:
     """A combination that covers another, and what it asks of layouts that the other does not."""
     ours, theirs = _rules(one), _rules(other)
-    return one, tuple(rule for name, rule in ours.items() if name not in theirs)
+    return one, (*(rule for name, rule in ours.items() if name not in theirs), *one.required)
 
 
 def _rules(one: Combination) -> Mapping[str, Rule]:

@@ -26,7 +26,7 @@ from trainplan.costmodel.step import node_bound_seconds, price
 from trainplan.planner.plan import SearchOptions
 from trainplan.planner.policies import names_modules
 from trainplan.planner.runtimes import EXPORTERS
-from trainplan.planner.settings import Combination, combinations
+from trainplan.planner.settings import Combination
 from trainplan.planner.space import (
     RuleFilter,
     Space,
@@ -197,7 +197,7 @@ def _grouped(pairs: Sequence[tuple[Job, Layout]], measured: Measured) -> Contend
 def _variants(on: Context, chosen: Job, options: SearchOptions) -> list[Combination]:
     """Settings that differ from the chosen ones in one."""
     own = chosen.options
-    every = combinations(on, options.search_options)
+    every = options.combinations(on)
     return [
         one for one in every if sum(a != b for a, b in zip(own, one.job.options, strict=True)) == 1
     ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import astuple
 
 from trainplan.cli.pages.parts.objective import amount
-from trainplan.cli.words import gib, percent, plural
+from trainplan.cli.words import gib, layout_line, percent, plural
 from trainplan.costmodel import catalog
 from trainplan.costmodel.catalog import evidence_of
 from trainplan.costmodel.hardware import NodeGroup
@@ -107,25 +107,27 @@ def _off(run: NearRun) -> str:
 
 
 def plan_evidence_lines(plan: Plan, *, verbose: bool = True) -> Iterator[str]:
-    """Those of the answer, a near-tie with more behind it, and what `--trusted` costs."""
+    """Those of the answer, and what `--trusted` costs."""
     if plan.evidence is None:
         return
     yield from evidence_lines(plan.evidence, verbose=verbose)
     yield from interval_lines(plan.job, plan.best.estimate.uncertainty, verbose=verbose)
-    yield from _near_tie_line(plan, plan.evidence)
     yield from _price_lines(plan)
 
 
-def _near_tie_line(plan: Plan, evidence: Evidence) -> Iterator[str]:
-    """The fastest layout that the model cannot tell from the answer and that stays inside."""
-    ties = [one for one in plan.candidates if one.near_tie and one.inside_measured]
-    if ties and not evidence.inside:
-        one = min(ties, key=lambda tie: tie.estimate.step_time_s)
-        slower = percent(one.estimate.step_time_s / plan.best.estimate.step_time_s - 1)
-        yield (
-            f"Layout {one.rank} of the table stays inside and is {slower} slower, less than the "
-            "model can tell apart."
-        )
+def inside_lines(plan: Plan) -> Iterator[str]:
+    """The best layout inside what was measured, where the answer is not, and both gains."""
+    inside, target = plan.certificate.inside, plan.certificate.objective
+    if inside is None:
+        return
+    row = f"row {inside.rank}, " if inside.rank else ""
+    settings = f" ({' '.join(inside.settings)})" if inside.settings and not inside.rank else ""
+    more = "slower" if target.name == "time" else "more"
+    yield (
+        f"Best inside what was measured: {row}{layout_line(inside.layout, plan.job.model)}"
+        f"{settings}: {amount(inside.value, target.unit)}, {percent(inside.cost_fraction)} {more}. "
+        f"The answer's gain of {percent(1 - 1 / (1 + inside.cost_fraction))} is extrapolated."
+    )
 
 
 def _price_lines(plan: Plan) -> Iterator[str]:

@@ -3,12 +3,23 @@
 import pytest
 
 from tests.unit.planner.evidence.test_evidence import JOB, LAYOUT, run
-from trainplan.cli.pages.parts.evidence import MOST_LISTED, evidence_lines, plan_evidence_lines
+from trainplan.cli.pages.parts.evidence import (
+    MOST_LISTED,
+    evidence_lines,
+    inside_lines,
+    plan_evidence_lines,
+)
+from trainplan.cli.words import layout_line, percent
+from trainplan.costmodel.calibration.machine import NOTHING
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.evidence import evidence_of
+from trainplan.planner.evidence import evidence_of, is_inside
 from trainplan.planner.evidence.envelope import Measurements
+from trainplan.planner.goals.context import SearchContext
+from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.target import Trusted
 from trainplan.planner.questions.best_plan import search
+from trainplan.planner.questions.trust import best_inside
+from trainplan.planner.work.budget import Unlimited
 
 
 @pytest.fixture(scope="module")
@@ -52,24 +63,40 @@ def test_of_many_axes_a_few_are_told_and_the_others_counted():
     assert line.endswith("; 2 more axes.")
 
 
-def test_a_near_tie_inside_is_named_with_its_rank_and_its_cost(plan):
-    """However far its step is from the best one's, here."""
-    some = [one.model_copy(update={"near_tie": one.rank > 1}) for one in plan.candidates]
-    plan = plan.model_copy(update={"candidates": tuple(some)})
-    (line,) = [one for one in plan_evidence_lines(plan) if one.startswith("Layout")]
-    rank = int(line.split()[1])
-    tie = plan.candidates[rank - 1]
-    assert tie.inside_measured
-    assert tie.near_tie
-    slower = tie.estimate.step_time_s / plan.best.estimate.step_time_s - 1
-    assert f"{slower * 100:.1f} % slower" in line
-    assert plan.best.rank == 1
+def gains(cost):
+    return f"{percent(cost)} slower. The answer's gain of {percent(1 - 1 / (1 + cost))} is"
 
 
-def test_where_the_answer_lies_inside_no_near_tie_is_named(plan):
-    inside = plan.evidence.model_copy(update={"beyond": ()})
-    lines = plan_evidence_lines(plan.model_copy(update={"evidence": inside}))
-    assert not any(line.startswith("Layout") for line in lines)
+def test_the_best_layout_inside_is_named_with_both_gains_where_the_answer_is_beyond(plan):
+    found = plan.certificate.inside
+    assert not plan.evidence.inside
+    assert is_inside(plan.job, found.layout)
+    (line,) = inside_lines(plan)
+    assert line.startswith("Best inside what was measured: ")
+    assert layout_line(found.layout, plan.job.model) in line
+    cost = found.value / plan.best.estimate.step_time_s - 1
+    assert cost == pytest.approx(found.cost_fraction)
+    assert gains(cost) in line
+
+
+def test_a_row_of_the_table_inside_is_named_by_its_rank(plan):
+    row = plan.candidates[3].model_copy(update={"inside_measured": True})
+    outside = [one.model_copy(update={"inside_measured": False}) for one in plan.candidates[:3]]
+    plan = plan.model_copy(update={"candidates": (*outside, row), "best": outside[0]})
+    found = best_inside(SearchContext.of(plan.job, SearchOptions(), NOTHING, Unlimited()), plan)
+    assert (found.layout, found.rank) == (row.layout, row.rank)
+    certificate = plan.certificate.model_copy(update={"inside": found})
+    (line,) = inside_lines(plan.model_copy(update={"certificate": certificate}))
+    assert line.startswith(f"Best inside what was measured: row {row.rank}, ")
+
+
+def test_no_layout_is_named_where_none_of_the_job_is_inside_or_the_answer_is(make_job):
+    plan = search(make_job("small-dense", "1x8:mi300x"))
+    assert plan.certificate.inside is None
+    assert not list(inside_lines(plan))
+    job = make_job("small-dense", "1x8:h100-sxm")
+    plan = search(job, SearchOptions(trusted=True))
+    assert best_inside(SearchContext.of(job, SearchOptions(), NOTHING, Unlimited()), plan) is None
 
 
 def test_the_price_of_trust_is_told_with_where_it_comes_from(plan):

@@ -9,9 +9,11 @@ from trainplan.costmodel.architecture.layers import SsmSpec
 from trainplan.costmodel.catalog.published import published_runs
 from trainplan.costmodel.documents.constants import PublishedRun
 from trainplan.costmodel.hardware.cluster import parse_cluster
-from trainplan.costmodel.job.job import Job, TrainingSpec
+from trainplan.costmodel.job.job import Job, RuntimeOptions, TrainingSpec
 from trainplan.costmodel.layout.layout import Layout
-from trainplan.planner.evidence import evidence_of
+from trainplan.costmodel.layouts.table import LayoutTable
+from trainplan.planner.evidence import evidence_of, unmeasured
+from trainplan.planner.evidence.axes import Rows
 from trainplan.planner.evidence.distance import SIZES, distance
 from trainplan.planner.evidence.envelope import Measurements
 from trainplan.planner.evidence.evidence import NEAREST, is_inside
@@ -162,15 +164,79 @@ def test_each_axis_is_named_in_the_widest_scope_it_leaves():
     assert "tp" not in written(Measurements((run(), run(tp=8, gpu="h200-sxm"))), layout)
 
 
-def test_only_what_a_search_chooses_on_this_runtime_makes_a_layout_untrusted():
+def test_what_the_job_states_and_what_other_gpus_had_make_a_layout_untrusted_too():
     layout = Layout(tp=8, pp=4, dp=1)
-    assert is_inside(JOB, layout, Measurements((run(), run(tp=8, gpu="b200"))))
+    elsewhere = Measurements((run(), run(tp=8, gpu="b200")))
+    assert [one.scope for one in evidence_of(JOB, layout, elsewhere).beyond] == ["gpu"]
+    assert not is_inside(JOB, layout, elsewhere)
     small = Measurements((run(num_gpus=16, seq_length=512),))
     assert {one.axis for one in evidence_of(JOB, LAYOUT, small).beyond} == {
         "num_gpus",
         "seq_length",
     }
-    assert is_inside(JOB, LAYOUT, small)
+    assert not is_inside(JOB, LAYOUT, small)
+    assert {one.axis for one in unmeasured(JOB, small)} == {"num_gpus", "seq_length"}
+
+
+EXPERTS = job_on("4x8:h100-sxm", "small-moe")
+
+
+@pytest.mark.parametrize(
+    ("layout", "axis", "text"),
+    [
+        (
+            Layout(dp=32, ep=8, micro_batch_size=2),
+            "micro_batch_size",
+            "no scored run with experts has micro_batch_size > 1 (here 2)",
+        ),
+        (
+            Layout(dp=32, ep=8, zero_stage=3),
+            "zero_stage",
+            "no scored run with experts has ZeRO-3",
+        ),
+        (
+            Layout(
+                dp=32,
+                ep=8,
+                recompute="full",
+                recompute_method="uniform",
+                recompute_num_layers=1,
+            ),
+            "recompute",
+            "no scored run with experts has recomputed full",
+        ),
+        (
+            Layout(dp=32, ep=16),
+            "ep domains",
+            "no scored run has expert parallelism across NVLink domains",
+        ),
+    ],
+)
+def test_what_dense_models_measured_says_nothing_of_experts(layout, axis, text):
+    """Evidence is asked of pairs: every axis beside the kind of model, and ep beside the fabric."""
+    own = shape_of(Setup.of(EXPERTS), Layout(dp=32, ep=8))
+    routed = replace(run(), shape=own)
+    wide = run(dp=32, ep=16, etp=1, micro_batch_size=8, zero_stage=3, recompute=("full",))
+    wide = replace(wide, shape=replace(wide.shape, gpu="h100-sxm", ep=1))
+    many = replace(routed, shape=replace(own, gpu="gb200", ep=32, settings=own.settings))
+    found = evidence_of(EXPERTS, layout, Measurements((routed, wide, many)))
+    assert {one.axis: one.text for one in found.beyond}[axis] == text
+    assert [one.axis for one in found.beyond if one.axis != "ep"] == [axis]
+
+
+def test_settings_bind_by_kind_on_an_architecture_and_two_by_two():
+    layout = Layout(tp=2, pp=4, dp=4)
+    graph = job_on("4x8:h100-sxm").model_copy(
+        update={"options": RuntimeOptions(cuda_graph="full_iteration")}
+    )
+    on_blackwell = run(gpu="b200", settings=("attention=flash", "cuda_graph=full_iteration"))
+    both = "no scored run has cuda_graph=full_iteration with overlap_tp_comm=false"
+    found = evidence_of(graph, layout, Measurements((run(), on_blackwell))).beyond
+    texts = [both, "no scored run on hopper GPUs has cuda_graph=full_iteration"]
+    assert [one.text for one in found] == texts
+    here = run(settings=("attention=flash", "cuda_graph=full_iteration"))
+    found = evidence_of(graph, layout, Measurements((run(), here))).beyond
+    assert [one.text for one in found] == [both]
 
 
 def test_models_whose_records_count_a_little_otherwise_are_of_one_size():
@@ -228,9 +294,10 @@ def test_the_table_of_the_package_is_small_and_every_run_has_its_own_name():
 def test_layers_of_a_mixer_that_no_run_has_are_beyond_what_was_measured():
     ssm = SsmSpec(num_heads=16, head_dim=64, state_size=16)
     model = JOB.model.model_copy(update={"mixer": "mamba", "ssm": ssm})
-    shape = shape_of(Setup.of(JOB.model_copy(update={"model": model})), LAYOUT)
-    assert shape.kind == ("mamba",)
-    written = [beyond.text for beyond in Measurements((run(),)).beyond(shape)]
+    on = Setup.of(JOB.model_copy(update={"model": model}))
+    assert shape_of(on, LAYOUT).kind == ("mamba",)
+    rows = Rows(on, LayoutTable.of([LAYOUT]))
+    written = [beyond.text for beyond in Measurements((run(),)).beyond(rows)]
     assert "no scored run has mamba layers" in written
     no_mixer = JOB.model.model_copy(update={"mixer": "none"})
     assert shape_of(Setup.of(JOB.model_copy(update={"model": no_mixer})), LAYOUT).kind == ("dense",)

@@ -1,25 +1,30 @@
 """`--trusted` keeps a search inside what was measured, and says what that costs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.budgets import Steps
-from tests.unit.planner.evidence.test_evidence import run
+from tests.unit.planner.evidence.test_evidence import JOB, run
 from trainplan.costmodel.base.errors import SpecError
 from trainplan.costmodel.calibration.machine import NOTHING, machine_for
 from trainplan.costmodel.candidates import context_of
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.layouts.table import LayoutTable
 from trainplan.costmodel.step import explicit
 from trainplan.planner.cases.case import Case
 from trainplan.planner.comparisons.verdict import why_not
 from trainplan.planner.documents.document import plan_json
 from trainplan.planner.documents.written_plan import written
+from trainplan.planner.evidence.axes import Rows
 from trainplan.planner.evidence.envelope import Measurements, measurements
-from trainplan.planner.evidence.evidence import is_inside
-from trainplan.planner.evidence.trusted import OPTION, trusted_rules
+from trainplan.planner.evidence.evidence import evidence_of, is_inside
+from trainplan.planner.evidence.shape import Setup, shape_of
+from trainplan.planner.evidence.trusted import OPTION, trusted_rules, unmeasured
 from trainplan.planner.plan.options import SearchOptions
+from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.case_search import kept_layout
 from trainplan.planner.questions.trust import time_for_answer
@@ -59,13 +64,31 @@ def trusted(small_gpus):
 
 @pytest.mark.parametrize("known", [FEW, measurements()])
 @pytest.mark.parametrize("model", ["small-dense", "small-moe"])
-def test_the_rules_refuse_what_lies_outside_and_nothing_else(make_job, legal_table, model, known):
-    job = make_job(model, "4x8:h100-sxm", 64)
-    table = legal_table(job, 300, seed=3)
+@pytest.mark.parametrize("cluster", ["4x8:h100-sxm", "8x4:gb200", "4x8:a100-sxm-80gb"])
+def test_a_rule_is_broken_exactly_where_the_text_says_beyond(
+    make_job, legal_table, model, cluster, known
+):
+    """One table of limits: the flag, the marks of rows and the sentences ask the same of it."""
+    job = make_job(model, cluster, 64)
+    on, table = Setup.of(job), legal_table(job, 300, seed=3)
     broken = np.any([rule.broken(job, table) for rule in trusted_rules(job, known)], axis=0)
-    inside = [is_inside(job, table.row(i), known) for i in range(len(table))]
-    assert 0 < sum(inside) < len(inside)
-    assert broken.tolist() == [not one for one in inside]
+    for i in range(0, len(table), 3):
+        row = Rows(on, LayoutTable.of([table.row(i)]))
+        assert broken[i] == bool(known.beyond(row)) == (not known.inside(row)[0])
+    assert broken.tolist() == (~known.inside(Rows(on, table))).tolist()
+    stated = unmeasured(job, known)
+    assert broken.all() if stated else 0 < broken.sum() < len(table)
+
+
+def test_words_of_a_layout_are_those_of_its_shape(make_job, legal_table):
+    """A run is described by its shape, a candidate by its columns: alike in every axis."""
+    for model in ("small-dense", "small-moe"):
+        job = make_job(model, "4x8:h100-sxm", 64)
+        on, table = Setup.of(job), legal_table(job, 60, seed=5)
+        for i in range(len(table)):
+            shape = shape_of(on, table.row(i))
+            same = Measurements((replace(run(), shape=shape),))
+            assert is_inside(job, table.row(i), same), shape
 
 
 def test_a_rule_is_named_by_the_largest_value_measured_on_such_runtimes(make_job):
@@ -75,10 +98,65 @@ def test_a_rule_is_named_by_the_largest_value_measured_on_such_runtimes(make_job
     assert "--trusted offload <= 0" in names
 
 
-def test_a_runtime_nobody_measured_is_refused_with_what_to_do(make_job):
-    job = make_job("small-dense", "1x8:h100-sxm").model_copy(update={"runtime": "nanotron"})
-    with pytest.raises(SpecError, match=r"no scored run is on nanotron.* --runtime"):
+def test_what_the_job_states_beyond_is_refused_before_the_search_all_in_one_sentence(make_job):
+    job = make_job("small-dense", "1x8:mi300x", 32, 1 << 18).model_copy(
+        update={"runtime": "nanotron"}
+    )
+    with pytest.raises(SpecError) as caught:
         search(job, SearchOptions(trusted=True))
+    text = str(caught.value)
+    for missing in (
+        "no scored run has seq_length > 131,072 (here 262,144)",
+        "no scored run is on nanotron",
+        "no scored run is on cdna3 GPUs",
+        "drop --trusted",
+    ):
+        assert missing in text
+
+
+JOBS = [
+    (model, cluster, runtime)
+    for model in ("llama3-8b", "llama3-70b", "qwen3-30b-a3b", "qwen3-235b-a22b", "small-moe")
+    for cluster, runtimes in {
+        "2x8:h100-sxm": ("megatron-lm", "megatron-bridge", "torchtitan"),
+        "16x4:gb200": ("megatron-bridge", "nemo"),
+        "4x8:a100-sxm-80gb": ("megatron-lm", "llm-foundry-fsdp"),
+    }.items()
+    for runtime in runtimes
+]
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize(("model", "cluster", "runtime"), JOBS)
+def test_trusted_answers_inside_or_says_what_is_missing(make_job, model, cluster, runtime):
+    job = make_job(model, cluster, 128, 4096).model_copy(update={"runtime": runtime})
+    try:
+        found = search(job, SearchOptions(trusted=True), Steps(10))
+    except SpecError as error:
+        assert "no scored run" in str(error) or "the time limit struck" in str(error)
+        return
+    if isinstance(found, Infeasible):
+        assert "drop --trusted" in found.changes or any(
+            name.startswith(OPTION) for name in found.refused
+        )
+        return
+    assert found.evidence.beyond == ()
+    assert all(one.inside_measured for one in found.candidates)
+
+
+def test_settings_that_no_run_had_are_not_searched_and_hide_no_others(make_job):
+    """Whole-step graphs are faster on Hopper, where no run had any: experts are planned without."""
+    job = make_job("small-moe", "1x8:h100-sxm", 64, 4096).model_copy(
+        update={"runtime": "megatron-bridge"}
+    )
+    flat = (parse_choice("pp=1", excluded=False),)
+    free = search(job, SearchOptions(fix=flat))
+    assert free.job.options.cuda_graph is not None
+    found = search(job, SearchOptions(fix=flat, trusted=True))
+    assert found.job.options.cuda_graph is None
+    assert found.evidence.beyond == ()
+    alone = search(job, SearchOptions(fix=flat, trusted=True, search_options="none"))
+    assert found.certificate.objective.value <= alone.certificate.objective.value * (1 + 1e-9)
 
 
 def test_the_answer_stays_inside_and_the_free_one_does_not(free, trusted):
@@ -108,7 +186,7 @@ def test_the_rules_are_named_in_the_certificate_and_counted_like_others(trusted)
     assert sum(trusted.refused.values()) + proof.bounded + proof.evaluated == proof.space_size
 
 
-@pytest.mark.parametrize("cluster", ["1x8:h100-sxm", "1x8:l4"])
+@pytest.mark.parametrize("cluster", ["1x8:h100-sxm", "2x4:a100-sxm-80gb"])
 def test_no_layout_inside_is_faster_than_the_bound(make_job, legal_table, cluster):
     job = make_job("small-dense", cluster, 32)
     found = search(job, SearchOptions(trusted=True))
@@ -168,24 +246,9 @@ def test_a_written_plan_is_read_back_as_trusted(small_gpus, free, trusted):
     assert kept_layout(case, trusted.best.layout) is not None
 
 
-def test_near_ties_inside_come_before_near_ties_outside(make_job):
-    even = SearchOptions(fix=(parse_choice("stages=even", excluded=False),))
-    plan = search(make_job("llama2-13b", "2x8:a100-sxm-80gb", 256, 4096), even)
-    inside = [one.inside_measured for one in plan.candidates if one.near_tie]
-    assert set(inside) == {True, False}
-    assert inside == sorted(inside, reverse=True)
-    steps = [one.estimate.step_time_s for one in plan.candidates if one.near_tie]
-    cut = inside.index(False)
-    assert steps == [*sorted(steps[:cut]), *sorted(steps[cut:])]
-    assert plan.best.estimate.step_time_s == min(
-        one.estimate.step_time_s for one in plan.candidates
-    )
-
-
-def test_a_pipeline_of_measured_degrees_may_have_too_many_stages_in_all(make_job):
-    job = make_job("llama3-70b", "8x8:h100-sxm", 128, 8192)
-    layout = Layout(tp=4, pp=4, vpp=4, dp=4, schedule="interleaved")
+def test_a_pipeline_of_measured_degrees_may_have_too_many_stages_in_all():
+    layout = Layout(tp=2, pp=4, vpp=4, dp=4, schedule="interleaved")
     known = Measurements((run(tp=8, pp=8), run(tp=8, vpp=8, pp=1, dp=8, schedule="interleaved")))
-    texts = [one.axis for one in known.beyond(run(pp=4, vpp=4).shape)]
+    texts = [one.axis for one in evidence_of(JOB, layout, known).beyond]
     assert texts == ["pp * vpp"]
-    assert not is_inside(job, layout, known)
+    assert not is_inside(JOB, layout, known)
