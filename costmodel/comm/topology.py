@@ -2,8 +2,9 @@
 
 Ranks are numbered as Megatron Core does by default, inner to outer: tp, cp, dp (ep inside it), pp.
 A group of `size` ranks at distance `stride` therefore has `domain / stride` members in one
-scale-up domain, or fewer where its ranks do not fill whole nodes: of tensor groups of 4 on nodes
-of 6, every third has two members on each of two nodes, and all wait for it.
+scale-up domain, or fewer where its ranks do not fill whole domains: of tensor groups of 4 on nodes
+of 6, every third has two members on each of two nodes, and all wait for it. Racks give a job equal
+segments of nodes where they can (`NodeGroup.domain_gpus`), so groups fill them as they fill nodes.
 Of a placement, place `p` holds the ranks of one node; a ring links neighbours in rank order and
 closes, as NCCL builds rings over nodes in the order of their ranks.
 Source: Megatron-LM `parallel_state.py`, order "tp-cp-ep-dp-pp".
@@ -57,20 +58,17 @@ def group(machine: Machine, size: IntColumn, stride: IntColumn) -> Group:
 def _spread(machine: Machine, size: IntColumn, stride: IntColumn) -> tuple[IntColumn, FloatColumn]:
     """Members in one domain, and domains.
 
-    A domain of several nodes is taken to be filled by whole groups, as jobs on racks ask for
-    segments of nodes; a node is filled to the last GPU.
-
     Source: derived; groups start at multiples of `size * stride` ranks and domains at multiples of
     their GPUs, so their borders are a multiple of the greatest common divisor apart.
     """
     domain, ranks = machine.domain_gpus, size * stride
     inside = np.clip(domain // stride, 1, size)
     piece = np.gcd(ranks, domain)
-    packed = domain > machine.gpus_per_node or domain >= machine.num_gpus
-    torn = (piece < np.minimum(ranks, domain)) & (not packed)
+    torn = (piece < np.minimum(ranks, domain)) & (domain < machine.num_gpus)
     spanned = np.minimum(size, 1 + -(-(ranks - piece) // domain))
     cut = np.clip(piece // stride, 1, inside)
-    return np.where(torn, cut, inside), np.where(torn, spanned, size / inside)
+    whole = np.clip(ranks / domain, 1, size)
+    return np.where(torn, cut, inside), np.where(torn, spanned, whole)
 
 
 def link_speed(machine: Machine, stride: IntColumn) -> FloatColumn:

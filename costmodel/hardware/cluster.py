@@ -173,12 +173,40 @@ class NodeGroup(Spec):
         """GPUs of the group."""
         return self.num_nodes * self.gpus_per_node
 
-    def domain_gpus(self, device: GpuSpec) -> int:
+    def built_domain_gpus(self, device: GpuSpec) -> int:
         """GPUs of one scale-up domain: as stated, or as the device is usually built."""
         if self.nvlink_domain:
             return self.nvlink_domain
         rack_scale = device.nvlink_domain > device.gpus_per_node
         return device.nvlink_domain if rack_scale else min(self.gpus_per_node, device.nvlink_domain)
+
+    def segment_nodes(self, device: GpuSpec) -> int | None:
+        """Nodes of the job in each domain of several nodes, where all domains give equally many.
+
+        The most that divide the job's nodes, at least half of a domain: a scheduler of racks is
+        given such a segment. Null: nodes are domains, or no number of nodes divides so.
+
+        Source: man sbatch, `--segment` (it divides the nodes of the job and fits into one block);
+        NVIDIA advises 16 of the 18 nodes of a GB200 NVL72,
+        https://developer.nvidia.com/blog/?p=116606.
+        """
+        most = self.built_domain_gpus(device) // self.gpus_per_node
+        if most < 2:
+            return None
+        if self.num_nodes <= most:
+            return self.num_nodes
+        fits = (size for size in range(most, (most - 1) // 2, -1) if self.num_nodes % size == 0)
+        return next(fits, None)
+
+    def domain_gpus(self, device: GpuSpec) -> int:
+        """GPUs of the job in one scale-up domain: of several nodes, those of its segment.
+
+        Where no segment divides the nodes, they fill one domain after the other.
+        """
+        built, segment = self.built_domain_gpus(device), self.segment_nodes(device)
+        if built < 2 * self.gpus_per_node:
+            return built
+        return self.gpus_per_node * (segment or built // self.gpus_per_node)
 
 
 class BetweenGroups(Spec):

@@ -19,7 +19,7 @@ class Machine:
 
     num_gpus: int
     domain_gpus: int
-    """GPUs in one scale-up domain."""
+    """GPUs of the job in one scale-up domain. Source: `NodeGroup.domain_gpus`."""
     memory_bytes: float
     memory_bytes_per_second: float
     half: GemmRate

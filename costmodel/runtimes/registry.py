@@ -19,7 +19,7 @@ from trainplan.costmodel.runtimes.fms_fsdp import FMS_FSDP
 from trainplan.costmodel.runtimes.fsdp2 import FSDP2_MODULE
 from trainplan.costmodel.runtimes.llm_foundry_fsdp import LLM_FOUNDRY_FSDP
 from trainplan.costmodel.runtimes.maxtext import MAXTEXT
-from trainplan.costmodel.runtimes.megatron.dispatchers import DEEPEP_PEERS, domain_gpus
+from trainplan.costmodel.runtimes.megatron.dispatchers import joins_racks
 from trainplan.costmodel.runtimes.megatron_bridge import MEGATRON_BRIDGE
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from trainplan.costmodel.runtimes.megatron_lm import MEGATRON_LM
@@ -130,7 +130,7 @@ def _resolved(key: Identical[Job]) -> RuntimeTraits:
         sharding = replace(sharding, weight_message_bytes=gathered)
     kernels = replace(traits.kernels, attention=attention_on(job, traits.kernels.attention))
     experts = traits.experts
-    if experts.dispatcher_across == "deepep" and domain_gpus(job) > DEEPEP_PEERS:
+    if experts.dispatcher_across == "deepep" and joins_racks(job):
         experts = replace(experts, dispatcher_across="alltoall")
     on_job = replace(traits, kernels=kernels, sharding=sharding, experts=experts)
     on_job = on_job.with_options(job.options)

@@ -41,6 +41,7 @@ from trainplan.planner.plan import (
     Target,
 )
 from trainplan.planner.questions.candidates import candidates_of
+from trainplan.planner.questions.domain_notes import domain_notes, expert_notes
 from trainplan.planner.questions.estimation import check_model
 from trainplan.planner.questions.kernel_widths import width_notes
 from trainplan.planner.questions.launch_bound import launch_bound_note
@@ -126,6 +127,7 @@ def search(
         *offload_notes(layout, plan.best.estimate, measured.profile),
         *(() if options.only_answer or apart else offload_gain(own, plan, context)),
         *width_notes(own, layout, plan.best.estimate),
+        *expert_notes(own, layout),
         *notes_on(own, measured),
     ]
     if reason := unproved(plan.placement):
@@ -315,6 +317,7 @@ def layout_notes(
         *imbalance_notes(job, layout),
         *offload_notes(layout, priced, measured.profile),
         *width_notes(on, layout, priced),
+        *expert_notes(on, layout),
         *notes_on(on, measured),
     )
 
@@ -348,5 +351,5 @@ def notes_on(on: Context, measured: Measured) -> tuple[str, ...]:
     longest, sequence = job.model.max_position_embeddings, job.training.seq_length
     if sequence > longest:
         found.append(f"seq_length {sequence} is longer than the {longest} of {job.model.name}")
-    found += [*model_notes(job.model), *setting_notes(on)]
+    found += [*domain_notes(on), *model_notes(job.model), *setting_notes(on)]
     return (*found, *launch_bound_note(on))

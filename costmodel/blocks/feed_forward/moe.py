@@ -231,24 +231,24 @@ def _dispatch_and_combine(shapes: Shapes, routing: _Routing) -> FloatColumn:
     for each of them, DeepEP and HybridEP one for each distinct rank, and between nodes one for
     each distinct node (DeepSeek-V3, arXiv:2412.19437, section 3.2.2), whose tensor ranks are
     destinations too: Megatron-LM @d98e8a64 `moe/token_dispatcher.py:1837`, tp_ep_group. The rank or
-    node that receives most ends last.
+    node that receives most ends last; of a group that a border cuts, so does its smaller part.
     """
     machine, table, constants = shapes.machine, shapes.table, shapes.machine.constants
     links = group(machine, table.ep, table.etp)
-    moe, fullest = routing.moe, routing.loads.fullest
-    copies = moe.rows_per_token * fullest
+    moe, loads = routing.moe, routing.loads
+    copies = moe.rows_per_token * loads.fullest
     token = shapes.storage * routing.local_tokens * routing.hidden
     inside_once = shapes.traits.experts.dispatcher != "alltoall"
     across_once = shapes.traits.experts.dispatcher_across != "alltoall"
     once = np.where(links.nodes > 1, across_once, inside_once)
-    ranks = np.where(once, destinations_in_groups(moe, table.ep, fullest), copies)
-    at_node = destinations_in_groups(moe, links.nodes, routing.loads.fullest_node)
-    nodes = np.where(once, at_node, copies)
+    ranks = np.where(once, destinations_in_groups(moe, table.ep, loads.fullest), copies)
+    nodes = np.where(once, destinations_in_groups(moe, links.nodes, loads.fullest_node), copies)
     fits = machine.bus_bytes_per_second[OPERATIONS.index("alltoall")]
     bus = fits[fit_column(links)] * constants.alltoall_efficiency
     inside = token * ranks * bus_factor("alltoall", table.ep) / bus
-    per_nic = links.nic_bytes_per_second / links.inside
-    outside = token * nodes * (links.nodes - 1) / links.nodes / per_nic
+    leaving = nodes * (1 - links.inside / links.size)
+    leaving = np.where(once, np.minimum(leaving, links.nodes - 1), leaving)
+    outside = token * leaving * links.inside / links.nic_bytes_per_second
     across = constants.inter_node_alpha + links.fabric_seconds
     alpha = constants.alltoall_alpha + (links.nodes > 1) * across
     exchange = np.where(table.ep > 1, alpha + np.maximum(inside, outside), 0.0)

@@ -7,7 +7,7 @@ and, for HybridEP, its branch `hybrid-ep`; MB is NVIDIA-NeMo/Megatron-Bridge @06
 import numpy as np
 
 from trainplan.costmodel import catalog
-from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.columns import BoolColumn, IntColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
 from trainplan.costmodel.runtimes.megatron.capacity import CAPACITY_RULES, pads
@@ -20,8 +20,24 @@ HYBRIDEP_ARCHITECTURES = frozenset({"ampere", "hopper", "blackwell"})
 
 
 def domain_gpus(job: Job) -> int:
-    """GPUs of the smallest scale-up domain of the cluster. Source: as `Machine.domain_gpus`."""
+    """GPUs of the job in its smallest scale-up domain. Source: as `Machine.domain_gpus`."""
     return min(one.domain_gpus(catalog.device(one)) for one in job.cluster.groups)
+
+
+def joins_racks(job: Job) -> bool:
+    """Has a scale-up domain, as it is built, more GPUs than DeepEP knows of?"""
+    groups = job.cluster.groups
+    return min(one.built_domain_gpus(catalog.device(one)) for one in groups) > DEEPEP_PEERS
+
+
+def cuts(domain: int, ranks: IntColumn, job: Job) -> BoolColumn:
+    """Do borders of domains lie inside groups of so many ranks, next to each other?
+
+    Source: as `comm.topology`, where groups start.
+    """
+    parts, wholes = domain % np.minimum(ranks, domain), ranks % domain
+    torn = np.where(ranks < domain, parts, wholes) != 0
+    return np.asarray(torn & (job.cluster.num_gpus > domain))
 
 
 def links_experts(job: Job) -> str | None:
@@ -49,7 +65,7 @@ def links_deepep(job: Job) -> str | None:
     """
     if pads(job):
         return "DeepEP pads nothing to a capacity"
-    if domain_gpus(job) > DEEPEP_PEERS:
+    if joins_racks(job):
         return "DeepEP knows no NVLink domain of more than 8 GPUs"
     return links_experts(job)
 
@@ -57,15 +73,15 @@ def links_deepep(job: Job) -> str | None:
 @rule(
     "ep etp",
     "moe_dispatcher=deepep beyond one NVLink domain needs domains of 8 GPUs, and whole ones: make "
-    "ep * etp a multiple of 8 there, or lower it",
+    "ep * etp a multiple of 8 there, or a divisor of the GPUs of one domain",
     "DeepEP csrc/deep_ep.cpp:153, num_ranks % NUM_MAX_NVL_PEERS; num_nvl_ranks of a node",
 )
 def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
     """Beyond one group of 8, ranks of equal place in theirs exchange by RDMA."""
     ranks, domain = table.ep * table.etp, min(domain_gpus(job), DEEPEP_PEERS)
     enabled = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
-    whole = domain == DEEPEP_PEERS
-    return np.asarray((ranks > domain) & ((ranks % DEEPEP_PEERS != 0) | (not whole)) & enabled)
+    beyond = (ranks > domain) & (domain != DEEPEP_PEERS)
+    return np.asarray((beyond | cuts(domain, ranks, job)) & enabled)
 
 
 @rule(
@@ -77,20 +93,21 @@ def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
 def deepep_leaves_racks_out(job: Job, table: LayoutTable) -> BoolColumn:
     """Its list of devices has B200 and B300, whose nodes are domains."""
     enabled = job.options.moe_dispatcher == "deepep" and job.model.moe is not None
-    return np.full(len(table), enabled and domain_gpus(job) > DEEPEP_PEERS)
+    return np.full(len(table), enabled and joins_racks(job))
 
 
 @rule(
     "ep etp",
     "moe_dispatcher=hybridep beyond one NVLink domain needs whole ones, and none of more than 8 "
-    "GPUs: lower ep * etp, or leave the option out",
+    "GPUs: make ep * etp a divisor of the GPUs that one domain gives to the job, or leave the "
+    "option out",
     "DeepEP hybrid-ep, deep_ep/hybrid_ep_buffer.py, group_size % ranks per domain; MB "
     "scripts/performance/utils/utils.py, apply_target_topology_environment (at most 72 ranks)",
 )
 def hybridep_fills_domains(job: Job, table: LayoutTable) -> BoolColumn:
     """On a rack of NVLink the group stays inside; on nodes it may go over RDMA."""
     ranks, domain = table.ep * table.etp, domain_gpus(job)
-    leaves = (ranks > domain) & ((domain > DEEPEP_PEERS) | (ranks % domain != 0))
+    leaves = ((ranks > domain) & joins_racks(job)) | cuts(domain, ranks, job)
     enabled = job.options.moe_dispatcher == "hybridep" and job.model.moe is not None
     return np.asarray(leaves & enabled)
 

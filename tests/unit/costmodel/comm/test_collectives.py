@@ -105,7 +105,7 @@ def test_a_group_that_nodes_tear_apart_goes_over_the_network():
     assert times[0] > 2 * times[1]
 
 
-@pytest.mark.parametrize("cluster", ["1x6:h100-sxm", "8x8:h100-sxm", "36x4:gb200"])
+@pytest.mark.parametrize("cluster", ["1x6:h100-sxm", "8x8:h100-sxm", "32x4:gb200"])
 def test_groups_that_fill_nodes_or_racks_in_segments_are_whole(cluster):
     machine = machine_of(parse_cluster(cluster), "bf16")
     assert one_group(2, machine=machine).nodes == 1

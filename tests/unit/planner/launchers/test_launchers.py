@@ -1,6 +1,7 @@
 """Launch scripts: valid bash, values stay data, missing variables stop with a sentence."""
 
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -199,6 +200,19 @@ def test_slurm_asks_for_one_task_and_all_gpus_of_every_node():
         directives
     )
     assert text.splitlines()[1 : 1 + len(directives)] == directives
+
+
+@pytest.mark.parametrize(
+    ("cluster", "segment"),
+    [("64x4:gb200", "16"), ("16x4:gb200", "16"), ("36x4:gb300", "18"), ("38x4:gb200", None)],
+)
+def test_slurm_is_given_the_segments_that_racks_are_priced_in(cluster, segment):
+    config, clusters = config_of(cluster)
+    text = LAUNCHERS["slurm"](config, clusters).text
+    found = re.findall(r"^#SBATCH --segment=(\d+)$", text, re.MULTILINE)
+    assert found == ([segment] if segment else [])
+    assert ("#SBATCH --segment" in trials(clusters, (1, 2), "run.sbatch").text) == bool(segment)
+    assert "--segment" not in LAUNCHERS["slurm"](*config_of("4x8:h100-sxm")).text
 
 
 def test_variables_of_the_runtime_are_exported(machine, tmp_path):
