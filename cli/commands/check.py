@@ -125,7 +125,7 @@ def command(
     )
     own, reader = _chosen(read_launches(launch, parse_settings(settings)), runtime)
     reading = reader.read(own, request)
-    options = SearchOptions(memory_margin=memory_margin)
+    options = SearchOptions(memory_margin=memory_margin, only_written=False)
     with Clock(time_limit) as clock, Processes(None) as processes:
         found = check_launch(reading, options, clock, measured, processes)
     stated = notes(reading.job, measured) if found.estimate and reading.job else ()

@@ -60,9 +60,10 @@ def command(question: Question, layout: str, memory_margin: float, *, as_json: b
     notes = (*alongside, *layout_notes(job, chosen, estimate, measured), *question.notes)
     found: tuple[Remedy, ...] | None = None
     if not estimate.memory.fits:
-        case = Case(
-            job, SearchOptions(memory_margin=memory_margin, search_options="none"), measured
+        options = SearchOptions(
+            memory_margin=memory_margin, search_options="none", only_written=False
         )
+        case = Case(job, options, measured)
         with Clock(command_seconds() + REMEDY_SECONDS) as clock:
             found = remedies(case, chosen, clock)
     spent = spent_of(job, chosen, estimate, measured)

@@ -42,7 +42,6 @@ with imported_on_answer():
     from trainplan.planner.goals import pareto as unbeaten_by_any
     from trainplan.planner.goals import pareto_json
     from trainplan.planner.plan import Infeasible, Name, Plan, SearchOptions
-    from trainplan.planner.questions import NO_FILES
     from trainplan.planner.questions import estimate as estimate_of
     from trainplan.planner.settings import Level
 
@@ -208,6 +207,7 @@ def command(
     Prints the layout, how sure it is, where its step time goes and the alternatives.
     """
     destination.check()
+    question = question.launchable() if options.tower != "apart" else question
     if pareto:
         _alone(options, destination, baseline)
         _choices(question, options, pair_of(pareto), destination, time_limit)
@@ -312,8 +312,7 @@ def _refuse(result: Infeasible, *, all_tried: bool, as_json: bool) -> None:
 
 def _next(plan: Plan, destination: Destination) -> str:
     """The export, or why the runtime cannot have it."""
-    without = (note for note in plan.notes if note.startswith(NO_FILES))
-    for note in (*refusals(plan.job, plan.notes), *without):
+    for note in refusals(plan.job, plan.notes):
         return note
     path = str(destination.output or "plan.json")
     export = f"plan export {shlex.quote(path)} --launcher torchrun --output-dir launch"

@@ -102,7 +102,7 @@ STATE_PRECISION = click.option(
 RUNTIME = job_option(
     "--runtime",
     f"Training runtime the layout is for: {', '.join(RUNTIMES)}.",
-    show_default=f"{DEFAULT_RUNTIME}, or the first that has the optimizer; on a CPU fsdp2",
+    show_default=f"{DEFAULT_RUNTIME}, or the first that trains the job; on a CPU fsdp2",
 )
 RUNTIME_VERSION = click.option(
     "--runtime-version",

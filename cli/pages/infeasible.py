@@ -6,8 +6,8 @@ from rich.text import Text
 
 from trainplan.cli.blocks import Part, headed
 from trainplan.cli.pages.parts.headline import job_line
-from trainplan.cli.pages.plan import refused_part
-from trainplan.cli.words import gib, layout_line
+from trainplan.cli.pages.plan import refused_part, rule_texts
+from trainplan.cli.words import gib, layout_line, plural
 from trainplan.planner.plan import Infeasible
 
 NOT_TRIED = "changes not tried: time limit"
@@ -47,7 +47,7 @@ def _helping(result: Infeasible, *, all_tried: bool) -> Iterator[Part]:
 def infeasible_line(result: Infeasible) -> str:
     """What the leanest layout lacks."""
     if result.least_memory_bytes is None or result.least_memory_layout is None:
-        return f"No layout is legal: every one of {result.space_size:,} breaks a rule."
+        return f"No layout is legal: {_first_rule(result)}"
     layout = layout_line(result.least_memory_layout, result.job.model)
     if result.least_host_bytes is not None:
         return (
@@ -58,3 +58,14 @@ def infeasible_line(result: Infeasible) -> str:
         f"Nothing fits: the leanest layout needs {gib(result.least_memory_bytes)} GiB of "
         f"{gib(result.capacity_bytes)} GiB usable.\n  leanest: {layout}"
     )
+
+
+def _first_rule(result: Infeasible) -> str:
+    """The rule that most layouts break that the user's choices leave, and what to do about it."""
+    says = rule_texts(result.job, result.refused)
+    chosen = " and ".join(name for name in result.refused if name not in says)
+    rule = next((name for name in result.refused if name in says), None)
+    layouts = plural(result.space_size, "layout")
+    if rule is None:
+        return f"{chosen} leave none of {layouts}."
+    return f"{says[rule]} ({rule}{', with ' * bool(chosen)}{chosen}; none of {layouts} is left)."

@@ -16,7 +16,7 @@ from trainplan.cli.pages.parts.alternatives import (
 )
 from trainplan.cli.pages.parts.breakdown import largest_cost, memory_table, terms_table
 from trainplan.cli.pages.parts.evidence import inside_lines, plan_evidence_lines
-from trainplan.cli.pages.parts.headline import headline, job_line, refusals
+from trainplan.cli.pages.parts.headline import chosen_lines, headline, job_line, refusals
 from trainplan.cli.pages.parts.lanes import lanes_part
 from trainplan.cli.pages.parts.objective import (
     WORDS,
@@ -43,6 +43,7 @@ from trainplan.costmodel.step import Estimate
 from trainplan.costmodel.timeline import EQUALS
 from trainplan.planner.evidence import OPTION, trusted_rules
 from trainplan.planner.plan import Certificate, Plan, UnevenStages
+from trainplan.planner.runtimes import launch_rules
 from trainplan.planner.settings import ELSEWHERE
 from trainplan.planner.space import DRIVE_SPACE, HOST_MEMORY, MEMORY, ranks_straddle, rules_of_job
 
@@ -62,8 +63,11 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     stated = tuple(objective_lines(plan))
     first = plan.certificate.objective.name in ASKS_A_NUMBER
     before, after = (stated, ()) if first else ((), stated)
+    chosen = chosen_lines(plan.job, plan.notes)
     alongside = {"before": before, "cannot": cannot}
-    yield headline(plan.job, best.layout, best.estimate, *after, spent=plan.spent, **alongside)
+    yield headline(
+        plan.job, best.layout, best.estimate, *after, *chosen, spent=plan.spent, **alongside
+    )
     if plan.apart:
         yield from disaggregated_part(plan.apart)
     settings = settings_text(plan) if verbose else ""
@@ -86,7 +90,7 @@ def plan_page(plan: Plan, *, verbose: bool) -> Iterator[Part]:
     yield from lanes_part(best.estimate)
     if verbose:
         yield from refused_part(plan.job, plan.refused, plan.certificate.space_size)
-    if others := tuple(note for note in plan.notes if note not in cannot):
+    if others := tuple(note for note in plan.notes if note not in (*cannot, *chosen)):
         yield notes_part(others)
 
 
@@ -220,7 +224,7 @@ def refused_table(job: Job, refused: Mapping[str, int], most: int | None = None)
 
 def rule_texts(job: Job, refused: Iterable[str]) -> Mapping[str, str]:
     """What rules of a search say, by name; a choice of the user has no text."""
-    rules = [*rules_of_job(job), ranks_straddle()]
+    rules = [*rules_of_job(job), *launch_rules(job), ranks_straddle()]
     if any(name.startswith(OPTION) for name in refused):
         rules += trusted_rules(job)
     return {

@@ -108,7 +108,7 @@ class OfJob(Request):
     runtime: str | None = Field(
         None,
         description=f"Training runtime the layout is for; null: {names.DEFAULT_RUNTIME}, or the "
-        "first that has the optimizer; on a CPU fsdp2.",
+        "first that trains the job; on a CPU fsdp2.",
         json_schema_extra=one_of(*names.RUNTIMES, None),
     )
     runtime_version: str | None = Field(None, description="Version of it that runs.")

@@ -1,7 +1,9 @@
 """What the shared options state: job, machine, settings of the runtime, where the answer goes."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -41,6 +43,7 @@ from trainplan.costmodel.runtimes import runtime as traits_named
 from trainplan.costmodel.runtimes import runtime_with
 from trainplan.costmodel.spec import first_complaint
 from trainplan.planner.questions import no_cpu
+from trainplan.planner.runtimes import runtime_chosen
 
 WRITTEN = "trainplan.cli.pages.report.registry:written"
 """Imported when a report is asked for."""
@@ -90,6 +93,19 @@ class Question:
     job: Job
     notes: tuple[str, ...]
     measured: Measured
+    states_runtime: bool
+
+    def launchable(self) -> Question:
+        """The same under a runtime that launch files are written for, where none is stated."""
+        return self if self.states_runtime else self._under_chosen(files=True)
+
+    def priced(self) -> Question:
+        """The same under a runtime that has a price for it, where the usual one has none."""
+        return self._under_chosen(files=False)
+
+    def _under_chosen(self, *, files: bool) -> Question:
+        job, why = runtime_chosen(self.job, files=files)
+        return replace(self, job=job, notes=(why, *self.notes)) if why else self
 
 
 def question(
@@ -159,7 +175,8 @@ def question(
     notes = (*_chosen_notes(runtime, job), *_version_notes(chosen, runtime_version))
     if precision is None and machines.on_cpu:
         notes = (precision_note(machines, whole), *notes)
-    return Question(job, notes, whole)
+    stated = Question(job, notes, whole, states_runtime=runtime is not None)
+    return stated if runtime or machines.on_cpu else stated.priced()
 
 
 def _with_power(cluster: ClusterSpec, carbon: float | str | None, pue: float | None) -> ClusterSpec:

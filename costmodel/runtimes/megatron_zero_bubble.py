@@ -8,12 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import SCHEDULE_NAMES, Schedule
 from trainplan.costmodel.layouts import LayoutTable, Rule, rule
 from trainplan.costmodel.runtimes.attention import attention_of
 from trainplan.costmodel.runtimes.megatron.core import interleaved_needs_whole_groups
+from trainplan.costmodel.runtimes.megatron.features import unsupported_feature as of_megatron
 from trainplan.costmodel.runtimes.megatron.options import sgd_is_whole
 from trainplan.costmodel.runtimes.megatron_deepspeed import MEGATRON_DEEPSPEED
 from trainplan.costmodel.runtimes.traits import Gradients, Recipe, Setting, Sharding, Stated
@@ -44,6 +46,19 @@ def split_passes_reduce_last(job: Job, table: LayoutTable) -> BoolColumn:
     """A gradient is whole once its delayed products have run."""
     split = np.isin(table.schedule, [SCHEDULE_NAMES.index(name) for name in SPLIT])
     return np.asarray(split & (job.options.overlap_grad_reduce is True))
+
+
+def unsupported_feature(model: ModelSpec) -> str | None:
+    """The first feature its legacy models lack, as a noun phrase; null: they have all."""
+    lacking = {
+        "experts: it knows Switch layers only": model.moe is not None,
+        "latent attention": model.mla is not None,
+        "norms on queries and keys": model.qk_norm != "none",
+        "tied embeddings": model.tie_word_embeddings,
+        "sliding windows": model.num_sliding_window_layers > 0,
+    }
+    lacks = next((feature for feature, has in lacking.items() if has), None)
+    return lacks or of_megatron(model)
 
 
 def _of_whole_passes(job: Job) -> tuple[Rule, ...]:
@@ -79,6 +94,7 @@ MEGATRON_ZERO_BUBBLE = replace(
         sgd_is_whole,
         split_passes_reduce_last,
     ),
+    refuses=unsupported_feature,
     settings=(
         Setting(
             "overlap_grad_reduce",

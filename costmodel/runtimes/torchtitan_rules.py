@@ -45,6 +45,16 @@ def shards_every_gradient(job: Job, table: LayoutTable) -> BoolColumn:
 
 
 @rule(
+    "cp",
+    "gpt_oss does not run with cp > 1 in torchtitan: use cp=1",
+    "pytorch/torchtitan models/gpt_oss/parallelize.py, parallelize_gptoss",
+)
+def sinks_stay_on_a_rank(job: Job, table: LayoutTable) -> BoolColumn:
+    """Attention sinks occur in its gpt_oss alone."""
+    return np.asarray((table.cp > 1) & job.model.attention_sinks)
+
+
+@rule(
     "tp ep etp",
     "torchtitan cuts experts over tp where ep = 1 and not at all elsewhere: set etp to tp or to 1",
     "pytorch/torchtitan models/common/moe_sharding.py, expert_param_placement_dense and _sparse",
@@ -119,6 +129,7 @@ def policy_offloads_all(job: Job, table: LayoutTable) -> BoolColumn:
 RULES = (
     tp_divides_key_value_heads,
     shards_every_gradient,
+    sinks_stay_on_a_rank,
     experts_are_cut_one_way,
     ep_divides_sharding_ranks,
     pipeline_is_filled,

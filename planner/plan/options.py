@@ -10,6 +10,7 @@ from trainplan.costmodel.layouts import Rule
 from trainplan.costmodel.spec import Spec
 from trainplan.planner.evidence import OPTION, settings_rules, trusted_rules
 from trainplan.planner.plan.target import Name
+from trainplan.planner.runtimes import launch_rules
 from trainplan.planner.settings import Combination, Level, combinations
 from trainplan.planner.space import Choice, rules_of_grid
 
@@ -49,6 +50,9 @@ class SearchOptions(Spec):
     near: Layout | None = None
     """The answer of a similar job: then layouts with its degrees are tried too."""
 
+    only_written: bool = True
+    """Only layouts that `plan export` writes, where it writes any for the runtime."""
+
     @property
     def slack_fraction(self) -> float:
         """The slack. Source: assumed; a quarter of what the model can tell between like layouts."""
@@ -84,8 +88,11 @@ class SearchOptions(Spec):
 
     def rules_of_layouts(self, on: Context) -> tuple[Rule, ...]:
         """What whole layouts must respect besides the job."""
-        return (*(choice.rule() for choice in self.choices), *self.rules_of_evidence(on))
+        return (*(choice.rule() for choice in self.choices), *self._rules_of_job(on))
 
     def rules_of_grid(self, on: Context) -> tuple[Rule, ...]:
         """What layouts must respect besides the job, before their layers are split."""
-        return (*rules_of_grid(self.choices), *self.rules_of_evidence(on))
+        return (*rules_of_grid(self.choices), *self._rules_of_job(on))
+
+    def _rules_of_job(self, on: Context) -> tuple[Rule, ...]:
+        return (*self.rules_of_evidence(on), *(launch_rules(on.job) if self.only_written else ()))

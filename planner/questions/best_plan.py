@@ -58,7 +58,7 @@ from trainplan.planner.questions.trust import (
     time_for_answer,
 )
 from trainplan.planner.questions.unequal_experts import imbalance_notes
-from trainplan.planner.runtimes import EXPORTERS
+from trainplan.planner.runtimes import EXPORTERS, check_able
 from trainplan.planner.schedules import other_schedules
 from trainplan.planner.settings import values_of
 from trainplan.planner.space import allowed, values_outside_grid
@@ -88,6 +88,8 @@ def search(
     """
     options = options or SearchOptions()
     job = allowed(job, options.choices)
+    if options.only_written and options.tower != "apart":
+        check_able(job)
     check_model(job)
     budget, late = budget or Unlimited(), False
     limit = time_for_answer(options, budget, reserve=job.reserves)
@@ -277,7 +279,7 @@ def _without_files(on: Context, layout: Layout) -> tuple[str, ...]:
         try:
             EXPORTERS[job.runtime](job, layout)
         except UnsupportedError as error:
-            return () if on.traits.refuses(job.model) else (f"`plan export` will refuse: {error}",)
+            return () if on.traits.refuses(job.model) else (f"{NO_FILES} this layout: {error}",)
         return ()
     return (no_files(job.runtime),)
 
@@ -286,7 +288,7 @@ def no_files(name: str) -> str:
     """Why a runtime without an exporter has no launch files."""
     method = runtime(name).method
     what = f", priced as a method that no runtime has ({method})" if method else ""
-    return f"{NO_FILES} {name}{what}: `plan export` knows {' and '.join(EXPORTERS)}"
+    return f"{NO_FILES} {name}{what}: `plan export` knows {', '.join(EXPORTERS)}"
 
 
 def no_cpu(name: str) -> str:

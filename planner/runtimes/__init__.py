@@ -2,6 +2,7 @@
 
 One folder a runtime, what writes its launches and what reads them; beside these what they share.
 
+check_able: has some layout of a job launch files? Raises.
 Request: what the user gives beside the launch.
 corrected_script: a launch with some settings changed, as a bash script.
 emitted_flags: options of a launch configuration, and the keys its files set as if they were some.
@@ -10,12 +11,14 @@ Field: one field of them, and where it comes from.
 key_lines: the plan in the words of a project.
 KeyLines: what to paste, and what to know.
 Origin: stated, default, derived or assumed.
+launch_rules: what layouts must respect for launch files.
 PLUGGED: readers of plug-ins.
 program_of_csv: the program of such a file.
 Reader: one runtime, which launches are its own and what they say.
 READERS: reader of every runtime whose launches are read, in the order in which they are tried.
 readers: these, and behind them those of plug-ins.
 Reading: a launch as a job and a layout.
+runtime_chosen: the job under the first runtime that can, and why.
 schedule_csv: a program in torch's format "compute_only".
 SettingChange: one option or key, before and after.
 SHORT_RUNS: trial of every runtime whose launches print step times.
@@ -29,6 +32,7 @@ from typing import TYPE_CHECKING
 from trainplan.costmodel.base import door
 
 if TYPE_CHECKING:
+    from trainplan.planner.runtimes.able import check_able, launch_rules, runtime_chosen
     from trainplan.planner.runtimes.compare import emitted_flags, unknown_flags
     from trainplan.planner.runtimes.corrected import SettingChange, corrected_script
     from trainplan.planner.runtimes.key_tables.lines import KeyLines, key_lines

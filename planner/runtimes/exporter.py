@@ -8,11 +8,12 @@ from importlib import resources
 from typing import Concatenate, ParamSpec, TypeVar
 
 from trainplan.costmodel.architecture import Method
-from trainplan.costmodel.axes import AXES
+from trainplan.costmodel.axes import AXES, Axis
 from trainplan.costmodel.base import SpecError, UnsupportedError
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import LayoutTable, Rule
+from trainplan.costmodel.layouts import LayoutTable, Rule, evenly
 from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
 from trainplan.planner.launch import LaunchConfig
 
@@ -86,6 +87,8 @@ class Exporter:
     """Are its options keys of a configuration? Each part of one is a word of the sources."""
     fork_flags: frozenset[str] | None = None
     """Options of the release, of a fork that has no file of them."""
+    refuses: tuple[Rule, ...] = ()
+    """Layouts that no option gives though every axis of them is written: no search answers one."""
     packs: str = ""
     """What the user's data has to do where rows are packed; empty: what is written cannot keep the
     sequences of a row apart."""
@@ -94,6 +97,27 @@ class Exporter:
     def flags(self) -> frozenset[str]:
         """Options of the release that `export` is written for."""
         return recorded(self.recorded_flags) if self.fork_flags is None else self.fork_flags
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """What a search must respect for its answer to have launch files."""
+        axes = (axis for axis in AXES if axis.name not in self.writes)
+        return (*map(self._writes_no, axes), *self.refuses)
+
+    def _writes_no(self, axis: Axis) -> Rule:
+        def broken(job: Job, table: LayoutTable) -> BoolColumn:
+            """No option gives another value."""
+            column = getattr(table, axis.column)
+            return ~evenly(table) if axis.name == "stages" else column != axis.number(axis.off)
+
+        return Rule(
+            name=f"{self.runtime}_writes_no_{axis.column}",
+            columns=frozenset({axis.column}),
+            broken=broken,
+            says=f"{self.runtime} has no option for {axis.name}: leave it at "
+            f"{axis.codec.text(axis.off)}, or use another runtime",
+            source=f"what `plan export` writes for {self.runtime}",
+        )
 
     def __call__(self, job: Job, layout: Layout) -> LaunchConfig:
         """The launch of one layout.
@@ -121,6 +145,7 @@ class Exporter:
                     f"{self.runtime} has no option for {axis.name} = {axis.text(layout)}: set it "
                     f"to {axis.codec.text(axis.off)}, or export to a runtime that has one"
                 )
+        refuse_broken(self.refuses, job, layout)
         self._refuse_states(job)
         packing = job.training.packing
         if packing == "none":

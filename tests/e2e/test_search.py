@@ -274,15 +274,32 @@ def test_a_layout_the_runtime_cannot_express_is_not_sent_to_export(
     assert following.startswith(f"  {note}\n\n")
 
 
-def test_a_model_the_runtime_cannot_run_is_told_under_the_answer_and_nowhere_else():
-    feature = "unused rows in front of the learned positions"
-    note = f"megatron-lm cannot express {feature}: `plan export` will refuse"
+FEATURE = "megatron-lm cannot express unused rows in front of the learned positions"
+
+
+def test_a_model_the_runtime_cannot_run_is_told_above_the_answer_and_nowhere_else():
+    note = f"{FEATURE}: `plan export` will refuse"
     job = with_value(TINY, "--model", "opt-125m")
-    for wanted in (("search",), ("estimate", "--layout", "tp=1")):
-        shown, written = (plan(*wanted, *job, *more) for more in ((), ("--json",)))
-        assert shown.out.splitlines()[2] == note
-        assert note not in shown.out.partition("Good to know")[2].partition("Next")[0]
-        assert note in written.json["provenance"]["notes"]
+    shown, written = (
+        plan("estimate", "--layout", "tp=1", *job, *more) for more in ((), ("--json",))
+    )
+    assert shown.out.splitlines()[0] == note
+    assert note not in shown.out.partition("Good to know")[2]
+    assert note in written.json["provenance"]["notes"]
+
+
+def test_a_search_refuses_a_runtime_that_cannot_run_the_model_and_chooses_one_that_can():
+    job = with_value(TINY, "--model", "opt-125m")
+    stated = plan("search", *job, "--runtime", "megatron-lm")
+    assert stated.code == 2
+    assert stated.err.splitlines()[0] == (
+        f"plan: error: {FEATURE}; accelerate, deepspeed and arctic-training can: use --runtime "
+        "accelerate, or leave it out"
+    )
+    shown, written = (plan("search", *job, *more) for more in ((), ("--json",)))
+    first = "runtime accelerate, which shards any model of transformers"
+    assert " ".join(shown.out.splitlines()[1:3]) == f"{first}: {FEATURE}"
+    assert written.json["provenance"]["notes"][-1].startswith(first)
 
 
 def test_an_estimate_tells_what_it_assumes_as_a_search_does():

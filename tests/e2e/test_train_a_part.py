@@ -49,10 +49,13 @@ def test_an_exported_launch_is_checked_with_the_words_that_planned_it(tmp_path):
     assert f"It runs and fits: {step} a step" in found.out
 
 
+UNTRAINED = ("--layout", "dp=8", "--runtime", "megatron-lm")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("estimate", *JOB, "--layout", "dp=8", "--train", "lora:rank=8"), "megatron-lm: use"),
+        (("estimate", *JOB, *UNTRAINED, "--train", "lora:rank=8"), "megatron-lm: use"),
         (("estimate", *JOB, *SHARDED, "--train", "frozen:tower"), "has no tower"),
         (("estimate", *JOB, *SHARDED, "--train", "lora:rank=8,modules=x"), "no layer has"),
         (("estimate", *JOB, *SHARDED, "--loss-tokens", "0"), "--loss-tokens"),

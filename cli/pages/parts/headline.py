@@ -27,6 +27,7 @@ from trainplan.costmodel.run_costs import WORLD_KG_CO2_PER_KWH, run_steps
 from trainplan.costmodel.step import Estimate, Memory, NodeMemory
 from trainplan.costmodel.towers import tower_params
 from trainplan.planner.plan import Spent, changes_training
+from trainplan.planner.questions import NO_FILES
 
 
 class RunWords(NamedTuple):
@@ -153,9 +154,12 @@ def headline(
 ) -> Text:
     """Layout, `before` and `after` it what answers, speed, memory, with `tokens` the whole run.
 
-    At last what the runtime `cannot` run.
+    Before all that, what the runtime `cannot` run or export.
     """
-    text = Text("\n".join((*before, layout_line(layout, job.model))), style="bold green")
+    text = Text(style="bold green")
+    for line in cannot:
+        text.append(f"{line}\n", style="bold red")
+    text.append("\n".join((*before, layout_line(layout, job.model))))
     for line in after:
         text.append("\n" + line, style="bold default")
     text.append("\n" + estimate_line(estimate), style="not bold default")
@@ -163,14 +167,18 @@ def headline(
         text.append("\n" + fit_line(estimate.memory), style="bold red")
     for line in (*run_lines(job, estimate), *spent_lines(job, spent)):
         text.append("\n" + line, style="not bold default")
-    for line in cannot:
-        text.append("\n" + line, style="bold red")
     return text
 
 
 def refusals(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
-    """Those of the notes that say that the runtime cannot run this model, whatever the layout."""
-    return tuple(note for note in notes if note.startswith(f"{job.runtime} cannot express"))
+    """Those of the notes that say that no launch files are written for a plan, and why."""
+    begins = (f"{job.runtime} cannot express", NO_FILES)
+    return tuple(note for note in notes if note.startswith(begins))
+
+
+def chosen_lines(job: Job, notes: Iterable[str]) -> tuple[str, ...]:
+    """Those of the notes that say which runtime was chosen for a job that names none, and why."""
+    return tuple(note for note in notes if note.startswith(f"runtime {job.runtime}"))
 
 
 def estimate_line(estimate: Estimate) -> str:

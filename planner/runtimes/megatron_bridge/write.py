@@ -197,6 +197,7 @@ MEGATRON_BRIDGE = Exporter(
     ),
     optimizers=MEGATRON_LM.optimizers,
     trains=frozenset({"lora"}),
+    refuses=MEGATRON_LM.refuses,
     source_patterns=(
         "src/megatron/bridge/training/config.py",
         "src/megatron/bridge/training/*.py",

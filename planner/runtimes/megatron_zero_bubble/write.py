@@ -9,11 +9,19 @@ gradients from the schedule (Z, `WeightGradStore.is_supported`).
 from collections.abc import Iterator
 from dataclasses import replace
 
-from trainplan.costmodel.architecture import ModelSpec
+import numpy as np
+
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.layouts import layers_per_stage
+from trainplan.costmodel.layouts import (
+    LayoutTable,
+    layers_per_stage,
+    module_bits,
+    rule,
+    stage_codes,
+)
 from trainplan.costmodel.runtimes import RuntimeTraits
 from trainplan.planner.launch import (
     Argument,
@@ -88,28 +96,21 @@ POST_VALIDATION = "--enable-optimizer-post-validation"
 
 def _refuse(job: Job, layout: Layout, traits: RuntimeTraits) -> None:
     """What the fork does not have, or has without an option."""
-    model, options = job.model, job.options
+    options = job.options
     reasons = {
-        "experts: it knows Switch layers only": model.moe is not None,
-        "latent attention": model.mla is not None,
-        "norms on queries and keys, which its legacy models leave out": model.qk_norm != "none",
-        "tied embeddings (Z, validate_arguments)": model.tie_word_embeddings,
         "overlap_tp_comm=true: it has no user buffers without Transformer Engine": (
             options.overlap_tp_comm is True
         ),
-        "overlap_param_gather=true without MCore models (A:314)": (
-            options.overlap_param_gather is True
-        ),
-        f"{layout.schedule} without a pipeline (Z, validate_arguments)": (
+        "overlap_param_gather=true without MCore models": (options.overlap_param_gather is True),
+        f"{layout.schedule} without a pipeline": (
             layout.pp == 1 and layout.schedule in (*V_SHAPED, *PENDING)
         ),
-        "recompute_modules other than core_attn": (
-            layout.recompute == "selective" and layout.recompute_modules != ("core_attn",)
-        ),
-        "split backward passes beside overlapped reductions of gradients (Z)": (
+        "split backward passes beside overlapped reductions of gradients": (
             layout.schedule in (*V_SHAPED, *PENDING) and traits.sharding.overlaps_gradients
         ),
     }
+    if feature := traits.refuses(job.model):
+        raise UnsupportedError(f"megatron-zero-bubble cannot express {feature}: use megatron-lm")
     found = next((reason for reason, applies in reasons.items() if applies), None)
     if found:
         raise UnsupportedError(
@@ -128,23 +129,20 @@ def _one_stage_a_rank(layout: Layout) -> Layout:
 
 
 def _pipeline(job: Job, layout: Layout) -> Iterator[Argument]:
-    """Stages: evenly filled, or one layer less at the ends."""
+    """Stages: evenly filled, or one layer less at the ends, as `ends_lack_layers` has left them."""
     yield keys.PP(layout.pp)
     if layout.pp == 1:
         return
-    layers = _layers(job.model, layout)
-    padded = padded_layers(sum(layers), layout.pp, layout.vpp)
-    missing = -sum(layers) % layout.pp
-    if padded != layers:
-        raise UnsupportedError(
-            f"megatron-zero-bubble fills stages evenly, or with one layer less at the last and at "
-            f"the first {max(1, missing - 1)}: {'+'.join(map(str, layers))} has no option; use "
-            f"{'+'.join(map(str, padded))}"
-        )
+    layers = job.model.num_hidden_layers
+    missing = -layers % layout.pp
     if missing:
         yield switch("layout", "--allow-padding-num-layers")
     if layout.schedule == "interleaved":
-        yield option("layout", "--num-layers-per-virtual-pipeline-stage", max(padded))
+        yield option(
+            "layout",
+            "--num-layers-per-virtual-pipeline-stage",
+            -(-layers // (layout.pp * layout.vpp)),
+        )
 
 
 def padded_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
@@ -159,15 +157,35 @@ def padded_layers(num_layers: int, pp: int, vpp: int) -> tuple[int, ...]:
     return tuple(stages)
 
 
-def _layers(model: ModelSpec, layout: Layout) -> tuple[int, ...]:
-    if layout.stages is None:
-        return layers_per_stage(model.num_hidden_layers, layout.pp * layout.vpp)
-    if any(stage.recompute_num_layers is not None for stage in layout.stages):
-        raise UnsupportedError(
-            "megatron-zero-bubble recomputes the same number of layers in every stage "
-            "(--recompute-num-layers): leave recompute_num_layers of the stages out"
-        )
-    return tuple(stage.layers for stage in layout.stages)
+@rule(
+    "pp vpp stages",
+    "megatron-zero-bubble fills stages evenly, or with one layer less at the last and at the first "
+    "ones: use pp * vpp that divides the layers, or stages with the short ones there",
+    "sail-sg/zero-bubble-pipeline-parallelism megatron/legacy/model/transformer.py, get_offset",
+)
+def ends_lack_layers(job: Job, table: LayoutTable) -> BoolColumn:
+    """Stages are of one length but for the ends."""
+    layers, (codes, splits) = job.model.num_hidden_layers, stage_codes(table)
+    own = [tuple(one.layers for one in stages or ()) for stages in splits]
+
+    def written(pp: int, vpp: int, code: int) -> bool:
+        stages = own[code] or layers_per_stage(layers, pp * vpp)
+        return pp == 1 or stages == padded_layers(layers, pp, vpp)
+
+    rows = np.stack([table.pp, table.vpp, codes], axis=1)
+    kinds, kind_of_row = np.unique(rows, axis=0, return_inverse=True)
+    return ~np.array([written(*map(int, kind)) for kind in kinds], dtype=bool)[kind_of_row]
+
+
+@rule(
+    "recompute_modules",
+    "megatron-zero-bubble recomputes core attention alone: use recompute_modules=core_attn",
+    "sail-sg/zero-bubble-pipeline-parallelism megatron/training/arguments.py, "
+    "--recompute-granularity",
+)
+def recomputes_attention_alone(job: Job, table: LayoutTable) -> BoolColumn:
+    """It has one kind of selective recomputation."""
+    return np.asarray((table.recompute_modules & ~module_bits({"core_attn"})) != 0)
 
 
 def _schedule(layout: Layout) -> Iterator[Argument]:
@@ -250,4 +268,5 @@ MEGATRON_ZERO_BUBBLE = Exporter(
     optimizers=frozenset({"adamw", "sgd"}),
     source_patterns=("megatron/core/zbpp_utils.py", "megatron/training/arguments.py"),
     recorded_flags=FLAGS,
+    refuses=(ends_lack_layers, recomputes_attention_alone),
 )

@@ -20,6 +20,7 @@ from trainplan.planner.launch import (
 from trainplan.planner.runtimes.exporter import Exporter, with_traits
 from trainplan.planner.runtimes.megatron_lm.write.attention import attention_arguments
 from trainplan.planner.runtimes.megatron_lm.write.environment import environment
+from trainplan.planner.runtimes.megatron_lm.write.hybrid import halves_are_counted
 from trainplan.planner.runtimes.megatron_lm.write.layout import (
     layout_arguments,
     recompute_arguments,
@@ -28,7 +29,10 @@ from trainplan.planner.runtimes.megatron_lm.write.model import model_arguments
 from trainplan.planner.runtimes.megatron_lm.write.moe import moe_arguments
 from trainplan.planner.runtimes.megatron_lm.write.notes import notes
 from trainplan.planner.runtimes.megatron_lm.write.optimizer import optimizer_arguments
-from trainplan.planner.runtimes.megatron_lm.write.options import option_arguments
+from trainplan.planner.runtimes.megatron_lm.write.options import (
+    few_bits_are_sharded,
+    option_arguments,
+)
 from trainplan.planner.runtimes.megatron_lm.write.training import (
     data_arguments,
     precision_arguments,
@@ -128,6 +132,7 @@ MEGATRON_LM = Exporter(
             "stages",
         }
     ),
+    refuses=(halves_are_counted, few_bits_are_sharded),
     optimizers=frozenset({"adamw", "sgd", "lion", "muon", "dist-muon", "soap"}),
     source_patterns=(
         "megatron/training/arguments.py",

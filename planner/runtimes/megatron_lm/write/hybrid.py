@@ -9,9 +9,13 @@ Source: Megatron-LM `megatron/core/models/hybrid/hybrid_layer_allocation.py`, Sy
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from trainplan.costmodel.architecture import IndexerSpec, LinearAttentionSpec, ModelSpec, SsmSpec
 from trainplan.costmodel.base import UnsupportedError
-from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.columns import BoolColumn
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layouts import BLOCK, LayoutTable, rule
 from trainplan.costmodel.runtimes import is_hybrid
 from trainplan.planner.launch import Argument, option, switch
 from trainplan.planner.runtimes.megatron_lm import keys
@@ -50,19 +54,17 @@ def _signs(kind: ModelSpec) -> str:
     return (LATENT if latent else MIXERS[kind.mixer]) + FEED_FORWARDS[kind.feed_forward or "mlp"]
 
 
-def refuse_recomputed_groups(model: ModelSpec, layout: Layout) -> None:
-    """A layer of both halves is two layers of a pattern, and one here.
-
-    Raises:
-        UnsupportedError: The layout recomputes a number of layers of such a model.
-    """
-    both = any("none" not in (kind.mixer, kind.feed_forward) for kind in model.kinds)
-    counted = layout.recompute_method == "block" or (layout.recompute_num_layers or 1) > 1
-    if is_hybrid(model) and both and counted:
-        raise UnsupportedError(
-            "megatron-lm counts both halves of a layer of a hybrid model as layers of their own: "
-            "recompute all of them (recompute_method uniform, recompute_num_layers 1) or none"
-        )
+@rule(
+    "recompute_method recompute_num_layers",
+    "megatron-lm counts both halves of a layer of a hybrid model as layers of their own: recompute "
+    "all of them (recompute_method uniform, recompute_num_layers 1) or none",
+    "NVIDIA/Megatron-LM megatron/core/models/hybrid/hybrid_block.py, recompute_num_layers",
+)
+def halves_are_counted(job: Job, table: LayoutTable) -> BoolColumn:
+    """A layer of both halves is two layers of a pattern, and one here."""
+    both = any("none" not in (kind.mixer, kind.feed_forward) for kind in job.model.kinds)
+    counted = (table.recompute_method == BLOCK) | (table.recompute_num_layers > 1)
+    return np.asarray(counted & (both and is_hybrid(job.model)))
 
 
 def variant_arguments(model: ModelSpec) -> Iterator[Argument]:

@@ -6,10 +6,14 @@ What is left out of `RuntimeOptions` is what the other modules write. Files and 
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from trainplan.costmodel.base import UnsupportedError
+from trainplan.costmodel.columns import BoolColumn
 from trainplan.costmodel.job import LOW_PRECISION, Job
 from trainplan.costmodel.layout import Layout
-from trainplan.costmodel.runtimes import RuntimeTraits
+from trainplan.costmodel.layouts import LayoutTable, rule
+from trainplan.costmodel.runtimes import RuntimeTraits, traits_of
 from trainplan.planner.launch import Argument, switch
 from trainplan.planner.runtimes.megatron_lm import keys
 
@@ -59,6 +63,18 @@ def _few_bits_alone(job: Job, traits: RuntimeTraits) -> bool:
     return low and job.training.precision in LOW_PRECISION
 
 
+@rule(
+    "zero_stage offload_optimizer",
+    "weights kept in few bits alone need a sharded optimizer, no part of it offloaded: use "
+    "zero_stage 1 and offload 0, or bf16",
+    "NVIDIA/Megatron-LM megatron/training/arguments.py, validate_args: fp8_param_gather",
+)
+def few_bits_are_sharded(job: Job, table: LayoutTable) -> BoolColumn:
+    """An offloaded optimizer takes no weights of 8 bits, nor does one that is whole."""
+    whole = (table.zero_stage == 0) | (table.offload_optimizer > 0)
+    return np.asarray(whole & _few_bits_alone(job, traits_of(job)))
+
+
 def _formats(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argument]:
     options, precision = job.options, job.training.precision
     if options.gradient_dtype == "bf16":
@@ -68,24 +84,9 @@ def _formats(job: Job, layout: Layout, traits: RuntimeTraits) -> Iterator[Argume
         yield keys.FIRST_MOMENT(options.moment_dtype)
         yield keys.SECOND_MOMENT(options.moment_dtype)
     if _few_bits_alone(job, traits):
-        _refuse_few_bits(job, layout)
         yield switch("precision", f"--{'fp4' if precision == 'nvfp4' else 'fp8'}-param-gather")
         if precision == "mxfp8":
             yield keys.REUSED_BUFFER()
-
-
-def _refuse_few_bits(job: Job, layout: Layout) -> None:
-    kept = f"{job.runtime} keeps weights of {job.training.precision} in that format alone"
-    if layout.offload.optimizer:
-        raise UnsupportedError(
-            f"{kept}, which an offloaded optimizer does not take (Megatron-LM arguments.py:1884): "
-            "do not offload, or use bf16"
-        )
-    if layout.zero_stage == 0:
-        raise UnsupportedError(
-            f"{kept}, which needs a sharded optimizer (Megatron-LM arguments.py:1096): use "
-            "zero_stage = 1"
-        )
 
 
 def _unsupported(job: Job) -> str | None:

@@ -9,10 +9,7 @@ from trainplan.costmodel.layouts import layers_per_stage
 from trainplan.costmodel.runtimes import is_hybrid, pipeline_layout_string
 from trainplan.planner.launch import Argument
 from trainplan.planner.runtimes.megatron_lm import keys
-from trainplan.planner.runtimes.megatron_lm.write.hybrid import (
-    layer_pattern,
-    refuse_recomputed_groups,
-)
+from trainplan.planner.runtimes.megatron_lm.write.hybrid import layer_pattern
 
 
 def pipeline_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:
@@ -20,7 +17,6 @@ def pipeline_arguments(model: ModelSpec, layout: Layout) -> Iterator[Argument]:
     check_schedule(layout)
     yield keys.PP(layout.pp)
     if is_hybrid(model):
-        refuse_recomputed_groups(model, layout)
         pattern = layer_pattern(model, _layers(model, layout))
         yield keys.LAYER_PATTERN(pattern)
         return

@@ -42,8 +42,6 @@ def _layout(job: Job, layout: Layout) -> Iterator[str]:
             "under a pipeline weights stay gathered and gradients whole until the last micro "
             f"batch, which is zero_stage 1, not {layout.zero_stage}: set it"
         )
-    if model.attention_sinks and layout.cp > 1:
-        yield f"gpt_oss does not run with cp = {layout.cp}; set cp to 1"
     pieces = layout.tp if layout.sequence_parallel else 1
     pieces *= 2 * layout.cp if layout.cp > 1 else 1
     tokens = layout.micro_batch_size * training.seq_length

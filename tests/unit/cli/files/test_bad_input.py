@@ -316,13 +316,13 @@ def test_a_gpu_without_a_fused_core_cannot_be_told_to_have_one():
     assert plan("search", *old, "--precision", "fp16", "--option", "attention=unfused").code == 0
 
 
-def test_a_setting_that_cannot_be_exported_is_told_when_it_is_searched():
-    done = plan("search", *TINY, "--option", "cross_entropy=fused")
+def test_a_setting_that_cannot_be_exported_is_refused_or_another_runtime_is_chosen():
+    fused = (*TINY, "--option", "cross_entropy=fused")
+    refused(plan("search", *fused, "--runtime", "megatron-lm"), "does not run cross_entropy=fused")
+    done = plan("search", *fused)
     assert done.code == 0, done.err
-    assert "`plan export` will refuse: megatron-lm does not run cross_entropy=fused" in " ".join(
-        done.out.split()
-    )
-    assert "will refuse" not in plan("search", *TINY, "--option", "cross_entropy=jit").out
+    assert done.out.splitlines()[1].startswith("runtime megatron-bridge, which")
+    assert "\nruntime" not in plan("search", *TINY, "--option", "cross_entropy=jit").out
 
 
 def test_an_option_for_experts_is_told_to_be_idle_in_a_dense_model():

@@ -1,0 +1,128 @@
+"""Which runtimes train a job: what one does not price, what its exporter refuses, and who can."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from trainplan.costmodel.base import PlanError, UnsupportedError
+from trainplan.costmodel.hardware import parse_cluster
+from trainplan.costmodel.job import Job
+from trainplan.costmodel.layout import Layout
+from trainplan.costmodel.layouts import Rule
+from trainplan.costmodel.runtimes import (
+    RUNTIMES,
+    option_without_price,
+    traits_of,
+    uncommon_parts,
+)
+from trainplan.planner.runtimes.registry import EXPORTERS
+
+PREFERRED: Mapping[str, str] = MappingProxyType(
+    {
+        "megatron-lm": "which has every axis and most of the measured runs",
+        "megatron-bridge": "which has Megatron Core's axes, and adapters",
+        "torchtitan": "which cuts matrices, stages and sequences as torch does",
+        "accelerate": "which shards any model of transformers",
+        "deepspeed": "which shards any model of transformers, and offloads",
+        "arctic-training": "which runs DeepSpeed over models of transformers",
+        "fsdp2": "a module of plain PyTorch for decoders like Llama's",
+        "megatron-zero-bubble": "a fork of 2023 with split backward passes",
+    }
+)
+"""Runtimes of a job that names none, the first that can, each with a reason; no plug-in is one.
+
+Source: assumed; more axes first, and of as many the one with more runs in the accuracy table."""
+SMALLEST = parse_cluster("1x2:h100-sxm")
+"""GPUs of the plainest layout."""
+
+
+def unpriced(job: Job) -> str | None:
+    """Why no layout of the job has a price under its runtime; null: some may have."""
+    try:
+        lacking = sorted(uncommon_parts(job.model) - traits_of(job).layers)
+    except PlanError as error:
+        return str(error).partition(": use --runtime")[0]
+    if lacking:
+        return f"{job.runtime} has no {' and no '.join(lacking)}"
+    return option_without_price(job, RUNTIMES[job.runtime])
+
+
+def unwritten(job: Job) -> str | None:
+    """Why no layout of the job has launch files, though its runtime has an exporter; null: some.
+
+    The plainest layouts are exported, one for each ZeRO stage: what all of them are refused for is
+    not the layout.
+    """
+    exporter = EXPORTERS.get(job.runtime)
+    if exporter is None:
+        return None
+    if feature := RUNTIMES[job.runtime].refuses(job.model):
+        return f"{job.runtime} cannot express {feature}"
+    batch = {"global_batch_size": 2, "lengths": None, "packing": "none"}
+    training = job.training.model_copy(update=batch if job.training.packing == "none" else {})
+    cluster = job.cluster if job.cluster.on_cpu else SMALLEST
+    plain = job.model_copy(update={"cluster": cluster, "training": training})
+    world, reasons = cluster.num_gpus, []
+    for stage in (1, 0, 2, 3):
+        try:
+            exporter(plain, Layout(dp=world, zero_stage=stage))
+        except PlanError as error:
+            reasons.append(str(error))
+        else:
+            return None
+    return max(reasons, key=reasons.count)  # a rule on one stage is said once
+
+
+def launch_rules(job: Job) -> tuple[Rule, ...]:
+    """What layouts must respect for `plan export` to write them; nothing without an exporter."""
+    exporter = EXPORTERS.get(job.runtime)
+    return exporter.rules if exporter else ()
+
+
+def able_runtimes(job: Job) -> tuple[str, ...]:
+    """Runtimes that train the job and have launch files for it, the preferred first."""
+    there = (n for n in PREFERRED if RUNTIMES[n].trains_on_cpu or not job.cluster.on_cpu)
+    return tuple(name for name in there if not _unable(_under(job, name)))
+
+
+def runtime_chosen(job: Job, *, files: bool) -> tuple[Job, str]:
+    """The job under the first runtime that can, and why; as it is where its own can, or none.
+
+    A runtime can if it prices the job and, for `files`, if some layout has launch files.
+    """
+    reason = _unable(job) if files else unpriced(job)
+    names = able_runtimes(job) if reason else ()
+    if not names:
+        return job, ""
+    return _under(job, names[0]), f"runtime {names[0]}, {PREFERRED[names[0]]}: {reason}"
+
+
+def check_able(job: Job) -> None:
+    """Has some layout of the job a price, and launch files where a runtime has any for it?
+
+    Raises:
+        UnsupportedError: It has not; the message names the runtimes that have.
+    """
+    no_price = unpriced(job)
+    reason = no_price or unwritten(job)
+    if reason and (names := able_runtimes(job)):
+        raise UnsupportedError(
+            f"{reason}; {_listed(names)} can: use --runtime {names[0]}, or leave it out"
+        )
+    if no_price:
+        others = [name for name in RUNTIMES if not unpriced(_under(job, name))]
+        can = f"{_listed(others)} can, without launch files" if others else "no runtime can"
+        raise UnsupportedError(f"{no_price}; {can}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _unable(job: Job) -> str | None:
+    if job.runtime not in EXPORTERS:
+        return f"no launch files are written for {job.runtime}"
+    return unpriced(job) or unwritten(job)
+
+
+def _under(job: Job, name: str) -> Job:
+    return job.model_copy(update={"runtime": name})
