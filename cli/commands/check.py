@@ -13,10 +13,11 @@ from trainplan.cli.options import (
     PATH,
     PROFILE,
     TRAIN,
+    global_batch_size,
     job_option,
     memory_margin,
-    names,
     page,
+    seq_length,
     time_limit,
 )
 from trainplan.cli.terminal import imported_on_answer
@@ -73,16 +74,8 @@ SHOWN = 5
 )
 @job_option("--model", "For launches that name no shape: as in search.")
 @TRAIN
-@click.option(
-    "--seq-length",
-    type=click.IntRange(1, names.LARGEST_SIZE),
-    help="For launches that do not say it: tokens per sequence.",
-)
-@click.option(
-    "--global-batch-size",
-    type=click.IntRange(1, names.LARGEST_SIZE),
-    help="For launches that do not say it: sequences per step.",
-)
+@seq_length(required=False, text="For launches that do not say it: tokens per sequence")
+@global_batch_size(required=False, text="For launches that do not say it: sequences per step")
 @job_option("--runtime", "Runtime of the launch, where its program does not tell.")
 @PROFILE
 @memory_margin(0.0)

@@ -198,18 +198,18 @@ NODES = (
         type=click.IntRange(1, 1024),
         help="Processes of one node. [default: its GPUs, or two on a CPU]",
     ),
-    click.option("--nnodes", type=click.IntRange(1, 1 << 16), default=1, help="Nodes."),
+    click.option("--nnodes", type=parameters.Whole(1 << 16), default=1, help="Nodes."),
     click.option("--node-rank", type=click.IntRange(0), help="Number of this node, from 0."),
     click.option("--rdzv-endpoint", metavar="HOST:PORT", help="Where node 0 is found."),
     click.option(
         "--timeout",
-        type=click.FloatRange(1, 3600),
+        type=parameters.Seconds(1, 3600),
         default=60.0,
         help="Seconds after which a rank or node that does not go on ends the run.",
     ),
     click.option(
         "--start-timeout",
-        type=click.FloatRange(1, 86400),
+        type=parameters.Seconds(1, 86400),
         default=300.0,
         help="Seconds for all nodes to come, and for slow drives to load torch; a rank that does "
         "nothing meanwhile is given --timeout.",

@@ -72,7 +72,7 @@ way_options = gathered(
     ),
 )
 """`--kind --synthesise --from-csv`, as `way`."""
-_COUNT = click.IntRange(1, LARGEST)
+_COUNT = parameters.Whole(LARGEST)
 size_options = gathered(
     "sizes",
     "trainplan.cli.values.schedule:Sizes",

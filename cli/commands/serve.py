@@ -28,8 +28,7 @@ def _seconds(name: str, default: float, text: str) -> Decorator:
     """An option of seconds above zero."""
     return click.option(
         name,
-        type=click.FloatRange(0, min_open=True),
-        callback=parameters.finite,
+        type=parameters.Seconds(0, min_open=True),
         default=default,
         metavar="SECONDS",
         help=text,

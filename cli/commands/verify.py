@@ -34,8 +34,7 @@ UNEQUAL = 3
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(1, 3600),
-    callback=parameters.finite,
+    type=parameters.Seconds(1, 3600),
     default=300.0,
     help="Seconds after which a combination that has not ended is ended.",
 )

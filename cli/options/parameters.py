@@ -11,14 +11,16 @@ import click
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Decorator
 from trainplan.cli.options.names import PRECISIONS, RUNTIMES
-from trainplan.costmodel.base import unknown_name
+from trainplan.costmodel.base import (
+    SECONDS_PER_DAY,
+    SECONDS_PER_HOUR,
+    NumberKind,
+    SpecError,
+    read_number,
+    unknown_name,
+)
 
-_POWERS = {"": 0, "K": 3, "M": 6, "B": 9, "T": 12}
-_TOKENS = re.compile(r"(?P<number>\d{1,18}(\.\d{1,18})?)(?P<power>e\+?\d{1,2})?(?P<suffix>[KMBT]?)")
 MOST_TOKENS = 10**18
-_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-_DURATION = re.compile(r"(?P<number>\d{1,9}(\.\d{1,9})?)(?P<unit>[smhdw])")
-_SIZE = re.compile(r"(?P<number>\d{1,12}(\.\d{1,9})?) ?(?P<unit>[KMG]i?B)")
 NO_LIMIT = "none"
 WORLD = "world"
 """The mean of the world, which the cost model knows."""
@@ -35,54 +37,85 @@ def finite(context: click.Context, parameter: click.Parameter, value: float | No
     return value
 
 
+def _number(text: str, kind: NumberKind, *, bare: bool = False, forms: str = "") -> Decimal:
+    """As `read_number`, for click."""
+    try:
+        return read_number(text, kind, bare=bare, forms=forms)
+    except SpecError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+class Whole(click.IntRange):
+    """A whole number from 1, with or without a suffix: `128k`."""
+
+    def __init__(self, most: int, kind: NumberKind = "count") -> None:
+        """`most` is the largest."""
+        super().__init__(1, most)
+        self.kind: NumberKind = kind
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """The number, which is in the range."""
+        number: Any = _number(value, self.kind) if isinstance(value, str) else value
+        if number % 1:
+            raise click.BadParameter(f"{value} is no whole number", ctx, param)
+        return int(super().convert(number, param, ctx))
+
+
+class Seconds(click.FloatRange):
+    """A duration in seconds, with or without its unit: `90`, `90s`, `30m`."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The seconds, which are in the range."""
+        number: Any = _number(value, "duration", bare=True) if isinstance(value, str) else value
+        return float(super().convert(number, param, ctx))
+
+
 def token_count(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> int | None:
     """Callback of a number of tokens: `15T`, `300B`, `1e12`."""
     if value is None:
         return None
-    match = _TOKENS.fullmatch(value.replace("_", "").replace(",", ""))
-    if match is None:
-        raise click.BadParameter(f"{value[:40]!r} is no number of tokens: write 15T, 300B or 1e12")
-    number = Decimal(match["number"] + (match["power"] or ""))
-    tokens = number * 10 ** _POWERS[match["suffix"]]
+    tokens = _number(value, "count", forms="15T, 300B or 1e12")
     if not 1 <= tokens <= MOST_TOKENS:
         raise click.BadParameter(f"{value} tokens: must be between 1 and 1e18")
     return int(tokens)
 
 
 def _duration(
-    units: Mapping[str, int], example: str, over: int = 1
+    forms: str, least_s: float, unit_s: float
 ) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
-    """Callback of a duration: what `units` say of a unit, over `over`."""
+    """Callback of a duration of `least_s` seconds or more, in units of `unit_s` seconds."""
 
     def read(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
         if value is None:
             return None
-        match = _DURATION.fullmatch(value)
-        if match is None or float(match["number"]) == 0 or match["unit"] not in units:
-            raise click.BadParameter(f"{value[:40]!r} is no duration: write {example}")
-        return float(match["number"]) * units[match["unit"]] / over
+        seconds = float(_number(value, "duration", forms=forms))
+        if seconds < least_s or not seconds:
+            raise click.BadParameter(f"{value[:40]!r} is no duration: write {forms}")
+        return seconds / unit_s
 
     return read
 
 
-day_count = _duration({"h": 1, "d": 24, "w": 24 * 7}, "30d, 36h or 2w", over=24)
-"""Callback of a duration in days: `30d`, `36h`, `2w`."""
-second_count = _duration({"s": 1, "m": 60, "h": 3600}, "90s, 30m or 2h")
-"""Callback of a short duration in seconds: `90s`, `30m`, `2h`."""
+day_count = _duration("30d, 36h or 2w", SECONDS_PER_HOUR, SECONDS_PER_DAY)
+"""Callback of a duration in days, from an hour: `30d`, `36h`, `2w`; `3m` may be months."""
+second_count = _duration("90s, 30m or 2h", 0.0, 1.0)
+"""Callback of a duration in seconds: `90s`, `30m`, `2h`."""
 
 
 def limit_seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    """Callback of a time limit in seconds: a number above 0, or `none`, which is infinite."""
-    try:
-        seconds = math.inf if value == NO_LIMIT else float(value)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 0 or (math.isinf(seconds) and value != NO_LIMIT):
-        raise click.BadParameter(
-            f"{value[:40]!r} is no time limit: write seconds above 0, such as 30, or {NO_LIMIT}"
-        )
+    """Callback of a time limit in seconds: above 0, or `none`, which is infinite."""
+    forms = f"seconds above 0, such as 30, or 5m, or {NO_LIMIT}"
+    if value == NO_LIMIT:
+        return math.inf
+    seconds = float(_number(value, "duration", bare=True, forms=forms))
+    if not seconds:
+        raise click.BadParameter(f"{value[:40]!r} is no time limit: write {forms}")
     return seconds
 
 
@@ -90,12 +123,7 @@ def byte_count(context: click.Context, parameter: click.Parameter, value: str | 
     """Callback of a size of memory in bytes: `30GiB`, `30GB`, `500MiB`."""
     if value is None:
         return 0
-    match = _SIZE.fullmatch(value)
-    if match is None:
-        raise click.BadParameter(
-            f"{value[:40]!r} is no size of memory: write 30GiB, 30GB or 500MiB"
-        )
-    size = int(Decimal(match["number"]) * _UNITS[match["unit"]])
+    size = int(_number(value, "size"))
     if size > MOST_BYTES:
         raise click.BadParameter(f"{value} is more than any GPU has: write 30GiB, 30GB or 500MiB")
     return size
@@ -119,10 +147,10 @@ def carbon_intensity(
 def percentage(
     context: click.Context, parameter: click.Parameter, value: str | None
 ) -> float | None:
-    """Callback of a share in percent, as a fraction: `2%`."""
+    """Callback of a share in percent, as a fraction: `2%`, or `0`."""
     if value is None:
         return None
-    match = _PERCENT.fullmatch(value)
+    match = _PERCENT.fullmatch("0%" if value == "0" else value)
     if match is None:
         raise click.BadParameter(f"{value[:40]!r} is no percentage: write 2%")
     return float(match["number"]) / 100

@@ -17,6 +17,7 @@ from trainplan.cli.options.names import (
 )
 from trainplan.cli.options.parameters import (
     OneOf,
+    Whole,
     byte_count,
     carbon_intensity,
     finite,
@@ -45,19 +46,20 @@ TOWER = click.option(
 )
 
 
-def _size(name: str, text: str, *, required: bool) -> Decorator:
-    return click.option(name, required=required, type=click.IntRange(1, LARGEST_SIZE), help=text)
-
-
-def global_batch_size(*, required: bool) -> Decorator:
+def global_batch_size(
+    *, required: bool, text: str = "Sequences per optimizer step, over all replicas"
+) -> Decorator:
     """`--global-batch-size`."""
-    text = "Sequences per optimizer step, over all replicas."
-    return _size("--global-batch-size", text, required=required)
+    shown = f"{text} (512, 2k is 2,000)."
+    kind = Whole(LARGEST_SIZE)
+    return click.option("--global-batch-size", required=required, type=kind, help=shown)
 
 
-def seq_length(*, required: bool) -> Decorator:
+def seq_length(*, required: bool, text: str = "Tokens per sequence") -> Decorator:
     """`--seq-length`."""
-    return _size("--seq-length", "Tokens per sequence.", required=required)
+    shown = f"{text} (8192, 8k, 1M; k is 1,024)."
+    kind = Whole(LARGEST_SIZE, "length")
+    return click.option("--seq-length", required=required, type=kind, help=shown)
 
 
 PRECISION = job_option(

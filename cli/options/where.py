@@ -6,7 +6,7 @@ import click
 
 from trainplan.cli.options import completions
 from trainplan.cli.options.help import Given
-from trainplan.cli.options.parameters import job_option
+from trainplan.cli.options.parameters import Whole, job_option
 from trainplan.cli.terminal import named
 
 CLUSTER = job_option(
@@ -18,13 +18,13 @@ CLUSTER = job_option(
 COUNTS = (
     click.option(
         "--nodes",
-        type=click.IntRange(1, 1 << 20),
+        type=Whole(1 << 20),
         metavar="N",
         help="In place of --cluster: nodes.",
     ),
     click.option(
         "--gpus",
-        type=click.IntRange(1, 1 << 20),
+        type=Whole(1 << 20),
         metavar="N",
         help="In place of --cluster: GPUs of each node, or without --nodes of them all.",
     ),

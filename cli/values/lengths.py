@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trainplan.cli.files import read_text
-from trainplan.costmodel.base import SpecError
+from trainplan.costmodel.base import SpecError, read_number
 from trainplan.costmodel.job import LARGEST_SIZE, LengthSpec, Lognormal, Packing, TrainingSpec
 from trainplan.costmodel.spec import first_complaint, shown
 
@@ -42,8 +42,9 @@ def with_lengths(training: TrainingSpec, text: str | None, packing: Packing | No
 def _distribution(text: str) -> LengthSpec:
     parts = text.removeprefix(DISTRIBUTION).split(",")
     try:
-        mean, sigma = (float(part) for part in parts)
-    except ValueError:
+        typed, spread = parts
+        mean, sigma = float(read_number(typed, "length")), float(spread)
+    except (ValueError, SpecError):
         raise SpecError(
             f"--lengths {text}: write lognormal:MEAN,SIGMA, the mean in tokens and the standard "
             "deviation of the logarithm, such as lognormal:4096,1.5"

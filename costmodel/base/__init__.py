@@ -17,8 +17,10 @@ Identical: equal only to a key of the same object.
 json_entry: the top of a JSON file.
 long_unit: seconds of the unit a long duration is told in, and its name.
 MICROSECOND: seconds of a microsecond.
+NumberKind: what a typed number is of: a count, a length, a duration, a size.
 PlanError: the parent of all errors for bad input.
 positive: a number above zero, times `scale`.
+read_number: a number as it is typed, such as `128k`, `2w` or `30GiB`.
 SECONDS_PER_DAY: seconds of a day.
 SECONDS_PER_HOUR: seconds of an hour.
 shortened: a text a message may repeat.
@@ -40,6 +42,7 @@ from trainplan.costmodel.base.errors import (
     unknown_name,
 )
 from trainplan.costmodel.base.identical import Identical
+from trainplan.costmodel.base.quantities import NumberKind, read_number
 from trainplan.costmodel.base.units import (
     BYTES_BF16,
     BYTES_FP8,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar, get_args
 
-from trainplan.costmodel.base import PlanError, SpecError, did_you_mean
+from trainplan.costmodel.base import NumberKind, PlanError, SpecError, did_you_mean, read_number
 from trainplan.costmodel.hardware import MOST_GPUS
 from trainplan.costmodel.job import LARGEST_SIZE, Precision
 from trainplan.costmodel.presets import gpu_intended
@@ -45,11 +45,11 @@ class Knob(Generic[ValueT]):
         return self.apply(case, self.read(text))
 
 
-def _count(most: int) -> Callable[[str], int]:
+def _count(most: int, kind: NumberKind = "count") -> Callable[[str], int]:
     """Reads a whole number from 1 to `most`."""
 
     def read(text: str) -> int:
-        number = _number(text)
+        number = _number(text, kind)
         if not number.is_integer():
             raise SpecError(f"{text!r} is no whole number")
         if number > most:
@@ -71,12 +71,9 @@ def _within(least: float, most: float) -> Callable[[str], float]:
     return read
 
 
-def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and number > 0):
+def _number(text: str, kind: NumberKind = "count") -> float:
+    number = float(read_number(text, kind))
+    if not number:
         raise SpecError(f"{text!r} is no number above 0")
     return number
 
@@ -96,7 +93,7 @@ KNOBS: Mapping[str, Knob[int] | Knob[float] | Knob[str]] = MappingProxyType(
     {
         "gpus": Knob(_count(MOST_GPUS), with_gpus),
         "global_batch_size": Knob(_count(LARGEST_SIZE), with_batch),
-        "seq_length": Knob(_count(LARGEST_SIZE), with_sequence),
+        "seq_length": Knob(_count(LARGEST_SIZE, "length"), with_sequence),
         "nic": Knob(_within(LEAST_FACTOR, MOST_FACTOR), with_nic),
         "gpu": Knob(_gpu, with_gpu),
         "precision": Knob(_precision, with_precision),
@@ -124,9 +121,10 @@ def parse_varied(text: str) -> Varied:
     if not equals or not values:
         raise SpecError(f"{text!r}: expected KNOB=VALUES such as gpus=64..4096 or tp=1,2,4,8")
     try:
-        listed = _listed(values)
-        for value in listed if knob in KNOBS else ():
-            KNOBS[knob].read(value)
+        listed = _listed(values, "length" if knob == "seq_length" else "count")
+        read = [KNOBS[knob].read(value) for value in listed] if knob in KNOBS else []
+        if any(not isinstance(value, str) for value in read):
+            listed = _distinct(tuple(f"{value:.12g}" for value in read))
     except PlanError as error:
         raise SpecError(f"{text!r}: {error}") from error
     for value in listed if knob not in KNOBS else ():
@@ -134,17 +132,22 @@ def parse_varied(text: str) -> Varied:
     return Varied(knob, listed)
 
 
-def _listed(values: str) -> tuple[str, ...]:
+def _listed(values: str, kind: NumberKind) -> tuple[str, ...]:
     first, dots, last = values.partition("..")
-    listed = _doubled(first, last) if dots else tuple(v.strip() for v in values.split(","))
+    return _distinct(
+        _doubled(first, last, kind) if dots else tuple(map(str.strip, values.split(",")))
+    )
+
+
+def _distinct(listed: tuple[str, ...]) -> tuple[str, ...]:
     if len(listed) > MOST_VALUES or len(set(listed)) != len(listed):
         raise SpecError(f"at most {MOST_VALUES} values, each once")
     return listed
 
 
-def _doubled(first: str, last: str) -> tuple[str, ...]:
+def _doubled(first: str, last: str, kind: NumberKind) -> tuple[str, ...]:
     """From the first value by doubling up to the last."""
-    value, end = _number(first), _number(last)
+    value, end = _number(first, kind), _number(last, kind)
     if value > end:
         raise SpecError(f"{first}..{last}: the first value is the larger one")
     steps = min(int(math.log2(end / value) + 1e-9), MOST_VALUES)
