@@ -8,14 +8,18 @@ JOB = --model llama3-70b --cluster 8x8:h100-sxm --global-batch-size 128 --seq-le
 TO = --runtime megatron-lm --launcher torchrun --output-dir $(OUT)/launch
 SOURCES := $(shell find cli costmodel planner profiler -type f -not -name '*.pyc')
 
-.PHONY: demo test full oracles runtimes attack faults mutation check docs pictures site fit accuracy bench release
+.PHONY: demo demo-profile test full oracles runtimes attack faults mutation check docs pictures site fit accuracy bench release
 demo: $(VENV)/.demo
 	@mkdir -p $(OUT)
-	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --force
+	$(BIN)/plan search $(JOB) --output $(OUT)/plan.json --report $(OUT)/report.html --force
 	$(BIN)/plan export $(OUT)/plan.json $(TO) --force
+	@echo "plan: $(OUT)/plan.json, report: $(OUT)/report.html, launch script: $(OUT)/launch/run.sh"
+# Measures this machine, with torch for CPUs; for its GPUs: TORCH_INDEX=https://pypi.org/simple
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+demo-profile: $(VENV)/.profile
+	@mkdir -p out
 	$(BIN)/plan profile --quick --output out/profile.json --force
 	$(BIN)/plan doctor out/profile.json
-	@echo "plan: $(OUT)/plan.json, launch script: $(OUT)/launch/run.sh, this machine: out/profile.json"
 # A core that has none left takes tests over from another; no test takes a second one for products of
 # matrices. `full`: every cell of every grid.
 test full: export OMP_NUM_THREADS = 1
@@ -98,7 +102,11 @@ $(VENV)/.mutation: pyproject.toml | $(VENV)/.oracles
 $(VENV)/.release: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[release]'
 	@touch $@
-# torch comes with it, to measure this machine. An editable installation follows the sources by itself.
+# An editable installation follows the sources by itself.
 $(VENV)/.demo: pyproject.toml $(SOURCES) | $(BIN)/python
-	test -e $(VENV)/.oracles || $(BIN)/python -m pip install --quiet $$(test -e $(VENV)/.dev && echo --editable) '.[profile]'
+	test -e $(VENV)/.dev || $(BIN)/python -m pip install --quiet .
+	@touch $@
+$(VENV)/.profile: $(VENV)/.demo
+	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --quiet --index-url $(TORCH_INDEX) 'torch>=2.6'
+	$(BIN)/python -m pip install --quiet $$(test -e $(VENV)/.dev && echo --editable) '.[profile]'
 	@touch $@

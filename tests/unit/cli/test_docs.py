@@ -121,3 +121,17 @@ def test_every_key_of_a_plan_is_explained():
     known = set(re.findall(r"`([\w.]+)`", explained))
     known |= {name.rpartition(".")[2] for name in known}
     assert set(keys(plan_json(found))) <= known
+
+
+def test_the_readme_says_of_recipes_what_the_table_says():
+    table = (ROOT / "docs" / "index.md").read_text("utf-8").partition("<!-- thumb rules: short -->")
+    slower = [int(one) for one in re.findall(r"\| (\d+) % \|$", table[2], re.MULTILINE)]
+    assert len(slower) > 10
+    shown = f"{min(slower)} to {max(slower)} % slower"
+    assert shown in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_what_a_picture_shows_is_described_without_figures_that_change():
+    texts = re.findall(r'!\[([^\]]+)\]|alt="([^"]+)"', (ROOT / "README.md").read_text("utf-8"))
+    assert len(texts) >= 2
+    assert not any(re.search(r"\d", "".join(one)) for one in texts)
