@@ -13,35 +13,64 @@ with imported_on_answer():
     from trainplan.cli.files import errors_of, load_measured
     from trainplan.cli.pages import screen
     from trainplan.cli.terminal import Clock
-    from trainplan.cli.values import load_written, parse_layout, remark_change
+    from trainplan.cli.values import load_written, parse_choices, parse_layout, remark_change
+    from trainplan.costmodel.base import SpecError
     from trainplan.planner.cases import Case
-    from trainplan.planner.comparisons import why_not
+    from trainplan.planner.comparisons import why_not, why_not_with
+    from trainplan.planner.space import Choice
 
 
-@page("why-not", "plan why-not plan.json --layout tp=8,pp=4,vpp=2")
+@page("why-not", "plan why-not plan.json tp=8,vpp=2")
 @PLAN
+@click.argument("wanted", required=False, metavar="[LAYOUT]", shell_complete=completions.LAYOUT)
 @click.option(
     "--layout",
-    required=True,
     shell_complete=completions.LAYOUT,
     metavar="LAYOUT",
-    help="As for `plan estimate`: FIELD=VALUE,..., a printed layout, or @plan.json:3.",
+    help="The same, as an option.",
 )
 @PROFILE
 @time_limit(20.0, "Look for changes that make it run until then.")
 @JSON
 def command(
-    plan: Path, layout: str, profiles: tuple[Path, ...], time_limit: float, *, as_json: bool
+    plan: Path,
+    wanted: str | None,
+    layout: str | None,
+    profiles: tuple[Path, ...],
+    time_limit: float,
+    *,
+    as_json: bool,
 ) -> None:
     """Say why a layout is not the answer.
 
-    PLAN is a file written by `plan search --output`. Prints the rule that refuses the layout, or
-    the bytes it lacks, or the seconds it loses against the plan, term by term.
+    PLAN is a file written by `plan search --output`. LAYOUT is FIELD=VALUE,..., whose other fields
+    are free: the best such layout is searched; or a whole layout, printed or @plan.json:3. Prints
+    the rule that refuses it, the bytes it lacks, or the seconds it loses against the plan.
     """
+    if (wanted is None) == (layout is None):
+        raise SpecError("give one layout, such as tp=8, a printed one or @plan.json:3")
+    text = wanted or layout or ""
     measured = load_measured(profiles)
     found = load_written(plan)
-    request = parse_layout(layout, found.job.cluster)
+    request, fields = parse_layout(text, found.job.cluster), _fields(text)
+    case = Case(found.job, found.options, measured)
     with errors_of(plan), Clock(time_limit) as clock:
-        reasons = why_not(Case(found.job, found.options, measured), found, request, clock)
+        if fields:
+            reasons = why_not_with(case, found, fields, request, clock)
+        else:
+            reasons = why_not(case, found, request, clock)
     remark_change(plan, found.step_time_s, reasons.best.estimate.step_time_s)
     answer(WhyNotDocument.of(reasons).json(), screen(reasons), as_json=as_json)
+
+
+def _fields(text: str) -> tuple[Choice, ...]:
+    """Fields that a text names; none of a whole layout, and where no search is held to one.
+
+    Then it is asked about in a layout that is filled in as for an estimate: `stages=2+3*10`.
+    """
+    if "=" not in text or text.strip().startswith("@"):
+        return ()
+    try:
+        return parse_choices(text.split(","), ())[0]
+    except SpecError:
+        return ()

@@ -50,8 +50,11 @@ class WhyNotDocument(OfJob):
     """`refused`, `too large`, `slower`, `near tie`, `same` or `faster`."""
     text: str
     """The verdict in a sentence."""
+    fields: tuple[str, ...]
+    """Those that were asked about, all others free; empty: a whole layout."""
     layout: Layout
-    """As it was asked; `model`, `training`, `cluster` and `runtime` are as in a plan."""
+    """As it was asked, or the best with `fields`; `model`, `training`, `cluster` and `runtime` are
+    as in a plan."""
     estimate: Estimate | None
     """Of that layout; null where a rule refuses it."""
     best: Priced
@@ -104,22 +107,26 @@ class WhyNotDocument(OfJob):
     @staticmethod
     def sentence(found: WhyNot) -> str:
         """Why the layout is not the answer, in a sentence."""
+        fields = ", ".join(found.fields)
+        it = f"The best layout with {fields}" if fields else "It"
         if found.verdict == "refused":
-            names = " and ".join(rule.name for rule in found.broken)
-            return f"Nobody can run it: it breaks {names}."
+            what = f"No layout with {fields} is legal" if fields else "It is not legal"
+            more = len(found.broken) - 1
+            others = f" (and {plural(more, 'other rule')})" if more else ""
+            return f"{what}: {found.broken[0].says}{others}."
         if found.verdict == "too large":
-            return _too_large(found)
+            return _too_large(found, f"The leanest layout with {fields}" if fields else "It")
         if found.verdict == "same":
-            return "It is the plan's own layout."
+            return f"{it} is the plan's own{'' if fields else ' layout'}."
         step, lost = found.best.estimate.step_time_s, found.lost_s or 0.0
         chance = percent(found.probability_faster or 0.0, 0)
         if found.verdict == "faster":
             reasons = "; ".join(found.reasons) or "no reason known why the plan does not have it"
             saved = f"{seconds(-lost)} a step faster than the plan, {percent(-lost / step)}"
-            return f"It is {saved}: {reasons}."
-        line = f"It loses {seconds(lost)} a step, {percent(lost / step)}"
+            return f"{it} is {saved}: {reasons}."
+        line = f"{it} loses {seconds(lost)} a step, {percent(lost / step)}"
         if lost / step < SAME_TIME:
-            line = "It takes the same time"
+            line = f"{it} takes the same time"
         if found.verdict == "near tie":
             line += f", less than the model can tell apart: it is faster in {chance} of cases"
             listed = found.listed_rank
@@ -127,13 +134,13 @@ class WhyNotDocument(OfJob):
         return f"{line}; it is faster after all in {chance} of cases."
 
 
-def _too_large(found: WhyNot) -> str:
+def _too_large(found: WhyNot, it: str) -> str:
     over = found.overflows[0] if found.overflows else None
     usable = gib(found.usable_bytes)
     if over is None:
-        return f"It does not fit in the {usable} GiB that the margin leaves."
+        return f"{it} does not fit in the {usable} GiB that the margin leaves."
     which = f"pipeline rank {over.rank.rank} needs {gib(over.rank.total_bytes)} GiB"
-    line = f"It does not fit: {which}, {gib(over.over_bytes)} GiB over the {usable} usable"
+    line = f"{it} does not fit: {which}, {gib(over.over_bytes)} GiB over the {usable} usable"
     if len(found.overflows) > 1:
         line += f"; {plural(len(found.overflows), 'rank')} are over"
     return line + ("; without the memory margin it fits." if found.fits_without_margin else ".")

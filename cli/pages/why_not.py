@@ -20,13 +20,17 @@ def why_not_page(found: WhyNot) -> Iterator[Part]:
     style = "bold green" if found.probability_faster else "bold red"
     yield Text(WhyNotDocument.sentence(found), style=style)
     job, best = found.best.job, found.best
+    name = f"with {', '.join(found.fields)}" if found.fields else "asked"
     lines = [
-        f"asked: {layout_line(found.layout, job.model)}",
+        f"{name}: {layout_line(found.layout, job.model)}",
         f"plan:  {layout_line(best.layout, job.model)}",
         f"  {estimate_line(best.estimate)}",
     ]
     if found.other:
         lines.insert(1, f"  {estimate_line(found.other.estimate)}")
+        if found.other.job.options != job.options:
+            own = found.other.job.options.arguments().values()
+            lines.insert(2, f"  its settings: {' '.join(own) or 'none'}")
     yield stacked(*lines)
     yield job_line(job)
     for rule in found.broken:

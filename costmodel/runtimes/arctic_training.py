@@ -21,7 +21,7 @@ from trainplan.costmodel.runtimes.traits.tiling import loss_tiles
 @rule(
     "tp",
     "its trainer cuts sequences and no matrices: use tp=1",
-    "config/trainer.py: no key for tensor ranks",
+    "ArcticTraining config/trainer.py: no key for tensor ranks",
 )
 def trainer_cuts_no_matrices(job: Job, table: LayoutTable) -> BoolColumn:
     """Sequence parallelism alone is set up by the trainer."""
@@ -32,7 +32,7 @@ def trainer_cuts_no_matrices(job: Job, table: LayoutTable) -> BoolColumn:
     "cp micro_batch_size tiled_loss",
     "its trainer tiles the loss with sequence ranks or kernels of Liger, then always, and else "
     "never: use tiled_loss=true there, or add the option liger=0.6",
-    "trainer/sft_trainer.py, loss",
+    "ArcticTraining trainer/sft_trainer.py, loss",
 )
 def trainer_tiles_the_loss(job: Job, table: LayoutTable) -> BoolColumn:
     """There is no key for it; one tile is the whole."""

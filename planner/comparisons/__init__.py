@@ -22,6 +22,7 @@ TermDifference: one term of two steps.
 Varied: a knob and the values it takes.
 Verdict: why a layout is not the answer of a plan.
 why_not: why a layout is not the one a plan chose.
+why_not_with: the same of the best layout with some fields.
 WhyNot: the layout against the plan's.
 """
 
@@ -49,6 +50,6 @@ if TYPE_CHECKING:
         Sweep,
         sweep,
     )
-    from trainplan.planner.comparisons.verdict import Verdict, WhyNot, why_not
+    from trainplan.planner.comparisons.verdict import Verdict, WhyNot, why_not, why_not_with
 else:
     __getattr__ = door(__name__)

@@ -1,7 +1,7 @@
 """Why is a layout not the answer: the rule that refuses it, the bytes it lacks, or the seconds."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from trainplan.costmodel.axes import AXES, Held
@@ -13,9 +13,11 @@ from trainplan.planner.cases import Case
 from trainplan.planner.comparisons.comparison import Side, TermDifference, term_differences
 from trainplan.planner.comparisons.remedy import Remedy, remedies
 from trainplan.planner.documents import Written, made_otherwise
-from trainplan.planner.questions import estimate
-from trainplan.planner.space import broken_rules
-from trainplan.planner.work import Budget
+from trainplan.planner.plan import Plan
+from trainplan.planner.questions import estimate, search
+from trainplan.planner.runtimes import launch_rules
+from trainplan.planner.space import Choice, broken_rules, rules_of_job
+from trainplan.planner.work import Budget, part_of
 
 Verdict = Literal["refused", "too large", "slower", "near tie", "same", "faster"]
 """Illegal; over the memory; slower than the model can be wrong; within that; equal; faster."""
@@ -46,9 +48,12 @@ class WhyNot:
     verdict: Verdict
     best: Side
     """The plan's layout, priced again."""
+    fields: tuple[str, ...]
+    """Fields that were asked about, all others free, as `--fix` has them; none: a whole layout."""
     layout: Layout
+    """That one, or the best with these fields."""
     other: Side | None
-    """The layout asked about; null where a rule refuses it."""
+    """The same, priced; null where a rule refuses it."""
     usable_bytes: float
     """Device memory that the plan's margin leaves."""
     broken: tuple[BrokenRule, ...]
@@ -82,7 +87,50 @@ def why_not(case: Case, plan: Written, layout: Layout, budget: Budget) -> WhyNot
     if broken:
         return _refused(case, best, layout, broken, remedies(case, layout, budget))
     own = estimate(case.job, layout, case.measured, memory_margin=margin)
-    other, fits = Side(case.job, layout, own), own.memory.fits
+    return _compared(case, plan, best, Side(case.job, layout, own), budget)
+
+
+def why_not_with(
+    case: Case, plan: Written, choices: tuple[Choice, ...], filled: Layout, budget: Budget
+) -> WhyNot:
+    """Compare the best layout that has some fields with the one a plan chose.
+
+    `filled` has these fields, and all others as they usually are: it is asked about where a value
+    is none that a search tries.
+
+    Raises:
+        SpecError: As `why_not`, or the budget was spent before a layout was found.
+    """
+    names, fields = {one.field for one in choices}, tuple(one.text for one in choices)
+    free = {"objective": "time", "deadline_days": None, "trusted": False, "near": plan.layout}
+    kept = {
+        "fix": (*(one for one in case.options.fix if one.field not in names), *choices),
+        "exclude": tuple(one for one in case.options.exclude if one.field not in names),
+    }
+    alone = {"only_answer": True, "tries_uneven": 0, "top": 1, "search_options": "safe"}
+    options = case.options.model_copy(update={**free, **kept, **alone})
+    answer = search(case.job, options, part_of(budget, 1 / 2), case.measured)
+    if isinstance(answer, Plan):
+        own = estimate(case.job, plan.layout, case.measured, memory_margin=options.memory_margin)
+        best = Side(case.job, plan.layout, own)
+        other = Side(answer.job, answer.best.layout, answer.best.estimate)
+        return replace(_compared(case, plan, best, other, budget), fields=fields)
+    layout = filled if answer.untried else answer.least_memory_layout or filled
+    found = why_not(case, plan, layout, budget)
+    if answer.untried or answer.least_memory_layout:
+        return replace(found, fields=() if answer.untried else fields)
+    rules = {rule.name: rule for rule in (*rules_of_job(case.job), *launch_rules(case.job))}
+    first = next((rules[name] for name in answer.refused if name in rules), None)
+    broken = (BrokenRule(first.name, first.says, first.source),) if first else found.broken
+    if not broken:  # no search has such fields together, and the filled layout is legal
+        return found
+    return replace(found, verdict="refused", fields=fields, broken=broken)
+
+
+def _compared(case: Case, plan: Written, best: Side, other: Side, budget: Budget) -> WhyNot:
+    margin, layout = case.options.memory_margin, other.layout
+    priced, own = best.estimate, other.estimate
+    fits = own.memory.fits
     usable = own.memory.capacity_bytes * (1 - margin)
     verdict = _verdict(best, other)
     chance = probability_faster(layout, own.step_time_s, plan.layout, priced.step_time_s)
@@ -90,6 +138,7 @@ def why_not(case: Case, plan: Written, layout: Layout, budget: Budget) -> WhyNot
     return WhyNot(
         verdict=verdict,
         best=best,
+        fields=(),
         layout=layout,
         other=other,
         usable_bytes=usable,
@@ -116,6 +165,7 @@ def _refused(
     return WhyNot(
         verdict="refused",
         best=best,
+        fields=(),
         layout=layout,
         other=None,
         usable_bytes=best.estimate.memory.capacity_bytes * (1 - case.options.memory_margin),

@@ -10,7 +10,11 @@ from trainplan.costmodel.job import Job
 from trainplan.costmodel.layouts import LayoutTable, rule
 
 
-@rule("ep", "moe_pad_to_capacity excludes moe_dispatcher=deepep: leave one of them out", "TC:1755")
+@rule(
+    "ep",
+    "moe_pad_to_capacity excludes moe_dispatcher=deepep: leave one of them out",
+    "Megatron-LM transformer_config.py:1755",
+)
 def deepep_pads_nothing(job: Job, table: LayoutTable) -> BoolColumn:
     """DeepEP has no buffers of fixed size."""
     return np.full(len(table), pads(job) and job.options.moe_dispatcher == "deepep")
@@ -20,7 +24,7 @@ def deepep_pads_nothing(job: Job, table: LayoutTable) -> BoolColumn:
     "ep",
     "moe_router_padding rounds rows up for quantized products: choose precision fp8, mxfp8 or "
     "nvfp4, or leave it out",
-    "TC:2649",
+    "Megatron-LM transformer_config.py:2649",
 )
 def router_padding_needs_quantized_products(job: Job, table: LayoutTable) -> BoolColumn:
     """Products in 16 bits take any number of rows."""

@@ -14,7 +14,7 @@ from trainplan.costmodel.runtimes.attention import attention_of
 @rule(
     "tp cp",
     "attention sinks with cp > 1 need key-value heads that are a multiple of tp * cp",
-    "TE, context_parallel.py: sinks run on the all-to-all exchange only",
+    "Transformer Engine context_parallel.py: sinks run on the all-to-all exchange only",
 )
 def sinks_under_context_parallelism(job: Job, table: LayoutTable) -> BoolColumn:
     """The all-to-all cuts heads over cp."""
@@ -25,8 +25,9 @@ def sinks_under_context_parallelism(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "cp",
     "context parallelism needs a fused attention core (V100 and T4 have none): use cp=1",
-    "TE, dot_product_attention/utils.py: unfused attention is disabled under context parallelism; "
-    "core/transformer/dot_product_attention.py:57",
+    "Transformer Engine dot_product_attention/utils.py: unfused attention is disabled under "
+    "context parallelism; "
+    "Megatron-LM core/transformer/dot_product_attention.py:57",
 )
 def cp_needs_fused_attention(job: Job, table: LayoutTable) -> BoolColumn:
     """The exchange of keys and values is written for fused cores."""
@@ -36,7 +37,7 @@ def cp_needs_fused_attention(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "tp cp",
     "cp_comm_type=a2a cuts keys and values too: tp * cp must divide num_key_value_heads",
-    "TE, context_parallel.py:4246",
+    "Transformer Engine context_parallel.py:4246",
 )
 def heads_exchange_divides_groups(job: Job, table: LayoutTable) -> BoolColumn:
     """Each rank gets whole key-value heads; MLA has as many as queries."""
@@ -48,7 +49,7 @@ def heads_exchange_divides_groups(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "cp",
     "attention sinks with cp > 1 run on an exchange of heads: leave cp_comm_type=all_gather out",
-    "TE, context_parallel.py:5066",
+    "Transformer Engine context_parallel.py:5066",
 )
 def sinks_exchange_heads(job: Job, table: LayoutTable) -> BoolColumn:
     """Cores over gathered keys and values know no sinks."""
@@ -59,7 +60,7 @@ def sinks_exchange_heads(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "cp",
     "windows and attention sinks with cp > 1 run on no ring: leave cp_comm_type=p2p out",
-    "TE, context_parallel.py:5057",
+    "Transformer Engine context_parallel.py:5057",
 )
 def windows_leave_the_ring(job: Job, table: LayoutTable) -> BoolColumn:
     """Heads are exchanged there, or keys and values gathered."""

@@ -93,7 +93,11 @@ def fsdp_needs_one_pipeline_rank(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray((table.zero_stage >= 2) & (table.pp > 1))
 
 
-@rule("etp", "experts with biases need etp=1", "TC, 'Bias in Moe is only supported when ETP==1'")
+@rule(
+    "etp",
+    "experts with biases need etp=1",
+    "Megatron-LM transformer_config.py, 'Bias in Moe is only supported when ETP==1'",
+)
 def expert_bias_needs_whole_experts(job: Job, table: LayoutTable) -> BoolColumn:
     """Biases of experts are not cut."""
     biased = job.model.moe is not None and job.model.moe.expert_bias
@@ -103,7 +107,7 @@ def expert_bias_needs_whole_experts(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "tp",
     "tp must divide (num_attention_heads + 2 num_key_value_heads) * head_dim",
-    "megatron/core/transformer/attention.py:1689",
+    "Megatron-LM core/transformer/attention.py:1689",
 )
 def tp_divides_qkv(job: Job, table: LayoutTable) -> BoolColumn:
     """The joint projection of queries, keys and values is cut evenly."""
@@ -115,7 +119,7 @@ def tp_divides_qkv(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "recompute_num_layers recompute_method",
     "multi-token prediction needs recompute_num_layers=1 with the uniform method",
-    "megatron/core/transformer/multi_token_prediction.py:1621",
+    "Megatron-LM core/transformer/multi_token_prediction.py:1621",
 )
 def mtp_recomputes_single_layers(job: Job, table: LayoutTable) -> BoolColumn:
     """An MTP module is one layer."""
@@ -126,7 +130,7 @@ def mtp_recomputes_single_layers(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "tp sequence_parallel",
     "a mixture of experts with tp > 1 needs sequence_parallel",
-    "megatron/core/transformer/moe/moe_layer.py:636",
+    "Megatron-LM core/transformer/moe/moe_layer.py:636",
 )
 def experts_need_sequence_parallel(job: Job, table: LayoutTable) -> BoolColumn:
     """Tokens are cut over tp before they are dispatched."""
@@ -150,7 +154,7 @@ def low_precision_alignment(job: Job, table: LayoutTable) -> BoolColumn:
     "schedule dp micro_batch_size pp",
     "the interleaved schedule needs micro batches >= pp in multiples of pp: "
     "lower micro_batch_size or dp, or use vpp=1",
-    "S:1161-1180, microbatch group size of a virtual stage",
+    "Megatron-LM schedules.py:1161-1180, microbatch group size of a virtual stage",
 )
 def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
     """Interleaving walks groups of pp micro batches."""
@@ -161,7 +165,7 @@ def interleaved_needs_whole_groups(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "zero_stage offload_optimizer",
     "optimizer offload needs the distributed optimizer: use zero_stage=1",
-    "A:1884 and core/optimizer/__init__.py:1057 (precision-aware optimizer)",
+    "Megatron-LM arguments.py:1884 and core/optimizer/__init__.py:1057 (precision-aware optimizer)",
 )
 def offload_needs_distributed_optimizer(job: Job, table: LayoutTable) -> BoolColumn:
     """Only the plain distributed optimizer offloads."""

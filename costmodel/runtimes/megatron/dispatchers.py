@@ -88,7 +88,7 @@ def deepep_groups(job: Job, table: LayoutTable) -> BoolColumn:
     "ep",
     "Megatron-Bridge refuses DeepEP on NVLink domains of racks (GB200, GB300): use "
     "moe_dispatcher=hybridep, or leave the option out",
-    "MB training/flex_dispatcher_backend.py, validate_flex_dispatcher_backend",
+    "Megatron-Bridge training/flex_dispatcher_backend.py, validate_flex_dispatcher_backend",
 )
 def deepep_leaves_racks_out(job: Job, table: LayoutTable) -> BoolColumn:
     """Its list of devices has B200 and B300, whose nodes are domains."""
@@ -116,8 +116,9 @@ def hybridep_fills_domains(job: Job, table: LayoutTable) -> BoolColumn:
     "ep",
     "cuda_graph=full_iteration with experts needs a dispatch that asks the host for no sizes: add "
     "moe_dispatcher=hybridep, or choose partial; biased experts in 16 bits have none",
-    "docs/user-guide/features/cuda_graph.md, MoE Model Training; TC:1868; "
-    "core/transformer/moe/experts.py, _apply_bias",
+    "docs/user-guide/features/cuda_graph.md, MoE Model Training; Megatron-LM "
+    "core/transformer/transformer_config.py:1868; "
+    "Megatron-LM core/transformer/moe/experts.py, _apply_bias",
 )
 def graph_of_step_needs_hybridep(job: Job, table: LayoutTable) -> BoolColumn:
     """Shapes of a captured dispatch are fixed: `moe_expert_rank_capacity_factor`."""

@@ -51,7 +51,7 @@ def _cheap(model: ModelSpec, offloaded: tuple[str, ...]) -> tuple[str, ...]:
 @rule(
     "offload_modules",
     "offload_modules names a part this model does not have: leave it out",
-    "TL:1553 (no mlp_norm where the norm is fused); moe/experts.py",
+    "Megatron-LM transformer_layer.py:1553 (no mlp_norm where the norm is fused); moe/experts.py",
 )
 def offload_modules_exist(job: Job, table: LayoutTable) -> BoolColumn:
     """Parts of experts need experts."""
@@ -61,7 +61,7 @@ def offload_modules_exist(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "offload_modules",
     "offload_modules with attn_proj needs core_attn, whose output it is",
-    "TC:2148",
+    "Megatron-LM transformer_config.py:2148",
 )
 def attn_proj_offloads_with_core(job: Job, table: LayoutTable) -> BoolColumn:
     """One tensor leaves the device only if both who hold it let go."""
@@ -72,7 +72,8 @@ def attn_proj_offloads_with_core(job: Job, table: LayoutTable) -> BoolColumn:
     "offload_modules recompute recompute_modules",
     "what is recomputed is not kept, so it cannot wait on the host: take it out of "
     "offload_modules, or recompute less",
-    "TC:2165 (moe); attention.py, checkpoint_core_attention; multi_latent_attention.py and "
+    "Megatron-LM transformer_config.py:2165 (moe); attention.py, "
+    "checkpoint_core_attention; multi_latent_attention.py and "
     "random.py, discard_output_and_register_recompute; derived for full recomputation",
 )
 def offloads_what_is_kept(job: Job, table: LayoutTable) -> BoolColumn:
@@ -100,7 +101,7 @@ def offloads_without_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "offload_modules",
     "offload_modules beside CUDA graphs is not modelled: leave out one of them",
-    "TL:1563-1615 (some modules stay, others need a release of their own)",
+    "Megatron-LM transformer_layer.py:1563-1615 (some stay, others need their own release)",
 )
 def offloads_without_graphs(job: Job, table: LayoutTable) -> BoolColumn:
     """A graph records which copies it makes."""

@@ -14,7 +14,7 @@ from trainplan.costmodel.runtimes.traits.layers import is_hybrid
 @rule(
     "recompute recompute_modules",
     "cuda_graph=partial excludes full recomputation and that of moe: recompute other modules",
-    "TC:2855-2869",
+    "Megatron-LM transformer_config.py:2855-2869",
 )
 def graphs_recompute_modules_only(job: Job, table: LayoutTable) -> BoolColumn:
     """What is recomputed lies inside a graph or outside of all."""
@@ -22,7 +22,11 @@ def graphs_recompute_modules_only(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(covers & (job.options.cuda_graph == "partial"))
 
 
-@rule("recompute_modules", "CUDA graphs with dropout=true recompute no core_attn", "TC:2879-2887")
+@rule(
+    "recompute_modules",
+    "CUDA graphs with dropout=true recompute no core_attn",
+    "Megatron-LM transformer_config.py:2879-2887",
+)
 def graphs_recompute_without_masks(job: Job, table: LayoutTable) -> BoolColumn:
     """A recomputed module that is graphed takes no random numbers."""
     graphed = job.options.dropout is True and job.options.cuda_graph not in (None, "none")
@@ -32,7 +36,7 @@ def graphs_recompute_without_masks(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "recompute_modules",
     "cuda_graph=full_iteration with dropout=true recomputes no mlp and no moe",
-    "TC:2888-2908",
+    "Megatron-LM transformer_config.py:2888-2908",
 )
 def graph_of_step_recomputes_without_masks(job: Job, table: LayoutTable) -> BoolColumn:
     """As above, of modules that a graph of some does not hold."""
@@ -46,7 +50,7 @@ HYBRIDS_INTERLEAVE_NOTHING = "hybrid models interleave no passes of two micro ba
 @rule(
     "ep",
     f"{HYBRIDS_INTERLEAVE_NOTHING}: leave overlap_moe_a2a out",
-    "megatron/core/models/gpt/gpt_model.py:843, build_schedule_plan, which HybridModel lacks",
+    "Megatron-LM core/models/gpt/gpt_model.py:843, build_schedule_plan, which HybridModel lacks",
 )
 def hybrids_exchange_alone(job: Job, table: LayoutTable) -> BoolColumn:
     """Only GPT models have a plan of both passes, layer by layer."""
@@ -58,7 +62,7 @@ def hybrids_exchange_alone(job: Job, table: LayoutTable) -> BoolColumn:
     "ep pp vpp recompute recompute_modules",
     "overlap_moe_a2a needs ep > 1, virtual stages where pp > 1 and at most one multi-token "
     "prediction module, and recomputes neither layers nor moe",
-    "TC:3002-3046",
+    "Megatron-LM transformer_config.py:3002-3046",
     name="exchange_beside_compute",
 )
 def exchange_overlapped_with_compute(job: Job, table: LayoutTable) -> BoolColumn:
@@ -85,7 +89,7 @@ def exchange_overlapped_in_fsdp(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "ep etp",
     "moe_dispatcher=deepep needs experts on more than one rank: use ep or etp > 1",
-    "core/transformer/moe/token_dispatcher.py:1836",
+    "Megatron-LM core/transformer/moe/token_dispatcher.py:1836",
 )
 def deepep_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     """There is nothing to dispatch on one rank."""
@@ -97,7 +101,7 @@ def deepep_needs_ranks(job: Job, table: LayoutTable) -> BoolColumn:
     "pp recompute offload_modules",
     "offload_activation_layers needs pp=1, and excludes recomputation, offload_modules and "
     "cuda_graph=partial",
-    "TC:1891, 1896, 2129 and 2800",
+    "Megatron-LM transformer_config.py:1891, 1896, 2129 and 2800",
 )
 def layers_on_the_host(job: Job, table: LayoutTable) -> BoolColumn:
     """Offload by layer is the older of two ways, and stands alone."""
@@ -109,7 +113,7 @@ def layers_on_the_host(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "zero_stage",
     "moment_dtype below fp32 needs the distributed optimizer: use zero_stage=1 or more",
-    "core/optimizer/__init__.py:1057 (precision-aware optimizer)",
+    "Megatron-LM core/optimizer/__init__.py:1057 (precision-aware optimizer)",
 )
 def moments_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
     """Only sharded states have a type of their own."""
@@ -120,7 +124,8 @@ def moments_need_sharding(job: Job, table: LayoutTable) -> BoolColumn:
     "offload_optimizer",
     "moment_dtype below fp32 means nothing beside optimizer offload, whose moments stay fp32: "
     "choose one",
-    "core/optimizer/__init__.py:517-545, HybridDeviceOptimizer is not told of exp_avg_dtype",
+    "Megatron-LM core/optimizer/__init__.py:517-545, HybridDeviceOptimizer is not told of "
+    "exp_avg_dtype",
 )
 def offloaded_moments_are_whole(job: Job, table: LayoutTable) -> BoolColumn:
     """The optimizer of both devices makes its own moments, whatever its arguments say."""
@@ -134,7 +139,8 @@ def _narrow_moments(job: Job) -> bool:
 @rule(
     "zero_stage",
     "sgd has no distributed optimizer: use zero_stage=0, or another optimizer",
-    "core/optimizer/distrib_optimizer.py:688, and __init__.py:617, init_state_fn = None",
+    "Megatron-LM core/optimizer/distrib_optimizer.py:688, and __init__.py:617, init_state_fn = "
+    "None",
 )
 def sgd_is_whole(job: Job, table: LayoutTable) -> BoolColumn:
     """Its checkpoints cannot be sharded."""
@@ -145,7 +151,7 @@ def sgd_is_whole(job: Job, table: LayoutTable) -> BoolColumn:
     "zero_stage",
     "lion, muon and soap do not run under fp16 or over Megatron-FSDP: use bf16 and zero_stage 0 or "
     "1, or adamw",
-    "core/optimizer/__init__.py:777 (fp16) and training/arguments.py:1738 (FSDP)",
+    "Megatron-LM core/optimizer/__init__.py:777 (fp16) and training/arguments.py:1738 (FSDP)",
 )
 def emerging_optimizers_are_bf16(job: Job, table: LayoutTable) -> BoolColumn:
     """Those of the package emerging_optimizers."""
@@ -154,7 +160,11 @@ def emerging_optimizers_are_bf16(job: Job, table: LayoutTable) -> BoolColumn:
     return np.asarray(((table.zero_stage >= 2) | half) & emerging)
 
 
-@rule("tp sequence_parallel", "overlap_tp_comm with tp > 1 needs sequence_parallel", "A:1441")
+@rule(
+    "tp sequence_parallel",
+    "overlap_tp_comm with tp > 1 needs sequence_parallel",
+    "Megatron-LM arguments.py:1441",
+)
 def tp_overlap_needs_sequence_parallel(job: Job, table: LayoutTable) -> BoolColumn:
     """Gathers and scatters are what runs beside products."""
     whole = (table.tp > 1) & (table.sequence_parallel == 0)
@@ -164,7 +174,7 @@ def tp_overlap_needs_sequence_parallel(job: Job, table: LayoutTable) -> BoolColu
 _with_reductions = rule(
     "zero_stage pp vpp",
     "overlap_grad_reduce=false leaves no overlap of gathers: add overlap_param_gather=false",
-    "A:1024",
+    "Megatron-LM arguments.py:1024",
     name="gathers_overlap_with_reductions",
 )
 
@@ -188,7 +198,7 @@ def gathers_separately_or_with_reductions(job: Job, table: LayoutTable) -> BoolC
 @rule(
     "zero_stage",
     "zero_stage 2 and 3 reduce gradients beside passes: leave overlap_grad_reduce=false out",
-    "megatron/core/distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:331",
+    "Megatron-LM core/distributed/fsdp/src/megatron_fsdp/megatron_fsdp.py:331",
 )
 def fsdp_overlaps_always(job: Job, table: LayoutTable) -> BoolColumn:
     """Megatron-FSDP turns the overlap on, whatever its arguments say."""
@@ -198,7 +208,7 @@ def fsdp_overlaps_always(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "recompute_modules",
     "cuda_graph=partial with moe_dispatcher deepep or hybridep recomputes no layernorm",
-    "TL:480-520, pre_mlp_layernorm is a buffer of the graph",
+    "Megatron-LM transformer_layer.py:480-520, pre_mlp_layernorm is a buffer of the graph",
 )
 def graphed_routers_keep_their_norm(job: Job, table: LayoutTable) -> BoolColumn:
     """The norm before the experts would silently be kept, so the half of what is asked."""

@@ -14,7 +14,7 @@ FP8_BLOCK = 16
 @rule(
     "tp",
     "tp must divide the heads and the groups of Mamba layers: lower tp",
-    "megatron/core/ssm/mamba_mixer.py, nheads and ngroups must be divisible by tp_size",
+    "Megatron-LM core/ssm/mamba_mixer.py, nheads and ngroups must be divisible by tp_size",
 )
 def tp_divides_state_heads(job: Job, table: LayoutTable) -> BoolColumn:
     """Each rank gets at least one head and one group."""
@@ -28,7 +28,7 @@ def tp_divides_state_heads(job: Job, table: LayoutTable) -> BoolColumn:
     "tp cp",
     "tp * cp must divide the heads of Mamba layers, and cp their groups on a tensor rank or be a "
     "multiple of those: lower cp",
-    "megatron/core/ssm/mamba_context_parallel.py:106-132",
+    "Megatron-LM core/ssm/mamba_context_parallel.py:106-132",
 )
 def cp_divides_state_heads(job: Job, table: LayoutTable) -> BoolColumn:
     """Context ranks exchange sequence for heads; groups are repeated where there are too few."""
@@ -43,7 +43,7 @@ def cp_divides_state_heads(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "tp cp",
     "tp * cp must divide num_key_heads and num_value_heads of linear attention: lower tp or cp",
-    "megatron/core/transformer/transformer_config.py:1502",
+    "Megatron-LM transformer_config.py:1502",
 )
 def linear_heads_are_divided(job: Job, table: LayoutTable) -> BoolColumn:
     """Tensor ranks and context ranks both cut heads."""
@@ -57,7 +57,7 @@ def linear_heads_are_divided(job: Job, table: LayoutTable) -> BoolColumn:
 @rule(
     "tp",
     "low precision needs mixers whose projected input has a multiple of 16 columns: use bf16",
-    "megatron/core/ssm/mamba_mixer.py and gated_delta_net/common.py, 'For FP8, the innermost "
+    "Megatron-LM core/ssm/mamba_mixer.py and gated_delta_net/common.py, 'For FP8, the innermost "
     "dimension'",
 )
 def low_precision_states_fill_blocks(job: Job, table: LayoutTable) -> BoolColumn:

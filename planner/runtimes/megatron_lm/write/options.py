@@ -93,7 +93,8 @@ def _unsupported(job: Job) -> str | None:
     """A setting of the job that no argument of this release gives, and what to do."""
     options, model = job.options, job.model
     reasons = {
-        "cross_entropy=fused: Transformer Engine's is switched off in this release (A:1697); "
+        "cross_entropy=fused: Transformer Engine's is switched off in this release (Megatron-LM "
+        "training/arguments.py:1697); "
         "choose jit or unfused": options.cross_entropy == "fused",
         "compile=false: fused kernels are its default; leave the option out": options.compile
         is False,

@@ -43,9 +43,7 @@ def test_the_example_of_an_estimate_works():
 
 
 def test_arguments_are_named_with_options():
-    assert example_of(refused(plan("why-not"), "missing PLAN and --layout")) == [
-        *("why-not", "plan.json", "--layout", "tp=8")
-    ]
+    assert example_of(refused(plan("why-not"), "missing PLAN")) == [*("why-not", "plan.json")]
     refused(plan("compare"), "missing FIRST and SECOND")
     refused(plan("schedule", "--kind", "1f1b"), "missing --pp and --num-microbatches")
 

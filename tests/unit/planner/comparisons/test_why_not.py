@@ -1,16 +1,20 @@
 """Why a layout is not the answer."""
 
 import json
+import re
 
 import pytest
 
+from trainplan.costmodel.axes import RULES
 from trainplan.costmodel.layout.layout import Layout
+from trainplan.costmodel.runtimes import RUNTIMES, executed
 from trainplan.planner.cases.case import Case
-from trainplan.planner.comparisons.verdict import why_not
+from trainplan.planner.comparisons.verdict import why_not, why_not_with
 from trainplan.planner.documents.document import plan_json
 from trainplan.planner.documents.written_plan import written
 from trainplan.planner.questions import check, estimate
 from trainplan.planner.questions.best_plan import SearchOptions, search
+from trainplan.planner.runtimes import EXPORTERS
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
@@ -139,3 +143,47 @@ def test_a_plan_made_for_less_memory_says_that_speed_was_not_asked(job, ask, pla
     found = ask(plan.layout, memory_minimal)
     assert found.verdict == "faster"
     assert any("--objective memory" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [("tp=2",), ("tp=8",), ("pp=2", "vpp=4"), ("cp=4",), ("zero_stage=2",), ("recompute=full",)],
+    ids=",".join,
+)
+def test_fields_that_are_not_named_are_free(job, plan, texts):
+    choices = tuple(parse_choice(text, excluded=False) for text in texts)
+    case = Case(job, plan.options)
+    found = why_not_with(case, plan, choices, Layout(dp=8), Unlimited())
+    assert found.fields == texts
+    assert found.verdict not in ("refused", "too large")
+    options = {"only_answer": True, "tries_uneven": 0, "near": plan.layout}
+    best = search(job, SearchOptions(fix=choices, **options)).best
+    assert found.other.estimate.step_time_s == pytest.approx(best.estimate.step_time_s)
+    assert found.layout == best.layout
+
+
+def test_fields_that_no_legal_layout_has_are_refused_by_their_rule(job, plan):
+    choices = tuple(
+        parse_choice(text, excluded=False) for text in ("tp=1", "sequence_parallel=true")
+    )
+    filled = Layout(dp=8, sequence_parallel=True)
+    found = why_not_with(Case(job, plan.options), plan, choices, filled, Unlimited())
+    assert found.verdict == "refused"
+    assert "sequence" in found.broken[0].says
+
+
+def test_a_value_that_no_search_tries_is_asked_about_in_a_usual_layout(job, plan):
+    three = (parse_choice("micro_batch_size=3", excluded=False),)
+    filled = Layout(dp=8, micro_batch_size=3)
+    found = why_not_with(Case(job, plan.options), plan, three, filled, Unlimited())
+    assert (found.fields, found.layout, found.verdict) == ((), filled, "refused")
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_sources_of_rules_are_words_that_a_reader_can_follow(runtime):
+    traits = RUNTIMES[runtime]
+    written = EXPORTERS[runtime].rules if runtime in EXPORTERS else ()
+    for rule in (*RULES, *traits.rules, *executed(traits), *written):
+        assert not re.search(r"(^|[ (;])[A-Z]{1,2}(:\d|, )", rule.source), rule
+        assert not rule.source.startswith(("core/", "megatron/", "training/")), rule
+        assert not re.search(r"\b[A-Z]{1,2}:\d", rule.says), rule
