@@ -54,7 +54,7 @@ class SearchRequest(OfJob):
         [], description="Values to keep a field from.", examples=[["recompute=full"]]
     )
     trusted: bool = Field(
-        default=False, description="Only layouts within what published runs measured, or a refusal."
+        default=False, description="Only layouts within what published runs measured."
     )
     search_options: str = Field(
         "safe",

@@ -146,6 +146,10 @@ class Intervals(Spec):
 
     comparison: IntervalWidth
     """Of the ratio of two step times of one job in layouts one doubling apart; `runs` are pairs."""
+    tail: PositiveFloat
+    """Share of the weight of runs that is beyond either end."""
+    left_out: PositiveFloat
+    """Share of the runs of sources that is inside intervals which had not seen their source."""
     libraries: dict[str, str] = Field(default_factory=dict)
     """Library of the layers of each runtime that does not train its own: regimes name that."""
     regimes: dict[str, IntervalEnds]

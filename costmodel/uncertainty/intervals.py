@@ -1,7 +1,7 @@
 """How far a step time may be off, by regime: what the model got wrong on published runs like it.
 
-The ends are in `catalog/intervals.toml`, which `make accuracy` writes: quantiles of
-ln(measured / estimated) that leave a tenth of the runs on either side
+The ends are in `catalog/intervals.toml`, which `make accuracy` writes: quantiles of ln(measured /
+estimated), so far out that `LEVEL` of the runs of sources left out of fits and quantiles lie inside
 (`costmodel.validate.intervals`). A regime is GPU, precision, runtime and kind of run. Where no run
 of it was measured, it depends on what the constants of the GPU rest on: measurements of it, another
 GPU that stands in, or assumptions. A calibrated machine uses errors after one measured step of
@@ -23,7 +23,7 @@ from trainplan.costmodel.layout import Layout
 from trainplan.costmodel.machine import PRODUCTS, Machine
 
 LEVEL = 0.8
-"""Share of measured steps that should fall inside the interval."""
+"""Share of measured steps that should fall inside the interval, of sources that no fit saw."""
 LAUNCH_BOUND = 0.05
 """Share of the step the GPU waits for the host, from which a run counts as launch-bound.
 
@@ -55,7 +55,8 @@ class Interval:
     """Range that holds the measured step time with probability `level`."""
 
     level: float
-    """Share of measured steps that should lie inside."""
+    """Share of measured steps that should lie inside: as many runs of a source that no fit had seen
+    do."""
     regime: str
     """Runs whose errors gave the ends: GPU, precision, runtime and kind; or what no run is of."""
     step_time_low_s: float
@@ -79,7 +80,7 @@ def kind_of_run(job: Job, graph: Graph, zero_stage: int, host_share: float) -> K
 
 
 def step_time_interval(job: Job, machine: Machine, step_seconds: float, kind: Kind) -> Interval:
-    """Interval around an estimate; a tenth of measured steps is below it, and a tenth above.
+    """Interval around an estimate that holds `LEVEL` of measured steps.
 
     That of the node group that is known least; measured steps that correct the machine never make
     it wider. Errors of published runs are those of the catalog: parts that no step was held against

@@ -1,6 +1,7 @@
 """How wide the intervals have to be, and whether they hold as many steps as they promise."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -24,6 +25,9 @@ from trainplan.costmodel.validate.residuals import (
 from trainplan.costmodel.validate.stand_ins import assumed_misses, stand_in_misses
 from trainplan.costmodel.validate.steps import POOLED, TimedRow, pooled
 
+TAILS = tuple(share / 200 for share in range(20, 0, -1))
+"""Shares that `tail_of` tries, from that of runs of the same sources on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
@@ -42,14 +46,44 @@ class Coverage:
 
 
 def intervals(rows: Sequence[TimedRow], residuals: Sequence[Residual]) -> Intervals:
-    """Ends of every regime: of runs left out of fits, of stand-ins, and after a measured step."""
-    known = [one.row for one in residuals]
-    unseen = ends_of("unseen", residuals)
+    """Ends of every regime: of runs left out of fits, of stand-ins, and after a measured step.
+
+    They leave out `tail_of` the runs on either side; stand-ins and assumptions, which hold sources
+    left out anyway, `TAIL`.
+    """
+    known, tail = [one.row for one in residuals], tail_of(residuals)
+    unseen = ends_of("unseen", residuals, tail)
     worse = nested((unseen, ends(stand_in_misses(known)), ends(assumed_misses(known))))
-    regimes = regimes_of(residuals) | dict(zip(UNMEASURED, worse, strict=True))
+    regimes = regimes_of(residuals, tail) | dict(zip(UNMEASURED, worse, strict=True))
     libraries = {name: one.library for name, one in RUNTIMES.items() if one.library}
     return Intervals(
-        comparison=comparison_width(rows), libraries=libraries, regimes=regimes | _calibrated(rows)
+        comparison=comparison_width(rows),
+        tail=tail,
+        left_out=round(of_sources(residuals, tail)[0].inside_fraction, 3),
+        libraries=libraries,
+        regimes=regimes | _calibrated(residuals, tail),
+    )
+
+
+def tail_of(residuals: Sequence[Residual]) -> float:
+    """Share of the weight of runs beyond either end of an interval, so that it holds for strangers.
+
+    The largest with which `LEVEL` of the runs of sources are inside intervals that had not seen the
+    source. Errors of a source go together, so quantiles of some sources hold fewer runs of another
+    than of themselves; whoever asks is another. Source: derived; cross-validation by groups, one
+    number of all runs.
+    """
+
+    def held(tail: float) -> bool:
+        return of_sources(residuals, tail)[0].inside_fraction >= LEVEL
+
+    return TAILS[min(bisect_left(TAILS, x=True, key=held), len(TAILS) - 1)]
+
+
+def of_sources(residuals: Sequence[Residual], tail: float) -> tuple[Coverage, ...]:
+    """Runs of every source in intervals that had not seen it: all of them, then by source."""
+    return left_out_coverage(
+        residuals, lambda one: one.source, lambda one: one.without_source, tail=tail
     )
 
 
@@ -77,8 +111,9 @@ def _miss(row: TimedRow) -> float:
     return math.log(row.predicted_s / row.measured_s)
 
 
-def _calibrated(rows: Sequence[TimedRow]) -> dict[str, IntervalEnds]:
-    """Ends after one measured step of another layout: these errors were never fitted."""
+def _calibrated(residuals: Sequence[Residual], tail: float) -> dict[str, IntervalEnds]:
+    """Ends after one measured step of another layout, under fits that had not seen the source."""
+    rows = [one.left_out for one in residuals]
     shares = dict(zip((row.run.id for row in rows), weights_of(rows), strict=True))
     misses: dict[str, list[Miss]] = {}
     runs: dict[str, set[str]] = {}
@@ -89,7 +124,7 @@ def _calibrated(rows: Sequence[TimedRow]) -> dict[str, IntervalEnds]:
         misses.setdefault(name, []).extend(each)
         runs.setdefault(name, set()).add(run.id)
     return {
-        name: ends(group).model_copy(update={"runs": len(runs[name])})
+        name: ends(group, (), tail).model_copy(update={"runs": len(runs[name])})
         for name, group in misses.items()
     }
 
@@ -117,18 +152,22 @@ def left_out_coverage(
     residuals: Sequence[Residual],
     fold: Callable[[Residual], str],
     miss: Callable[[Residual], Miss],
-    group: Callable[[Residual], str],
+    group: Callable[[Residual], str] | None = None,
+    *,
+    tail: float,
 ) -> tuple[Coverage, ...]:
     """Over rows left out of constants and of ends alike: all of them, then by group.
 
-    `fold` names what is left out together, `miss` is the error of a fit that had not seen it.
+    `fold` names what is left out together, `miss` is the error of a fit that had not seen it;
+    groups are what was left out, where none are named.
     """
+    group = group or fold
     groups: dict[str, list[float]] = {}
     every: list[float] = []
     for name in sorted({fold(one) for one in residuals}):
         left = [one for one in residuals if fold(one) == name]
         rest = [one for one in residuals if fold(one) != name]
-        known = {regime: ends_of(regime, rest) for regime in {one.regime for one in left}}
+        known = {regime: ends_of(regime, rest, tail) for regime in {one.regime for one in left}}
         for one in left:
             at = known[one.regime]
             every.append(_outside(miss(one).value, at.low, at.high))

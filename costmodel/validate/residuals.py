@@ -4,9 +4,10 @@ Sources weigh alike, whatever they print: from `SMALL_SOURCE` layouts on as one,
 proportion. Runs that repeat a layout share the weight of one.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from trainplan.costmodel.uncertainty import LEVEL, Kind, kind_of_run, names_of_r
 from trainplan.costmodel.validate.steps import SMALL_SOURCE, TimedRow
 
 TAIL = (1 - LEVEL) / 2
-"""Share of runs below an interval, and above it."""
+"""Share of runs below an interval, and above it, where those it is for are of the same sources."""
 WIDER = 0.5
 """Sources that the runs of all other regimes count as, beside those of a regime itself.
 
@@ -51,6 +52,12 @@ class Residual:
     """Of the fit that had not seen its study."""
     without_source: Miss
     """Of the fit that had not seen its source."""
+
+    @property
+    def left_out(self) -> TimedRow:
+        """The run as the fit without its source prices it."""
+        seconds = self.row.measured_s * math.exp(-self.without_source.value)
+        return replace(self.row, estimate=replace(self.row.estimate, step_time_s=seconds))
 
     @property
     def source(self) -> str:
@@ -109,23 +116,23 @@ def layout_key(run: MeasuredRun, job: Job, layout: Layout) -> str:
     return f"{run.source_group} {run.model.name} {machine} {layout}"
 
 
-def regimes_of(residuals: Sequence[Residual]) -> dict[str, IntervalEnds]:
+def regimes_of(residuals: Sequence[Residual], tail: float) -> dict[str, IntervalEnds]:
     """Ends of every regime that runs are of."""
     names = sorted({one.regime for one in residuals})
-    return {name: ends_of(name, residuals) for name in names}
+    return {name: ends_of(name, residuals, tail) for name in names}
 
 
-def ends_of(regime: str, residuals: Sequence[Residual]) -> IntervalEnds:
+def ends_of(regime: str, residuals: Sequence[Residual], tail: float = TAIL) -> IntervalEnds:
     """Ends of one regime; those of all runs where none is of it.
 
     Runs of the regime are judged by fits that knew other studies of their source, the others by
     fits that had not seen their source.
     """
     own = [one.without_study for one in residuals if one.regime == regime]
-    return ends(own, [one.without_source for one in residuals])
+    return ends(own, [one.without_source for one in residuals], tail)
 
 
-def ends(own: Sequence[Miss], wider: Sequence[Miss] = ()) -> IntervalEnds:
+def ends(own: Sequence[Miss], wider: Sequence[Miss] = (), tail: float = TAIL) -> IntervalEnds:
     """Quantiles of the runs of a regime and, as `WIDER` sources, of a wider group.
 
     The fewer sources a regime has, the more the wider group says. An interval holds its estimate.
@@ -134,7 +141,7 @@ def ends(own: Sequence[Miss], wider: Sequence[Miss] = ()) -> IntervalEnds:
     inside, outside = source_weights(own), source_weights(wider)
     total = outside.sum()
     weights = np.concatenate([inside, outside * (WIDER / total if total else 1.0)])
-    low, high = (round(quantile(values, weights, at), DIGITS) for at in (TAIL, 1 - TAIL))
+    low, high = (round(quantile(values, weights, at), DIGITS) for at in (tail, 1 - tail))
     runs = own or wider
     return IntervalEnds(
         low=min(low, 0.0),

@@ -190,7 +190,8 @@ def write_intervals(wanted: Intervals) -> None:
     )
     pair = f"half_width = {wanted.comparison.half_width}, runs = {wanted.comparison.runs}"
     names = ", ".join(f'{name} = "{one}"' for name, one in sorted(wanted.libraries.items()))
-    above = f"comparison = {{ {pair} }}\nlibraries = {{ {names} }}\n"
+    shares = f"tail = {wanted.tail}\nleft_out = {wanted.left_out}\n"
+    above = f"comparison = {{ {pair} }}\n{shares}libraries = {{ {names} }}\n"
     INTERVALS.write_text(f"{head}{above}\n[regimes]\n{rows}", encoding="utf-8")
     catalog.intervals.cache_clear()
 

@@ -10,7 +10,7 @@ from trainplan.cli.pages.validate import SIDES, sides_of
 from trainplan.cli.words import percent
 from trainplan.costmodel import catalog
 from trainplan.costmodel.uncertainty.intervals import UNMEASURED
-from trainplan.costmodel.validate.intervals import Coverage, left_out_coverage
+from trainplan.costmodel.validate.intervals import Coverage, left_out_coverage, of_sources
 from trainplan.costmodel.validate.residuals import Residual
 from trainplan.costmodel.validate.scores import Scores
 
@@ -20,14 +20,11 @@ HEAD = ("runs", *SIDES)
 def of_studies(residuals: Sequence[Residual]) -> tuple[Coverage, ...]:
     """Each study judged without it, by regime."""
     return left_out_coverage(
-        residuals, lambda one: one.study, lambda one: one.without_study, lambda one: one.regime
-    )
-
-
-def of_sources(residuals: Sequence[Residual]) -> tuple[Coverage, ...]:
-    """Each source judged without it."""
-    return left_out_coverage(
-        residuals, lambda one: one.source, lambda one: one.without_source, lambda one: one.source
+        residuals,
+        lambda one: one.study,
+        lambda one: one.without_study,
+        lambda one: one.regime,
+        tail=catalog.intervals().tail,
     )
 
 
@@ -37,20 +34,23 @@ def summary(found: Scores, residuals: Sequence[Residual]) -> Iterator[Row]:
         yield (
             "measured steps inside the 80 % interval",
             percent(found.coverage.inside_fraction),
-            percent(of_sources(residuals)[0].inside_fraction),
+            percent(of_sources(residuals, catalog.intervals().tail)[0].inside_fraction),
         )
 
 
 def section(found: Scores, residuals: Sequence[Residual]) -> str:
     """Ends of the intervals of some regimes, and three tests of all of them."""
+    tail = catalog.intervals().tail
     fitted = (found.coverage, *found.regimes) if found.coverage else ()
     return f"""\
 ## The interval
 
-The interval that is printed beside every step time is meant to hold 80 of 100 measured steps, with
-10 faster and 10 slower. It is of runs like the one that is asked for: of its GPU, precision,
-runtime and kind (CUDA graphs, experts, FSDP, launch-bound or dense); the fewer publications
-measured such runs, the more those of all others count
+The interval that is printed beside every step time is meant to hold 80 of 100 measured steps of a
+source that nobody fitted: what a reader has. It leaves {percent(tail)} of the weight of the fitted
+runs beyond either end, the most with which it does so for sources left out (the last table), and
+so holds more of the runs that were fitted. It is of runs like the one that is asked for: of its
+GPU, precision, runtime and kind (CUDA graphs, experts, FSDP, launch-bound or dense); the fewer
+publications measured such runs, the more those of all others count
 ([how](explanation/constants.md#the-interval-of-a-step-time)). Where none did, it depends on what
 the constants of the GPU rest on:
 
@@ -69,7 +69,7 @@ and software are still known from others:
 Each source is left out of both. Errors of one source go together, so it is nearly all inside or
 far less:
 
-{table(("source left out", *HEAD), _rows(of_sources(residuals)))}"""
+{table(("source left out", *HEAD), _rows(of_sources(residuals, tail)))}"""
 
 
 def _ends() -> Iterator[Row]:

@@ -69,8 +69,8 @@ pick; *Spearman*: correlation of the ranks.
 {ranking_table(found.ranking)}
 
 The more layouts, the more can be lost. *Near-ties* are the layouts that the model cannot tell from
-the one it picks, with it. *By evidence*: regret of the first of them as a search lists them, those
-inside what other sources measured, then by time. *All measured*: of who measures them and takes the
+the one it picks, with it. *By evidence*: regret of the first of them where those inside what other
+sources measured come first, then by time. *All measured*: of who measures them and takes the
 fastest.
 
 {table(("layouts", *SIZES_HEAD), sizes_rows(found.ranking))}
@@ -89,9 +89,9 @@ measured is what other sources measured.
 
 {_rules(found.rows)}
 
-A search keeps the order of times, and lists near-ties inside what was measured first, which no
-study contradicts and one supports. The others help one study at the cost of another, and by free
-memory one picks nearly the slowest."""
+A search lists layouts by time, and names the best inside what was measured where the answer is not:
+what was measured first, which no study contradicts and one supports. The others help one study at
+the cost of another, and by free memory one picks nearly the slowest."""
 
 
 def _rules(rows: Sequence[TimedRow]) -> str:

@@ -44,8 +44,8 @@ class Robustness:
 def robustness(candidates: Sequence[Candidate]) -> Robustness:
     """Compare the choice, the first of the candidates, with the others.
 
-    The 90th percentile is the upper end of the 80 % interval. Source: derived; the interval leaves
-    a tenth on either side, however skewed it is.
+    The 90th percentile is the upper end of the 80 % interval. Source: derived; of sources that no
+    fit saw no more than a tenth of the runs is above it.
     """
     best = candidates[0]
     chosen = best.estimate.step_time_s

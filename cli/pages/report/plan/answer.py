@@ -19,8 +19,8 @@ from trainplan.cli.words import gib, percent, seconds, seconds_like
 from trainplan.planner.plan import Plan
 
 ONLY_MODELLED = (
-    "Only modelled: all seconds and bytes, by formulas fitted to measured runs; about {share} of "
-    "100 measured runs lie in the interval beside the step."
+    "Only modelled: all seconds and bytes, by formulas fitted to measured runs; of published runs "
+    "of a source that no fit had seen about {share} of 100 lie in the interval beside the step."
 )
 
 

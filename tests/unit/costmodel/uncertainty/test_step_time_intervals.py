@@ -36,6 +36,8 @@ def known(monkeypatch):
     """Ends that no later fit moves."""
     found = Intervals(
         comparison=IntervalWidth(half_width=0.1, runs=9),
+        tail=0.1,
+        left_out=0.8,
         regimes={
             name: IntervalEnds(low=low, high=high, runs=9, sources=2)
             for name, (low, high) in ENDS.items()

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 
 from tests.e2e.measured_runs import own_run
+from trainplan.costmodel import catalog
 from trainplan.costmodel.documents.measured_run import MeasuredRun
-from trainplan.costmodel.validate.intervals import by_group, left_out_coverage, nested
+from trainplan.costmodel.uncertainty.intervals import LEVEL
+from trainplan.costmodel.validate.intervals import TAILS, by_group, nested, of_sources, tail_of
 from trainplan.costmodel.validate.predict import predict
 from trainplan.costmodel.validate.residuals import (
+    TAIL,
     Miss,
     ends,
     ends_of,
@@ -116,12 +119,31 @@ def test_what_is_left_out_is_judged_by_the_others():
     known = rows(*({"id": f"{s} {n}", "source_group": s} for s in "abc" for n in range(8)))
     near = {row.run.id: 0.3 if row.run.source_group == "c" else 0.0 for row in known}
     residuals = left_out(known, near, near)
-    every, *groups = left_out_coverage(
-        residuals, lambda one: one.source, lambda one: one.without_source, lambda one: one.source
-    )
+    every, *groups = of_sources(residuals, 0.1)
     sides = {one.name: (one.inside_fraction, one.below_fraction) for one in groups}
     assert sides == {"a": (1, 0), "b": (1, 0), "c": (0, 1)}
     assert (every.n, every.below_fraction, every.above_fraction) == (24, pytest.approx(1 / 3), 0)
+
+
+def test_intervals_leave_no_more_on_either_side_than_holds_sources_left_out():
+    """Sources that differ from each other need more than quantiles of all of them."""
+    for apart, most in ((0.0, 0.1), (0.02, 0.1), (0.1, 0.02)):
+        ids = [f"{source} {n}" for source in range(6) for n in range(8)]
+        known = rows(*({"id": name, "source_group": f"s{name[0]}"} for name in ids))
+        off = {name: apart * (int(name[0]) - 2.5) + 0.01 * int(name[2]) for name in ids}
+        residuals = left_out(known, off, off)
+        tail = tail_of(residuals)
+        assert tail <= most
+        held = of_sources(residuals, tail)[0].inside_fraction
+        assert held >= LEVEL or tail == TAILS[-1]
+        wider = [one for one in TAILS if one > tail]
+        assert all(of_sources(residuals, one)[0].inside_fraction < LEVEL for one in wider)
+
+
+def test_the_intervals_of_the_catalog_hold_what_they_promise_to_a_stranger():
+    found = catalog.intervals()
+    assert found.tail <= TAIL + 1e-9
+    assert found.left_out >= LEVEL
 
 
 def test_small_groups_are_one_at_the_end():
