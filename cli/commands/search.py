@@ -38,6 +38,8 @@ with imported_on_answer():
     from trainplan.costmodel.layout import Layout
     from trainplan.costmodel.step import Estimate
     from trainplan.planner import questions
+    from trainplan.planner.cases import Case
+    from trainplan.planner.comparisons import Offer, offers
     from trainplan.planner.documents import plan_json
     from trainplan.planner.goals import pareto as unbeaten_by_any
     from trainplan.planner.goals import pareto_json
@@ -207,6 +209,9 @@ def command(
     Prints the layout, how sure it is, where its step time goes and the alternatives.
     """
     destination.check()
+    if question.offers:
+        _compare(question, options, destination, time_limit, workers)
+        return
     question = question.launchable() if options.tower != "apart" else question
     if pareto:
         _alone(options, destination, baseline)
@@ -286,6 +291,32 @@ def _choices(
         _end_as_stopped(STOPPED)
     if not result.points:
         click.get_current_context().exit(NOTHING_FITS)
+
+
+def _compare(
+    question: Question,
+    options: SearchOptions,
+    destination: Destination,
+    time_limit: float,
+    workers: int | None,
+) -> None:
+    """What the job costs on each offer, and the plan on the cheapest."""
+    if options.objective != "cost":
+        raise SpecError("--offers compares money: add --objective cost")
+    by_name = {name: one.launchable() for name, one in question.offers}
+    given = [Offer(name, Case(one.job, options, one.measured)) for name, one in by_name.items()]
+    with _stopping(time_limit) as clock, Processes(workers, stopped=clock.is_stopped) as processes:
+        found = offers(given, clock, processes)
+    plan = found.plan and _completed(found.plan, clock.seconds, by_name[found.best.name].notes)
+    page = (*screen(plan, verbose=False), next_part(_next(plan, destination))) if plan else ()
+    parts = [*screen(found), *page]
+    answer(found.document.json(), parts, as_json=destination.as_json)
+    if plan is None:
+        click.get_current_context().exit(NOTHING_FITS)
+    destination.write(json_text(plan_json(plan)))
+    destination.write_report(plan_json(plan), found.best.case.measured)
+    if clock.stopped:
+        _end_as_stopped(STOPPED)
 
 
 def _priced(question: Question, text: str, margin: float) -> Baseline:

@@ -23,6 +23,7 @@ from trainplan.costmodel.architecture import ModelSpec
 from trainplan.costmodel.documents import Calibration, MeasuredRun
 from trainplan.costmodel.hardware import ClusterSpec
 from trainplan.costmodel.profiles import Profile
+from trainplan.planner.comparisons import OffersDocument
 from trainplan.planner.documents import BASES, Document, PlanDocument
 from trainplan.planner.goals import ParetoDocument
 from trainplan.planner.tuning import SCHEMA as MACHINE_SCHEMA
@@ -129,6 +130,7 @@ DOCUMENTS: Mapping[str, Entry] = MappingProxyType(
     {
         "plan": Entry(PlanDocument, "plan search --json and --output"),
         "infeasible": Entry(searches.InfeasibleDocument, "plan search --json, where nothing fits"),
+        "offers": Entry(OffersDocument, "plan search --offers --json"),
         "pareto": Entry(ParetoDocument, "plan search --pareto --json"),
         "estimate": Entry(searches.EstimateDocument, "plan estimate --json"),
         "explain": Entry(ExplainDocument, "plan explain --json"),

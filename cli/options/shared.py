@@ -25,7 +25,7 @@ from trainplan.cli.options.parameters import (
     limit_seconds,
     token_count,
 )
-from trainplan.cli.options.where import WHERE, needs_a_machine, needs_machine_and_length
+from trainplan.cli.options.where import OFFERS, WHERE, needs_a_machine, needs_machine_and_length
 from trainplan.cli.terminal import named
 
 PATH = click.Path(path_type=Path)
@@ -231,11 +231,12 @@ def time_limit(default: float, what: str) -> Decorator:
 
 
 def job_options(*, length_required: bool) -> Decorator:
-    """`--model` to `--profile`, as `question`; the objective may be to find `--seq-length`."""
+    """`--model` to `--profile`, as `question`; a search may find the length and compare offers."""
     options = (
         MODEL,
         TOWER,
         *WHERE,
+        *(() if length_required else (OFFERS,)),
         global_batch_size(required=True),
         seq_length(required=length_required),
         LENGTHS,
@@ -256,7 +257,7 @@ def job_options(*, length_required: bool) -> Decorator:
         PROFILE,
     )
     needs = needs_a_machine if length_required else needs_machine_and_length
-    return gathered("question", "trainplan.cli.values.stated:question", options, needs)
+    return gathered("question", "trainplan.cli.values.offers:question_of", options, needs)
 
 
 def output_options(unit: str = "") -> Decorator:

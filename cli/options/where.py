@@ -50,7 +50,14 @@ PRICE = click.option(
 WHERE = (CLUSTER, *COUNTS, NIC, PRICE)
 """All of them, in the order of the help page."""
 
-MACHINE = ("cluster", "nodes", "gpus", "gpu")
+OFFERS = click.option(
+    "--offers",
+    metavar="FILE|CLUSTER=PRICE,...",
+    shell_complete=completions.names((), files=True),
+    help="With --objective cost, in place of --cluster: offers to compare, a YAML or CSV of name, "
+    "cluster, price_per_gpu_hour and currency, or 8x8:h100=2.5,8x8:a100=1.2.",
+)
+MACHINE = ("cluster", "nodes", "gpus", "gpu", "offers")
 """Options that say where it is trained, by name."""
 
 

@@ -15,6 +15,7 @@ SCREENS: Mapping[str, str] = MappingProxyType(
         "Finished": "tune:finished_page",
         "Infeasible": "infeasible:infeasible_page",
         "LaunchCheck": "check:check_page",
+        "Offers": "offers:offers_page",
         "Pareto": "pareto:pareto_page",
         "Plan": "plan:plan_page",
         "Profile": "profile:profile_page",

@@ -94,6 +94,8 @@ class Question:
     notes: tuple[str, ...]
     measured: Measured
     states_runtime: bool
+    offers: tuple[tuple[str, Question], ...] = ()
+    """The same on each offer, with its name, where offers are compared."""
 
     def launchable(self) -> Question:
         """The same under a runtime that launch files are written for, where none is stated."""

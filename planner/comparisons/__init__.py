@@ -9,6 +9,10 @@ field_differences: fields of two documents that differ, in the order of the firs
 FieldDifference: a field of a job or a layout that differs.
 KNEE_EFFICIENCY: a scaling curve bends where an added GPU gives less than this share of a GPU of
     the best point before.
+Offer: a cluster with prices, as it is offered.
+Offers: offers compared, and the plan on the cheapest.
+offers: the cheapest plan on each of some offers.
+OffersDocument: what a job costs on each of some offers.
 parse_varied: read a parameter with its values.
 Point: one job of the sweep and its best plan.
 remedies: the fastest layouts one change away, then the best one that holds its degrees.
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
         field_differences,
         term_differences,
     )
+    from trainplan.planner.comparisons.offered import Offer, Offers, OffersDocument, offers
     from trainplan.planner.comparisons.parameters import Varied, parse_varied
     from trainplan.planner.comparisons.remedy import Remedy, remedies
     from trainplan.planner.comparisons.sweeps import (

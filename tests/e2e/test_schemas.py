@@ -56,6 +56,10 @@ def searches(planned):
     yield "infeasible", plan("search", *small, *QUICK, "--time-limit", "2", "--json").json
     few = [word for text in ("tp=1", "pp=1", "cp=1", "recompute=none") for word in ("--fix", text)]
     yield "pareto", plan("search", *TINY, *QUICK, *few, "--pareto", "time,memory", "--json").json
+    place = TINY.index("--cluster")
+    without = (*TINY[:place], *TINY[place + 2 :])
+    offered = ("--objective", "cost", "--offers", "1x8:h100-sxm=2,1x1:l4=1", "--json")
+    yield "offers", plan("search", *without, *QUICK, *offered).json
     yield "estimate", plan("estimate", *TINY, *offloaded, "--json").json
     lean = ("--layout", "tp=1,dp=8", "--memory-margin", "0.99")
     yield "estimate", plan("estimate", *TINY, *lean, "--json").json
