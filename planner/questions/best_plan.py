@@ -53,8 +53,11 @@ from trainplan.planner.questions.spent import spent_on
 from trainplan.planner.questions.trust import (
     best_inside,
     check_trusted,
+    or_inside,
     price_of_reserve,
     price_of_trust,
+    searched_inside,
+    time_before_inside,
     time_for_answer,
 )
 from trainplan.planner.questions.unequal_experts import imbalance_notes
@@ -98,12 +101,17 @@ def search(
     check_drives(context)
     check_uneven(context)
     check_trusted(context)
+    context = replace(context, budget=time_before_inside(context, limit))
     apart: Apart | None = None
+    inside: Reached | None = None
     if options.tower == "apart":
         check_disaggregated(context)
         reached, apart = disaggregated_tower(context)
     else:
         reached = answer(context)
+        if context.budget is not limit and context.budget.spent():
+            inside = searched_inside(replace(context, budget=limit))
+            reached = or_inside(reached, inside)
     # The deadline: the fastest of all these meets it.
     _check_deadline(reached)
     if reached.found.finalists is None or reached.target is None:
@@ -117,7 +125,7 @@ def search(
         late = budget.spent()
         margin = options.memory_margin
         slower = () if late else other_schedules(own, plan.best.layout, margin)
-        certificate = _priced(replace(context, budget=budget), plan)
+        certificate = _priced(replace(context, budget=budget), plan, inside)
         found = {"evidence": evidence_on(own, plan.best.layout), "certificate": certificate}
         best = plan.best
         spent = None if apart else spent_on(own, best.layout, best.estimate.step_time_s)
@@ -146,7 +154,7 @@ def spent_of(job: Job, layout: Layout, priced: Estimate, measured: Measured = NO
     return spent_on(context_for(job, measured), layout, priced.step_time_s)
 
 
-def _priced(context: SearchContext, plan: Plan) -> Certificate:
+def _priced(context: SearchContext, plan: Plan, inside: Reached | None) -> Certificate:
     """The certificate with what `--trusted` and `--reserve` cost, and what to leave them gains."""
     certificate = plan.certificate
     target, both = certificate.objective, context.options.trusted and context.job.reserves
@@ -154,7 +162,7 @@ def _priced(context: SearchContext, plan: Plan) -> Certificate:
     prices = {
         "trusted": price_of_trust(first, target),
         "reserve": price_of_reserve(context, target),
-        "inside": best_inside(context, plan),
+        "inside": best_inside(context, plan, inside),
     }
     return certificate.model_copy(update=prices)
 

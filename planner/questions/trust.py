@@ -9,7 +9,7 @@ from dataclasses import replace
 from trainplan.costmodel.base import PlanError, SpecError
 from trainplan.costmodel.job import Job
 from trainplan.planner.evidence import OPTION, Beyond, trusted_rules, unmeasured
-from trainplan.planner.goals import SearchContext, answer
+from trainplan.planner.goals import Reached, SearchContext, answer
 from trainplan.planner.plan import (
     InsideMeasured,
     Name,
@@ -19,12 +19,14 @@ from trainplan.planner.plan import (
     Target,
     Trusted,
 )
-from trainplan.planner.work import Budget, part_of
+from trainplan.planner.work import Budget, DeadlineBudget, part_of
 
 SHARE_OF_PRICE = 1 / 3
 """Of a time limit, kept for the searches without `trusted` and without a reserve. Source: assumed;
 a price needs less proof than an answer."""
-
+SHARE_OF_INSIDE = 1 / 4
+"""Of a time limit, kept for a search inside what was measured. Source: assumed; its space is small,
+and where the limit strikes it may know a better layout than the search of the whole space."""
 
 CHOSEN: Mapping[Name, str] = {
     "context": "seq_length",
@@ -59,11 +61,63 @@ def check_trusted(context: SearchContext) -> None:
         )
 
 
-def best_inside(context: SearchContext, plan: Plan) -> InsideMeasured | None:
-    """Where a plan is beyond what was measured: a row that is not, else a search for one."""
-    target, options = plan.certificate.objective, context.options
-    searched = not options.trusted and options.tower != "apart" and options.objective != "context"
-    if not searched or plan.best.inside_measured is not False or missing(context):
+def _may_be_inside(context: SearchContext) -> bool:
+    """Is there a layout inside what was measured that a search may have missed?"""
+    options = context.options
+    free = not options.trusted and not options.only_answer and options.tower != "apart"
+    return free and options.objective != "context" and not missing(context)
+
+
+def time_before_inside(context: SearchContext, limit: Budget) -> Budget:
+    """A limit of the step time's search without what the one inside may take."""
+    kept = context.options.objective == "time" and not context.job.reserves
+    return part_of(limit, 1 - SHARE_OF_INSIDE) if kept and _may_be_inside(context) else limit
+
+
+def searched_inside(context: SearchContext) -> Reached | None:
+    """The best layouts with even stages inside what was measured; null: none, or no time left."""
+    options = context.options.model_copy(update={"trusted": True, "only_answer": True})
+    own = replace(context, options=options, budget=DeadlineBudget(context.budget))
+    try:
+        reached = None if own.budget.spent() else answer(own)
+    except PlanError:  # none within the deadline
+        return None
+    return reached if reached and reached.target and reached.found.finalists is not None else None
+
+
+def or_inside(reached: Reached, inside: Reached | None) -> Reached:
+    """What a search found, or what one inside what was measured did, where that is better.
+
+    The bound stays that of the whole space.
+    """
+    if inside is None or inside.target is None or inside.found.value >= reached.found.value:
+        return reached
+    bound = min(reached.found.lower_bound_s, inside.found.value)
+    found = replace(
+        inside.found,
+        space=reached.found.space,
+        refused=reached.found.refused,
+        lower_bound_s=bound,
+        complete=False,
+    )
+    settings = inside.settings
+    if reached.settings:
+        chosen = settings.chosen if settings else ()
+        settings = reached.settings.model_copy(update={"chosen": chosen})
+    return Reached(
+        replace(inside.context, options=reached.context.options, budget=reached.context.budget),
+        found,
+        inside.target.model_copy(update={"lower_bound": bound}),
+        settings=settings,
+    )
+
+
+def best_inside(
+    context: SearchContext, plan: Plan, known: Reached | None = None
+) -> InsideMeasured | None:
+    """Where a plan is beyond what was measured: a row that is not, else `known` or a search."""
+    target = plan.certificate.objective
+    if plan.best.inside_measured is not False or not _may_be_inside(context):
         return None
     of_answer = target.value if target.of_answer is None else target.of_answer
     row = next((one for one in plan.candidates if one.inside_measured), None)
@@ -72,12 +126,7 @@ def best_inside(context: SearchContext, plan: Plan) -> InsideMeasured | None:
         layout, value, rank = row.layout, row.estimate.step_time_s, row.rank
         settings = chosen.chosen if chosen else ()
     else:
-        changes = {"trusted": True, "only_answer": True, "top": 1}
-        own = replace(context, options=options.model_copy(update=changes))
-        try:
-            reached = None if own.budget.spent() else answer(own)
-        except PlanError:  # none within the deadline
-            return None
+        reached = known or searched_inside(context)
         if reached is None or reached.target is None or reached.found.finalists is None:
             return None
         layout, value, rank = reached.found.finalists.row(0), reached.target.value, None

@@ -23,11 +23,13 @@ from trainplan.planner.evidence.envelope import Measurements, measurements
 from trainplan.planner.evidence.evidence import evidence_of, is_inside
 from trainplan.planner.evidence.shape import Setup, shape_of
 from trainplan.planner.evidence.trusted import OPTION, trusted_rules, unmeasured
+from trainplan.planner.goals.answer import answer
+from trainplan.planner.goals.context import SearchContext
 from trainplan.planner.plan.options import SearchOptions
 from trainplan.planner.plan.plan import Infeasible
 from trainplan.planner.questions.best_plan import search
 from trainplan.planner.questions.case_search import kept_layout
-from trainplan.planner.questions.trust import time_for_answer
+from trainplan.planner.questions.trust import or_inside, searched_inside, time_for_answer
 from trainplan.planner.space import parse_choice
 from trainplan.planner.work.budget import Unlimited
 
@@ -216,6 +218,45 @@ def test_a_third_of_a_time_limit_is_kept_for_the_price():
     alone = SearchOptions(trusted=True, only_answer=True)
     assert time_for_answer(alone, Minute()).seconds_left() == 60
     assert np.isinf(time_for_answer(SearchOptions(trusted=True), Unlimited()).seconds_left())
+
+
+class Looks(Steps):
+    """A time limit in looks at the clock."""
+
+    def seconds_left(self):
+        return max(0.0, float(self.steps))
+
+
+@pytest.mark.parametrize("looks", [6, 15, 40])
+def test_where_time_is_short_no_layout_inside_is_better_than_the_answer(make_job, looks):
+    """A part of a limit is kept for it, and what it finds is the answer where it is faster."""
+    job = make_job("small-moe", "2x8:h100-sxm", 64)
+    try:
+        plan = search(job, SearchOptions(), Looks(looks))
+    except SpecError as error:
+        assert "the time limit struck before" in str(error)
+        return
+    inside, target = plan.certificate.inside, plan.certificate.objective
+    assert target.lower_bound <= target.value
+    assert plan.choices == ()
+    if inside is None:
+        return
+    assert not plan.evidence.inside
+    assert inside.value >= target.value
+
+
+def test_what_is_found_inside_is_the_answer_where_it_is_better(make_job):
+    job = make_job("small-dense", "1x8:h100-sxm", 64)
+    context = SearchContext.of(job, SearchOptions(), NOTHING, Unlimited())
+    recomputed = SearchOptions(fix=(parse_choice("recompute=full", excluded=False),))
+    slow = SearchContext.of(job, recomputed, NOTHING, Unlimited())
+    reached, inside = answer(slow), searched_inside(context)
+    found = or_inside(reached, inside)
+    assert found.found.value == found.target.value == inside.found.value < reached.found.value
+    assert found.target.lower_bound <= found.found.value
+    assert not found.context.options.trusted
+    assert or_inside(inside, reached) is inside
+    assert or_inside(reached, None) is reached
 
 
 def test_without_time_the_price_holds_all_the_same(small_gpus, free):
