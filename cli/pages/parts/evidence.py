@@ -120,13 +120,15 @@ def inside_lines(plan: Plan) -> Iterator[str]:
     inside, target = plan.certificate.inside, plan.certificate.objective
     if inside is None:
         return
-    row = f"row {inside.rank}, " if inside.rank else ""
-    settings = f" ({' '.join(inside.settings)})" if inside.settings and not inside.rank else ""
+    which = f"row {inside.rank}"
+    if inside.rank is None:
+        settings = f" ({' '.join(inside.settings)})" if inside.settings else ""
+        which = f"{layout_line(inside.layout, plan.job.model)}{settings}"
     more = "slower" if target.name == "time" else "more"
     yield (
-        f"Best inside what was measured: {row}{layout_line(inside.layout, plan.job.model)}"
-        f"{settings}: {amount(inside.value, target.unit)}, {percent(inside.cost_fraction)} {more}. "
-        f"The answer's gain of {percent(1 - 1 / (1 + inside.cost_fraction))} is extrapolated."
+        f"Best inside what was measured: {which}: {amount(inside.value, target.unit)}, "
+        f"{percent(inside.cost_fraction)} {more}; the answer's gain of "
+        f"{percent(1 - 1 / (1 + inside.cost_fraction))} is extrapolated."
     )
 
 

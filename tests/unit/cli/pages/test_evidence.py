@@ -64,7 +64,7 @@ def test_of_many_axes_a_few_are_told_and_the_others_counted():
 
 
 def gains(cost):
-    return f"{percent(cost)} slower. The answer's gain of {percent(1 - 1 / (1 + cost))} is"
+    return f"{percent(cost)} slower; the answer's gain of {percent(1 - 1 / (1 + cost))} is"
 
 
 def test_the_best_layout_inside_is_named_with_both_gains_where_the_answer_is_beyond(plan):
@@ -73,7 +73,7 @@ def test_the_best_layout_inside_is_named_with_both_gains_where_the_answer_is_bey
     assert is_inside(plan.job, found.layout)
     (line,) = inside_lines(plan)
     assert line.startswith("Best inside what was measured: ")
-    assert layout_line(found.layout, plan.job.model) in line
+    assert (layout_line(found.layout, plan.job.model) in line) == (found.rank is None)
     cost = found.value / plan.best.estimate.step_time_s - 1
     assert cost == pytest.approx(found.cost_fraction)
     assert gains(cost) in line
@@ -87,7 +87,7 @@ def test_a_row_of_the_table_inside_is_named_by_its_rank(plan):
     assert (found.layout, found.rank) == (row.layout, row.rank)
     certificate = plan.certificate.model_copy(update={"inside": found})
     (line,) = inside_lines(plan.model_copy(update={"certificate": certificate}))
-    assert line.startswith(f"Best inside what was measured: row {row.rank}, ")
+    assert line.startswith(f"Best inside what was measured: row {row.rank}: ")
 
 
 def test_no_layout_is_named_where_none_of_the_job_is_inside_or_the_answer_is(make_job):
